@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo` and `make test`. Each makes the environment it needs first.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: install demo test lint bench lock clean check-java
+
+install: $(READY)
+
+check-java:
+	@$(PYTHON) src/steelyard/spark/java.py
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is %d.%d: set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: check-java install
+	@$(BIN)/steelyard demo
+
+test: check-java install lint
+	@$(BIN)/python -m pytest
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: check-java install
+	@$(BIN)/steelyard bench run --all --quick --out docs/results
+	@$(BIN)/steelyard bench report --out docs/results
+
+lock: install
+	@$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,108 @@
+"""Key frequencies of a batch: what every partitioner decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyCounts:
+    """How many rows each key has; and, beside them, what is known of the keys that are not listed.
+
+    Statistics that are carried over from earlier batches list only the frequent keys: the rest, the tail,
+    is spread by hash, and only its totals are known.
+
+    Parameters
+    ----------
+    keys
+        The listed keys, an Arrow array of any type (a struct where there are several key columns).
+    rows
+        int64[len(keys)]: rows of each key, all positive.
+    tail_rows, tail_keys
+        Rows and distinct keys of what is not listed.
+
+    Examples
+    --------
+    >>> counts = KeyCounts.of({"a": 5, "b": 2})
+    >>> counts.total, len(counts)
+    (7, 2)
+    >>> counts
+    KeyCounts(2 keys, 7 rows, hottest 'a' with 71.4 %)
+    """
+
+    keys: pa.Array
+    rows: Ints
+    tail_rows: int = 0
+    tail_keys: int = 0
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = np.ascontiguousarray(self.rows, dtype=np.int64)
+        if rows.ndim != 1 or len(rows) != len(self.keys):
+            raise ValueError(f"rows must be one number a key: {rows.shape} rows for {len(self.keys)} keys")
+        if len(rows) and rows.min() <= 0:
+            raise ValueError(f"a listed key has at least one row, got {int(rows.min())}")
+        if self.tail_rows < 0 or self.tail_keys < 0:
+            raise ValueError("tail_rows and tail_keys cannot be negative")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "total", int(rows.sum()) + int(self.tail_rows))
+
+    @classmethod
+    def of(cls, counts: Mapping[Any, int]) -> KeyCounts:
+        """Counts from a dictionary; keys without rows are left out."""
+        kept = {key: rows for key, rows in counts.items() if rows > 0}
+        return cls(pa.array(list(kept)), np.fromiter(kept.values(), dtype=np.int64, count=len(kept)))
+
+    @classmethod
+    def from_rows(cls, keys: pa.Array | pa.ChunkedArray) -> KeyCounts:
+        """Counts of a column of keys, one row each; nulls are left out.
+
+        >>> KeyCounts.from_rows(pa.array(["x", "y", "x", None])).to_dict()
+        {'x': 2, 'y': 1}
+        """
+        column = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        encoded = column.drop_null().dictionary_encode()
+        rows = np.bincount(encoded.indices.to_numpy(zero_copy_only=False), minlength=len(encoded.dictionary))
+        return cls(encoded.dictionary, rows.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def distinct(self) -> int:
+        """Distinct keys, the tail's included."""
+        return len(self.rows) + self.tail_keys
+
+    def to_dict(self) -> dict[Any, int]:
+        """The listed keys as a dictionary."""
+        return dict(zip(self.keys.to_pylist(), self.rows.tolist(), strict=True))
+
+    def top(self, n: int) -> KeyCounts:
+        """The `n` most frequent keys; the others become tail. Ties keep the order of the list."""
+        if n >= len(self):
+            return self
+        keep = np.sort(np.argsort(-self.rows, kind="stable")[:n])
+        rows = self.rows[keep]
+        dropped = int(self.rows.sum() - rows.sum())
+        return KeyCounts(
+            self.keys.take(pa.array(keep)),
+            rows,
+            tail_rows=self.tail_rows + dropped,
+            tail_keys=self.tail_keys + len(self) - len(keep),
+        )
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"KeyCounts(0 keys, {self.total} rows)"
+        hot = int(np.argmax(self.rows))
+        share = 100 * self.rows[hot] / self.total
+        tail = f", tail {self.tail_keys} keys {self.tail_rows} rows" if self.tail_rows else ""
+        hottest = self.keys[hot].as_py()
+        return f"KeyCounts({len(self)} keys, {self.total} rows, hottest {hottest!r} with {share:.1f} %{tail})"

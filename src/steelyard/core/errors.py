@@ -1,0 +1,30 @@
+"""Errors that reach a user: each names the column or option that is wrong, and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SteelyardError(Exception):
+    """Anything that Steelyard raises on purpose."""
+
+
+class OptionError(SteelyardError, ValueError):
+    """An option, a column or a policy's name that cannot be used as given."""
+
+    @classmethod
+    def unknown(cls, what: str, given: object, known: Iterable[str]) -> OptionError:
+        """An error for a name that is not among the `known` ones, with the nearest of them.
+
+        >>> print(OptionError.unknown("policy", "promt", ["hash", "prompt"]))
+        unknown policy 'promt': did you mean 'prompt'? There are: hash, prompt
+        """
+        names = sorted(known)
+        near = difflib.get_close_matches(str(given), names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return cls(f"unknown {what} {given!r}: {hint}There are: {', '.join(names) or 'none'}")
+
+
+class BadRowError(SteelyardError):
+    """Rows that cannot be processed, in a query that was told to fail on them."""

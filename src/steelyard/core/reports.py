@@ -1,0 +1,105 @@
+"""What was seen: the report of a batch, the observation a policy gets of it, and the decision it gives back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What one map task did with its block, measured inside the task."""
+
+    block: int
+    rows: int
+    clusters: int
+    seconds: float
+    """Wall-clock time in the task's own code."""
+    cpu_seconds: float
+    """Processor time of the task's process, which does not count waiting."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one batch was, what was decided for it, and what it cost.
+
+    `seconds` has a share for each phase: `statistics`, `plan`, `process` (place, map, combine, reduce and
+    write the state's log), `windows` (make and write results), `commit`, and their `total`.
+    """
+
+    batch: int
+    rows: int = 0
+    late_rows: int = 0
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows that were refused, by reason."""
+    results: int = 0
+    """Result rows handed to the sink."""
+    blocks: int = 0
+    buckets: int = 0
+    policy: str = ""
+    placement: str = ""
+    """`blocks` where rows were moved as planned, `in_place` where they stayed in the source's partitions."""
+    statistics: str = ""
+    """Where the key counts came from: `exact`, `carried`, or `none`."""
+    plan: Mapping[str, float] = field(default_factory=dict)
+    """Planned BSI, BCI, KSR, largest_over_mean and split_keys; empty where nothing was planned."""
+    tasks: tuple[TaskReport, ...] = ()
+    largest_over_mean: float = 1.0
+    """Rows of the largest block over the mean, as they really were; 1 where it was not measured."""
+    watermark: str | None = None
+    state_rows: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    decision: str = ""
+    """Why the next batch has other numbers of tasks; empty where nothing changes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(self.to_dict(), default=str)
+
+    def __str__(self) -> str:
+        bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
+        late = f", {self.late_rows} late" if self.late_rows else ""
+        return (
+            f"batch {self.batch}: {self.rows} rows{bad}{late} in {self.blocks} blocks and {self.buckets} buckets "
+            f"by {self.policy}, largest/mean {self.largest_over_mean:.2f}, {self.results} results, "
+            f"{self.seconds.get('total', 0.0):.2f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What an elasticity policy sees of the batch that just ended."""
+
+    batch: int
+    rows: int
+    keys: int
+    """Distinct keys, or clusters where keys were not counted."""
+    blocks: int
+    buckets: int
+    processing_seconds: float
+    interval_seconds: float
+    """Time between two triggers; 0 where batches follow each other without pause."""
+
+    @property
+    def load(self) -> float:
+        """W: processing time over batch interval. Above 1 batches queue up."""
+        return self.processing_seconds / self.interval_seconds if self.interval_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class ScalingDecision:
+    """The numbers of map and reduce tasks from the next batch on, and the reason in words."""
+
+    blocks: int
+    buckets: int
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1 or self.buckets < 1:
+            raise ValueError(f"blocks and buckets must be at least 1, got {self.blocks} and {self.buckets}")
