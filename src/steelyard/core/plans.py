@@ -176,7 +176,9 @@ class BlockPlan:
         assert np.all(np.diff(code) > 0), "fragments are not sorted, or one stands twice"
         placed = np.bincount(self.key, weights=self.rows, minlength=len(self.counts))
         wrong = np.flatnonzero(placed != self.counts.rows)
-        assert not len(wrong), f"key {wrong[0]}: {placed[wrong[0]]} of {self.counts.rows[wrong[0]]} rows placed"
+        assert not len(wrong), (
+            f"key {wrong[0]}: {placed[wrong[0]]} of {self.counts.rows[wrong[0]]} rows placed"
+        )
 
     def __repr__(self) -> str:
         split = int(self.split.sum())

@@ -1,0 +1,1 @@
+"""Steelyard: load-aware streams on PySpark."""

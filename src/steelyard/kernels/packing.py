@@ -1,0 +1,143 @@
+"""The sequential parts of bin packing: residuals into the holes of blocks, and clusters into buckets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def place_residuals_plain(
+    sizes: Ints, capacity: int, home: Ints, residual: Ints
+) -> tuple[list[int], list[int], list[int]]:
+    """Phase 3 of Prompt's Algorithm 2: fill the home block, then best fit, and cut where nothing fits.
+
+    `sizes` is changed in place. Gives (which residual, block, rows) for each fragment. The twin of
+    `place_residuals`.
+    """
+    which: list[int] = []
+    block: list[int] = []
+    rows: list[int] = []
+
+    def put(item: int, where: int, amount: int) -> None:
+        sizes[where] += amount
+        which.append(item)
+        block.append(where)
+        rows.append(amount)
+
+    for item in range(len(residual)):
+        left = int(residual[item])
+        hole = capacity - int(sizes[home[item]]) if home[item] >= 0 else 0
+        if hole > 0:
+            first = min(hole, left)
+            put(item, int(home[item]), first)
+            left -= first
+        while left > 0:
+            holes = capacity - sizes
+            fitting = [j for j in range(len(sizes)) if holes[j] >= left]
+            if fitting:
+                put(item, min(fitting, key=lambda j: (holes[j], j)), left)
+                left = 0
+            else:
+                widest = int(np.argmax(holes))
+                amount = min(max(1, int(holes[widest])), left)
+                put(item, widest, amount)
+                left -= amount
+    return which, block, rows
+
+
+@njit(cache=True)
+def place_residuals(sizes: Ints, capacity: int, home: Ints, residual: Ints) -> tuple[Ints, Ints, Ints]:
+    """The compiled twin of `place_residuals_plain`."""
+    room = 2 * len(residual) + len(sizes) + 16
+    which = np.empty(room, np.int64)
+    block = np.empty(room, np.int64)
+    rows = np.empty(room, np.int64)
+    used = 0
+    for item in range(len(residual)):
+        left = residual[item]
+        if home[item] >= 0:
+            hole = capacity - sizes[home[item]]
+            if hole > 0:
+                first = min(hole, left)
+                sizes[home[item]] += first
+                which[used], block[used], rows[used] = item, home[item], first
+                used += 1
+                left -= first
+        while left > 0:
+            best, best_hole, widest, widest_hole = -1, 0, 0, capacity - sizes[0]
+            for j in range(len(sizes)):
+                hole = capacity - sizes[j]
+                if hole >= left and (best < 0 or hole < best_hole):
+                    best, best_hole = j, hole
+                if hole > widest_hole:
+                    widest, widest_hole = j, hole
+            target = best if best >= 0 else widest
+            amount = left if best >= 0 else min(max(1, widest_hole), left)
+            sizes[target] += amount
+            left -= amount
+            if used == len(which):
+                which, block, rows = _doubled(which), _doubled(block), _doubled(rows)
+            which[used], block[used], rows[used] = item, target, amount
+            used += 1
+        if used + 2 >= len(which):
+            which, block, rows = _doubled(which), _doubled(block), _doubled(rows)
+    return which[:used], block[:used], rows[:used]
+
+
+@njit(cache=True)
+def _doubled(array: Ints) -> Ints:
+    longer = np.empty(2 * len(array) + 16, np.int64)
+    longer[: len(array)] = array
+    return longer
+
+
+def worst_fit_rounds_plain(capacity: Ints, weights: Ints, task: int, rotate: bool) -> Ints:
+    """Algorithm 3's second half, straight from the listing: worst fit among the buckets not yet used in a round.
+
+    `weights` must be in descending order. Ties go to the bucket that comes first when counting from `task`.
+    The twin of `worst_fit_rounds`.
+    """
+    buckets = len(capacity)
+    left = capacity.astype(np.float64).copy()
+    chosen = np.empty(len(weights), np.int64)
+    candidates = set(range(buckets))
+    for i, weight in enumerate(weights.tolist()):
+        best = max(candidates, key=lambda j: (left[j], -((j - task) % buckets)))
+        chosen[i] = best
+        left[best] -= weight
+        if rotate:
+            candidates.discard(best)
+            if not candidates:
+                candidates = set(range(buckets))
+    return chosen
+
+
+def worst_fit_rounds(capacity: Ints, weights: Ints, task: int, rotate: bool = True) -> Ints:
+    """Worst fit with removal, a whole round at a time.
+
+    Within a round no capacity of a bucket that is still to be used changes, so a round is one sort of the
+    buckets. NumPy suffices, and a map task is spared the import of a compiler.
+    """
+    buckets = len(capacity)
+    left = capacity.astype(np.float64).copy()
+    chosen = np.empty(len(weights), np.int64)
+    turn = (np.arange(buckets) - task) % buckets
+    if not rotate:
+        for i, weight in enumerate(weights.tolist()):
+            best = int(np.lexsort((turn, -left))[0])
+            chosen[i] = best
+            left[best] -= weight
+        return chosen
+    if len(weights) and weights[0] == weights[-1]:  # equal clusters: the order of a round never changes again
+        order = np.lexsort((turn, -left))
+        return np.asarray(order[np.arange(len(weights)) % buckets])
+    for first in range(0, len(weights), buckets):
+        part = weights[first : first + buckets]
+        order = np.lexsort((turn, -left))[: len(part)]
+        chosen[first : first + len(part)] = order
+        left[order] -= part
+    return chosen

@@ -1,0 +1,47 @@
+"""Shuffle grouping: rows go round robin, so blocks are equal and every key is everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from steelyard.core import BlockPlan, KeyCounts, RowRule
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Send the i-th row to block `i mod blocks`: sizes are equal, and a key stands in as many blocks as it can.
+
+    The plan shows the rows as if each key's came one after the other; the real order of arrival only changes
+    in which blocks a rare key stands.
+
+    Examples
+    --------
+    >>> plan = Shuffle().plan(KeyCounts.of({"a": 900, "b": 60, "c": 40}), blocks=4)
+    >>> plan.bsi, plan.ksr
+    (0.0, 4.0)
+    """
+
+    name: ClassVar[str] = "shuffle"
+    needs_counts: ClassVar[bool] = False
+
+    def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
+        """Round robin over the rows of one key after the other."""
+        return round_robin(counts, blocks, RowRule.ROUND_ROBIN, self.name)
+
+
+def round_robin(counts: KeyCounts, blocks: int, rule: RowRule, policy: str) -> BlockPlan:
+    """Deal `counts`' rows to the blocks in turn, as one deals cards."""
+    keys = len(counts)
+    first = np.cumsum(counts.rows) - counts.rows
+    each = np.repeat(counts.rows // blocks, blocks).reshape(keys, blocks)
+    extra = (np.arange(blocks)[None, :] - first[:, None]) % blocks < (counts.rows % blocks)[:, None]
+    rows = (each + extra).ravel()
+    key = np.repeat(np.arange(keys), blocks)
+    block = np.tile(np.arange(blocks), keys)
+    kept = rows > 0
+    return BlockPlan.of(
+        counts, blocks, key=key[kept], block=block[kept], rows=rows[kept], rule=rule, policy=policy
+    )
