@@ -1,1 +1,68 @@
-"""Steelyard: load-aware streams on PySpark."""
+"""Steelyard: load-aware streams on PySpark.
+
+Names are loaded when they are first used, so that a task or a help text does not import more than it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steelyard.partition import partitioner, partitioner_names
+    from steelyard.spark.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
+    from steelyard.spark.aggregator import Aggregator
+    from steelyard.spark.query import Query
+    from steelyard.spark.session import session
+    from steelyard.spark.stream import Stream, stream
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "steelyard.partition": ("partitioner", "partitioner_names"),
+    "steelyard.spark.aggregates": (
+        "approx_distinct",
+        "collect",
+        "count",
+        "max",
+        "mean",
+        "min",
+        "sum",
+        "top_k",
+        "variance",
+    ),
+    "steelyard.spark.aggregator": ("Aggregator",),
+    "steelyard.spark.query": ("Query",),
+    "steelyard.spark.session": ("session",),
+    "steelyard.spark.stream": ("Stream", "stream"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Aggregator",
+    "Query",
+    "Stream",
+    "approx_distinct",
+    "collect",
+    "count",
+    "max",
+    "mean",
+    "min",
+    "partitioner",
+    "partitioner_names",
+    "session",
+    "stream",
+    "sum",
+    "top_k",
+    "variance",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

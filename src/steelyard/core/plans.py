@@ -171,7 +171,8 @@ class BlockPlan:
             assert not len(self.counts), f"{len(self.counts)} keys are listed and none is placed"
             return
         assert self.rows.min() > 0, "an empty fragment"
-        assert self.block.min() >= 0 and self.block.max() < self.blocks, "a fragment in no block"
+        assert self.block.min() >= 0, "a fragment in no block"
+        assert self.block.max() < self.blocks, "a fragment in no block"
         code = self.key.astype(np.int64) * self.blocks + self.block
         assert np.all(np.diff(code) > 0), "fragments are not sorted, or one stands twice"
         placed = np.bincount(self.key, weights=self.rows, minlength=len(self.counts))
@@ -226,7 +227,7 @@ class BucketPlan:
     def check(self) -> None:
         """Raise AssertionError unless every cluster has a bucket that exists."""
         assert len(self.bucket) == len(self.weights), "one bucket a cluster"
-        assert not len(self.bucket) or (self.bucket.min() >= 0 and self.bucket.max() < self.buckets)
+        assert np.all((self.bucket >= 0) & (self.bucket < self.buckets)), "a cluster in no bucket"
 
     def __repr__(self) -> str:
         loads = f"{self.loads.min()} to {self.loads.max()}"

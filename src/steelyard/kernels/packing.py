@@ -1,4 +1,4 @@
-"""The sequential parts of bin packing: residuals into the holes of blocks, and clusters into buckets."""
+"""The sequential part of bin packing with fragments: residuals into the holes of blocks."""
 
 from __future__ import annotations
 
@@ -93,51 +93,3 @@ def _doubled(array: Ints) -> Ints:
     longer = np.empty(2 * len(array) + 16, np.int64)
     longer[: len(array)] = array
     return longer
-
-
-def worst_fit_rounds_plain(capacity: Ints, weights: Ints, task: int, rotate: bool) -> Ints:
-    """Algorithm 3's second half, straight from the listing: worst fit among the buckets not yet used in a round.
-
-    `weights` must be in descending order. Ties go to the bucket that comes first when counting from `task`.
-    The twin of `worst_fit_rounds`.
-    """
-    buckets = len(capacity)
-    left = capacity.astype(np.float64).copy()
-    chosen = np.empty(len(weights), np.int64)
-    candidates = set(range(buckets))
-    for i, weight in enumerate(weights.tolist()):
-        best = max(candidates, key=lambda j: (left[j], -((j - task) % buckets)))
-        chosen[i] = best
-        left[best] -= weight
-        if rotate:
-            candidates.discard(best)
-            if not candidates:
-                candidates = set(range(buckets))
-    return chosen
-
-
-def worst_fit_rounds(capacity: Ints, weights: Ints, task: int, rotate: bool = True) -> Ints:
-    """Worst fit with removal, a whole round at a time.
-
-    Within a round no capacity of a bucket that is still to be used changes, so a round is one sort of the
-    buckets. NumPy suffices, and a map task is spared the import of a compiler.
-    """
-    buckets = len(capacity)
-    left = capacity.astype(np.float64).copy()
-    chosen = np.empty(len(weights), np.int64)
-    turn = (np.arange(buckets) - task) % buckets
-    if not rotate:
-        for i, weight in enumerate(weights.tolist()):
-            best = int(np.lexsort((turn, -left))[0])
-            chosen[i] = best
-            left[best] -= weight
-        return chosen
-    if len(weights) and weights[0] == weights[-1]:  # equal clusters: the order of a round never changes again
-        order = np.lexsort((turn, -left))
-        return np.asarray(order[np.arange(len(weights)) % buckets])
-    for first in range(0, len(weights), buckets):
-        part = weights[first : first + buckets]
-        order = np.lexsort((turn, -left))[: len(part)]
-        chosen[first : first + len(part)] = order
-        left[order] -= part
-    return chosen

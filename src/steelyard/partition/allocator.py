@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from steelyard.core import BucketPlan
-from steelyard.kernels.packing import worst_fit_rounds
+from steelyard.kernels.rounds import worst_fit_rounds
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts
-from steelyard.kernels.xxhash import spark_hash
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,8 @@ class Hash:
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """Every key whole, in the block of its hash."""
+        from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - tasks need no compiler
+
         block = np.mod(spark_hash(counts.keys), blocks)
         return BlockPlan.of(
             counts, blocks, key=np.arange(len(counts)), block=block, rows=counts.rows, policy=self.name

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, OptionError
-from steelyard.kernels.packing import place_residuals
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -54,6 +53,8 @@ class Prompt:
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """Algorithm 2 in its three phases."""
+        from steelyard.kernels.packing import place_residuals  # noqa: PLC0415 - tasks need no compiler
+
         if not len(counts):
             return BlockPlan.of(counts, blocks, key=[], block=[], rows=[], policy=self.name)
         order = np.argsort(-counts.rows, kind="stable")

@@ -1,0 +1,237 @@
+"""What a benchmark gives back: what it measured, what was published, and what was aimed at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from steelyard.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Kind = Literal["measured", "simulated"]
+Number = int | float
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A figure that somebody else printed, with where it stands.
+
+    Parameters
+    ----------
+    value
+        The number, or the words where the source gives a range (`"2x to 5x"`).
+    source
+        Document and figure, table or section.
+    metric
+        The metric of the benchmark that it stands beside; empty where it belongs to the whole.
+    """
+
+    value: Number | str
+    source: str
+    metric: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise ValueError(f"a published figure needs its source, and {self.value!r} has none")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a metric should reach. A miss is reported and never fails the run: clocks are noisy.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric.
+    at_least, at_most
+        The bound; exactly one of them is given. A value that equals it meets the target.
+    explanation
+        Why it was missed, shown only then. A benchmark writes it after it has measured.
+
+    Examples
+    --------
+    >>> Target("prompt_plan_ms", at_most=50).met({"prompt_plan_ms": 12.5})
+    True
+    >>> print(Target("prompt_vs_hash", at_least=10.0))
+    at least 10
+    """
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    explanation: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError(f"the target for {self.metric!r} needs either at_least or at_most")
+
+    def met(self, metrics: Mapping[str, Number]) -> bool:
+        """Whether the metric reaches the bound; a value that is not a number does not."""
+        value = metrics[self.metric]
+        if self.at_least is not None:
+            return bool(value >= self.at_least)
+        assert self.at_most is not None
+        return bool(value <= self.at_most)
+
+    def __str__(self) -> str:
+        word, bound = ("at least", self.at_least) if self.at_least is not None else ("at most", self.at_most)
+        return f"{word} {bound:g}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values under named columns, for the JSON file and the report.
+
+    Examples
+    --------
+    >>> Table("sizes", ("blocks", "ms"), [(8, 1.5), (32, 2.0)]).to_dict()
+    {'title': 'sizes', 'columns': ['blocks', 'ms'], 'rows': [[8, 1.5], [32, 2.0]]}
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.title!r} has {len(self.columns)} columns and a row of {len(row)}: {row}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": [[plain(cell) for cell in row] for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a picture: a value of `y` for each `x`."""
+
+    name: str
+    x: Sequence[Number]
+    y: Sequence[Number]
+    kind: Kind = "measured"
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        x, y = [plain(value) for value in self.x], [plain(value) for value in self.y]
+        return {"name": self.name, "x": x, "y": y, "kind": self.kind}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of a benchmark found.
+
+    Parameters
+    ----------
+    parameters
+        What the figures depend on: sizes, rates, skew, repetitions.
+    metrics
+        The figures by name. `a_vs_b` is the speed of a divided by the speed of b, so above 1 a is faster;
+        a name that starts with a time (`rtt_`, `completion_`) is time divided by time. Units end the name
+        (`plan_ms`, `rows_per_s`).
+    tables, series
+        The detail behind the figures.
+    published
+        What others printed, each with its source.
+    targets
+        What the figures should reach.
+    kind
+        `"measured"` on this machine or `"simulated"`.
+    kinds
+        For single metrics that are of the other kind.
+    chart
+        Draws the picture on an empty matplotlib figure; see `steelyard.bench.charts`.
+    notes
+        Sentences that a reader of the figures needs.
+
+    Examples
+    --------
+    >>> Result({"keys": 1000}, {"plan_ms": 3.0}, targets=[Target("plan_ms", at_most=50)]).missed
+    []
+    """
+
+    parameters: Mapping[str, Any]
+    metrics: Mapping[str, Number]
+    tables: Sequence[Table] = ()
+    series: Sequence[Series] = ()
+    published: Sequence[Published] = ()
+    targets: Sequence[Target] = ()
+    kind: Kind = "measured"
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    chart: Callable[[Figure], None] | None = None
+    notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        named = [target.metric for target in self.targets] + list(self.kinds)
+        named += [published.metric for published in self.published if published.metric]
+        for metric in named:
+            if metric not in self.metrics:
+                raise OptionError.unknown("metric", metric, self.metrics)
+
+    @property
+    def missed(self) -> list[Target]:
+        """The targets that were not reached."""
+        return [target for target in self.targets if not target.met(self.metrics)]
+
+    def kind_of(self, metric: str) -> Kind:
+        """Whether this metric was measured or simulated."""
+        return self.kinds.get(metric, self.kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON; what is not a number becomes null."""
+        return {
+            "kind": self.kind,
+            "kinds": {metric: self.kind_of(metric) for metric in self.metrics},
+            "parameters": {name: plain(value) for name, value in self.parameters.items()},
+            "metrics": {name: plain(value) for name, value in self.metrics.items()},
+            "published": [
+                {"metric": one.metric, "value": plain(one.value), "source": one.source} for one in self.published
+            ],
+            "targets": [self._target_dict(target) for target in self.targets],
+            "tables": [table.to_dict() for table in self.tables],
+            "series": [series.to_dict() for series in self.series],
+            "notes": list(self.notes),
+        }
+
+    def _target_dict(self, target: Target) -> dict[str, Any]:
+        met = target.met(self.metrics)
+        return {
+            "metric": target.metric,
+            "aim": str(target),
+            "at_least": target.at_least,
+            "at_most": target.at_most,
+            "value": plain(self.metrics[target.metric]),
+            "met": met,
+            "explanation": "" if met else target.explanation,
+        }
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: numpy scalars and arrays unwrapped, NaN and infinity as None.
+
+    >>> import numpy as np
+    >>> plain(np.int64(3)), plain(float("nan")), plain((1, np.float64(0.5)))
+    (3, None, [1, 0.5])
+    """
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

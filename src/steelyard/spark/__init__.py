@@ -1,0 +1,1 @@
+"""Mechanisms on Spark: they measure, ask a policy, and act; they do not decide."""

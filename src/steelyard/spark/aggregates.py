@@ -1,0 +1,331 @@
+"""Built-in aggregates, as expressions that stay in the JVM: partial, merge, finish, and an inverse where exact.
+
+Each knows plain Spark's own expression of the same thing (`plain`), which gives the type of its result and is
+what the tests compare it to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from steelyard.core import OptionError
+
+Columns = dict[str, Column]
+NUMBERS = (T.NumericType,)
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """An aggregate in the JVM. `partial` runs over rows, `merge` over partials, `finish` over merged ones.
+
+    The parts of its state are columns; in `merge`, `finish` and `negate`, `at(part)` is the name of a part's
+    column.
+    """
+
+    column: str | None = None
+    numeric: bool = field(default=False, init=False)
+    """Whether the column must be a number; a string column is then read as one."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The input columns."""
+        return () if self.column is None else (self.column,)
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        """The state of some rows; `order` ranks rows by event time."""
+        raise NotImplementedError
+
+    def merge(self, at: Prefix) -> Columns:
+        """One state from several."""
+        raise NotImplementedError
+
+    def finish(self, at: Prefix) -> Column:
+        """The result of a state."""
+        raise NotImplementedError
+
+    def plain(self, value: Column) -> Column:
+        """Plain Spark's expression of the same."""
+        raise NotImplementedError
+
+    def exactly_invertible(self, kind: T.DataType | None) -> bool:
+        """Whether subtracting a state undoes adding it, to the last bit, for a column of this type."""
+        return False
+
+    def negate(self, at: Prefix) -> Columns:
+        """The state that `merge` subtracts by; only where `exactly_invertible`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Names the state columns of one aggregate: `Prefix("total")("sum")` is `__total_sum`."""
+
+    name: str
+
+    def __call__(self, part: str) -> str:
+        return f"__{self.name}_{part}"
+
+
+@dataclass(frozen=True)
+class Count(Builtin):
+    """Rows, or rows where a column is not null."""
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"n": F.count(value)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"n": F.sum(at("n"))}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.col(at("n"))
+
+    def plain(self, value: Column) -> Column:
+        return F.count(value)
+
+    def exactly_invertible(self, kind: T.DataType | None) -> bool:
+        return True
+
+    def negate(self, at: Prefix) -> Columns:
+        return {"n": -F.col(at("n"))}
+
+
+def _exact(kind: T.DataType | None) -> bool:
+    return isinstance(kind, T.IntegralType | T.DecimalType)
+
+
+@dataclass(frozen=True)
+class Sum(Builtin):
+    """The sum of a column; null where all its values are."""
+
+    numeric: bool = field(default=True, init=False)
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"sum": F.sum(value), "n": F.count(value)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"sum": F.sum(at("sum")), "n": F.sum(at("n"))}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.when(F.col(at("n")) > 0, F.col(at("sum")))
+
+    def plain(self, value: Column) -> Column:
+        return F.sum(value)
+
+    def exactly_invertible(self, kind: T.DataType | None) -> bool:
+        return _exact(kind)
+
+    def negate(self, at: Prefix) -> Columns:
+        return {"sum": -F.col(at("sum")), "n": -F.col(at("n"))}
+
+
+@dataclass(frozen=True)
+class Mean(Sum):
+    """The mean of a column."""
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"sum": F.sum(value), "n": F.count(value)}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.when(F.col(at("n")) > 0, F.col(at("sum")) / F.col(at("n")))
+
+    def plain(self, value: Column) -> Column:
+        return F.avg(value)
+
+
+@dataclass(frozen=True)
+class Least(Builtin):
+    """The smallest value of a column."""
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"least": F.min(value)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"least": F.min(at("least"))}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.col(at("least"))
+
+    def plain(self, value: Column) -> Column:
+        return F.min(value)
+
+
+@dataclass(frozen=True)
+class Greatest(Builtin):
+    """The largest value of a column."""
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"greatest": F.max(value)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"greatest": F.max(at("greatest"))}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.col(at("greatest"))
+
+    def plain(self, value: Column) -> Column:
+        return F.max(value)
+
+
+@dataclass(frozen=True)
+class Variance(Builtin):
+    """The sample variance of a column; null for one value, as in Spark.
+
+    States (n, mean, m2) are merged by Chan's formula, one after the other, which keeps its digits where sums
+    of squares lose them.
+    """
+
+    numeric: bool = field(default=True, init=False)
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        number = value.cast("double")
+        n = F.count(number)
+        m2 = F.var_pop(number) * n
+        return {
+            "moments": F.when(n > 0, F.struct(n.cast("double").alias("n"), F.avg(number).alias("mean"), m2.alias("m2")))
+        }
+
+    def merge(self, at: Prefix) -> Columns:
+        def chan(a: Column, b: Column) -> Column:
+            n = a["n"] + b["n"]
+            delta = b["mean"] - a["mean"]
+            mean = a["mean"] + delta * b["n"] / n
+            m2 = a["m2"] + b["m2"] + delta * delta * a["n"] * b["n"] / n
+            return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
+
+        zero = F.lit(0.0)
+        none = F.struct(zero.alias("n"), zero.alias("mean"), zero.alias("m2"))
+        states = F.array_sort(F.collect_list(at("moments")))  # one order, whatever the tasks' order was
+        return {"moments": F.when(F.size(states) > 0, F.aggregate(states, none, chan))}
+
+    def finish(self, at: Prefix) -> Column:
+        moments = F.col(at("moments"))
+        return F.when(moments["n"] > 1, moments["m2"] / (moments["n"] - 1))
+
+    def plain(self, value: Column) -> Column:
+        return F.var_samp(value)
+
+
+@dataclass(frozen=True)
+class ApproxDistinct(Builtin):
+    """How many distinct values a column has, by a HyperLogLog sketch; exact while there are few.
+
+    Parameters
+    ----------
+    log2_cells
+        The sketch has 2^log2_cells cells: 12 gives a standard error near 1.6 %.
+    """
+
+    log2_cells: int = 12
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"sketch": F.hll_sketch_agg(value.cast("string"), self.log2_cells)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"sketch": F.hll_union_agg(at("sketch"))}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.hll_sketch_estimate(at("sketch"))
+
+    def plain(self, value: Column) -> Column:
+        return F.hll_sketch_estimate(F.hll_sketch_agg(value.cast("string"), self.log2_cells))
+
+
+@dataclass(frozen=True)
+class Collect(Builtin):
+    """The first `limit` values of a column by event time (ties by value), as an array; nulls are left out.
+
+    Which values are kept does not depend on how rows were spread over tasks. Without event time the smallest
+    values are kept.
+    """
+
+    limit: int = 100
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        row = F.when(value.isNotNull(), F.struct(order.alias("at"), value.alias("value")))
+        return {"kept": F.min_by(row, row, self.limit)}
+
+    def merge(self, at: Prefix) -> Columns:
+        return {"kept": F.slice(F.array_sort(F.flatten(F.collect_list(at("kept")))), 1, self.limit)}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.transform(F.coalesce(F.col(at("kept")), F.array()), lambda kept: kept["value"])
+
+    def plain(self, value: Column) -> Column:
+        return F.collect_list(value)
+
+
+@dataclass(frozen=True)
+class TopK(Builtin):
+    """The `k` largest values of a column, largest first, as an array; nulls are left out."""
+
+    k: int = 10
+
+    def partial(self, value: Column, order: Column) -> Columns:
+        return {"kept": F.max_by(value, value, self.k)}
+
+    def merge(self, at: Prefix) -> Columns:
+        kept = F.sort_array(F.flatten(F.collect_list(at("kept"))), asc=False)
+        return {"kept": F.slice(kept, 1, self.k)}
+
+    def finish(self, at: Prefix) -> Column:
+        return F.coalesce(F.col(at("kept")), F.array())
+
+    def plain(self, value: Column) -> Column:
+        return F.slice(F.sort_array(F.collect_list(value), asc=False), 1, self.k)
+
+
+def count(column: str | None = None) -> Builtin:
+    """Rows of a group, or its rows where `column` is not null."""
+    return Count(column)
+
+
+def sum(column: str) -> Builtin:  # noqa: A001 - the name that PySpark gives it
+    """The sum of a column. A string column is read as double."""
+    return Sum(column)
+
+
+def min(column: str) -> Builtin:  # noqa: A001
+    """The smallest value of a column."""
+    return Least(column)
+
+
+def max(column: str) -> Builtin:  # noqa: A001
+    """The largest value of a column."""
+    return Greatest(column)
+
+
+def mean(column: str) -> Builtin:
+    """The mean of a column. A string column is read as double."""
+    return Mean(column)
+
+
+def variance(column: str) -> Builtin:
+    """The sample variance of a column."""
+    return Variance(column)
+
+
+def approx_distinct(column: str, log2_cells: int = 12) -> Builtin:
+    """About how many distinct values a column has (HyperLogLog with 2^log2_cells cells)."""
+    if not 4 <= log2_cells <= 21:
+        raise OptionError(f"approx_distinct: log2_cells must be from 4 to 21, got {log2_cells}")
+    return ApproxDistinct(column, log2_cells)
+
+
+def collect(column: str, limit: int = 100) -> Builtin:
+    """The first `limit` values of a column by event time, as an array."""
+    return Collect(column, _positive("collect", "limit", limit))
+
+
+def top_k(column: str, k: int = 10) -> Builtin:
+    """The `k` largest values of a column, largest first, as an array."""
+    return TopK(column, _positive("top_k", "k", k))
+
+
+def _positive(what: str, option: str, value: int) -> int:
+    if not isinstance(value, int) or not 1 <= value <= 100_000:
+        raise OptionError(f"{what}: {option} must be a whole number from 1 to 100000, got {value!r}")
+    return value

@@ -1,0 +1,320 @@
+"""The Python side of aggregation, inside tasks: combine a block, allot buckets, merge states, finish results.
+
+Nothing here is compiled: tasks import NumPy and Arrow only, and each loop runs once a key, not once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steelyard.partition.allocator import PromptAllocator
+from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.isolate import Bad, isolate
+from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
+from steelyard.spark.tasklog import TaskLog, timed
+
+ROWS, BUCKET = "__rows", "__bucket"
+Batches = Iterator[pa.RecordBatch]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def combiner(
+    keys: tuple[str, ...],
+    uses: dict[str, AggregatorUse],
+    schema: pa.Schema,
+    buckets: int,
+    log: TaskLog | None,
+    frequent: int,
+) -> Callable[[Batches], Batches]:
+    """The map task: group a block's rows by key and pane, add each group up, allot the groups to buckets.
+
+    Parameters
+    ----------
+    keys, uses
+        Key columns, and the aggregates by name.
+    schema
+        What comes out: bucket, keys, pane, rows, one state column for each aggregate, reason and bad row.
+    buckets
+        Number of reduce tasks.
+    log
+        Where to report to.
+    frequent
+        How many of the block's most frequent keys to report.
+    """
+
+    def run(parts: Batches) -> Batches:
+        with timed(log, "combine") as task:
+            batches = [part for part in parts if part.num_rows]
+            if not batches:
+                return
+            with task.working():
+                block = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+                task.rows = block.num_rows
+                groups = Groups.of(block, keys)
+                bad: Bad = []
+                states = {name: _added(use, block, groups, bad, name) for name, use in uses.items()}
+                out = _clusters(block, keys, groups, states, buckets, schema)
+                task.extra = {"clusters": len(groups.starts), "frequent": groups.frequent(block, keys, frequent)}
+            yield out
+            if bad:
+                yield _dead_letters(bad, schema)
+
+    return run
+
+
+class Groups:
+    """The rows of a block in order of their group (key and pane), and where each group starts."""
+
+    def __init__(self, order: Ints, starts: Ints, ends: Ints, key_code: Ints) -> None:
+        self.order = order
+        self.starts = starts
+        self.ends = ends
+        self.key_code = key_code
+
+    @classmethod
+    def of(cls, block: pa.RecordBatch, keys: tuple[str, ...]) -> Groups:
+        """Group by dictionary codes: no Python value is made of a row."""
+        code = np.zeros(block.num_rows, dtype=np.int64)
+        for name in keys:
+            code = _narrowed(code, _codes(block.column(name)))
+        key_code = code
+        code = _narrowed(code, _codes(block.column(PANE)))
+        order = np.argsort(code, kind="stable")
+        sorted_code = code[order]
+        starts = np.flatnonzero(np.r_[True, sorted_code[1:] != sorted_code[:-1]])
+        return cls(order, starts, np.r_[starts[1:], len(code)], key_code)
+
+    @property
+    def first_rows(self) -> Ints:
+        """A row of each group."""
+        return np.asarray(self.order[self.starts])
+
+    def frequent(self, block: pa.RecordBatch, keys: tuple[str, ...], most: int) -> bytes:
+        """The `most` frequent keys of the block with their rows, as Arrow bytes; the last row is the rest."""
+        rows = np.bincount(self.key_code)
+        example = np.zeros(len(rows), dtype=np.int64)
+        example[self.key_code] = np.arange(len(self.key_code))
+        top = np.argpartition(-rows, most)[:most] if len(rows) > most else np.arange(len(rows))
+        taken = block.select(list(keys)).take(pa.array(example[top]))
+        counts = pa.array(rows[top], pa.int64())
+        table = pa.table([*taken.columns, counts], names=[*keys, ROWS])
+        table = table.replace_schema_metadata({"keys": str(len(rows)), "rows": str(len(self.key_code))})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue().to_pybytes())
+
+
+def _codes(column: pa.Array) -> Ints:
+    if pa.types.is_nested(column.type):
+        column = pa.array([str(value) for value in column.to_pylist()])
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _narrowed(left: Ints, right: Ints) -> Ints:
+    """Codes of pairs of codes, numbered from 0 without gaps."""
+    if not left.any():
+        return right
+    pair = left * (int(right.max()) + 1) + right
+    return np.asarray(np.unique(pair, return_inverse=True)[1])
+
+
+def slices_of(column: pa.Array, order: Ints) -> Any:
+    """A column in group order, as NumPy where NumPy has the type, else as Arrow."""
+    kind = column.type
+    plain = pa.types.is_primitive(kind) and not pa.types.is_decimal(kind)
+    if plain:
+        return column.to_numpy(zero_copy_only=False)[order]
+    return column.take(pa.array(order))
+
+
+def _added(use: AggregatorUse, block: pa.RecordBatch, groups: Groups, bad: Bad, name: str) -> list[Any]:
+    """The state of each group: one call of `add` a group."""
+    add, zero = use.aggregator.add, use.aggregator.zero
+    columns = [slices_of(block.column(column), groups.order) for column in use.columns]
+    bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
+    states: list[Any] = []
+    if len(columns) == 1:
+        column = columns[0]
+        for start, end in bounds:
+            try:
+                states.append(add(zero(), column[start:end]))
+            except Exception:  # noqa: BLE001 - the rows at fault are found below
+                states.append(_saved(use, block, groups.order[start:end], bad, name))
+        return states
+    for start, end in bounds:
+        try:
+            states.append(add(zero(), *(column[start:end] for column in columns)))
+        except Exception:  # noqa: BLE001
+            states.append(_saved(use, block, groups.order[start:end], bad, name))
+    return states
+
+
+def _saved(use: AggregatorUse, block: pa.RecordBatch, rows: Ints, bad: Bad, name: str) -> Any:
+    """The state of a group without the rows that make `add` raise."""
+    group = block.take(pa.array(rows))
+
+    def alone(part: pa.RecordBatch) -> pa.RecordBatch:
+        every = np.arange(part.num_rows)
+        use.aggregator.add(use.aggregator.zero(), *(slices_of(part.column(c), every) for c in use.columns))
+        return part
+
+    good, found = isolate(group, alone)
+    bad.extend((f"aggregate {name!r}: {why}", row) for why, row in found)
+    state = use.aggregator.zero()
+    for part in good:
+        every = np.arange(part.num_rows)
+        state = use.aggregator.add(state, *(slices_of(part.column(c), every) for c in use.columns))
+    return state
+
+
+def _clusters(
+    block: pa.RecordBatch,
+    keys: tuple[str, ...],
+    groups: Groups,
+    states: dict[str, list[Any]],
+    buckets: int,
+    schema: pa.Schema,
+) -> pa.RecordBatch:
+    first = pa.array(groups.first_rows)
+    count = len(first)
+    if SPLIT in block.schema.names:
+        split = block.column(SPLIT).take(first).to_numpy(zero_copy_only=False).astype(bool)
+    else:
+        split = np.ones(count, dtype=bool)
+    columns: dict[str, Any] = {key: block.column(key).take(first) for key in keys}
+    columns[PANE] = block.column(PANE).take(first)
+    columns[ROWS] = pa.array(groups.ends - groups.starts, pa.int64())
+    columns[BUCKET] = _local_buckets(split, buckets)
+    for name, values in states.items():
+        columns[schema.field(name).name] = encoded(values, schema.field(name).type)
+    columns[BAD] = pa.nulls(count, pa.string())
+    columns[BAD_ROW] = pa.nulls(count, pa.string())
+    return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+def _local_buckets(split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
+    """Algorithm 3 on this task's clusters, one record each; null for split keys, which the JVM hashes.
+
+    Where nearly all are split there is nothing to choose. The few split clusters' own share of a bucket is
+    one record each, so leaving it out of the capacities moves no bucket by more than their number.
+    """
+    from pyspark import TaskContext  # noqa: PLC0415 - keeps this module importable without a task
+
+    context = TaskContext.get()
+    task = context.partitionId() if context else 0
+    free = ~split
+    weights = np.ones(int(free.sum()), dtype=np.int64)
+    allotted = PromptAllocator().allot(
+        weights, np.zeros(len(weights), bool), np.zeros(len(weights), np.int64), buckets, task
+    )
+    bucket = np.zeros(len(split), dtype=np.int32)
+    bucket[free] = allotted.bucket
+    return pa.array(bucket, pa.int32(), mask=split)
+
+
+def _dead_letters(bad: Bad, schema: pa.Schema) -> pa.RecordBatch:
+    known: dict[str, Any] = {
+        BUCKET: pa.array(np.zeros(len(bad), np.int32)),
+        ROWS: pa.array(np.zeros(len(bad), np.int64)),
+        BAD: pa.array([why for why, _ in bad]),
+        BAD_ROW: pa.array([row for _, row in bad]),
+    }
+    arrays = [known.get(field.name, pa.nulls(len(bad), field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(
+        [array.cast(f.type) for array, f in zip(arrays, schema, strict=True)], schema=schema
+    )
+
+
+def encoded(states: list[Any], kind: pa.DataType) -> pa.Array:
+    """States as one Arrow column of structs. A state of one field is the bare value."""
+    if kind.num_fields == 1:
+        return pa.StructArray.from_arrays([pa.array(states, kind.field(0).type)], fields=[kind.field(0)])
+    parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
+    if len(parts) != kind.num_fields:
+        raise ValueError(f"a state must have {kind.num_fields} fields ({kind}), got {len(parts)}")
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return pa.StructArray.from_arrays([pa.array(p, f.type) for p, f in zip(parts, fields, strict=True)], fields=fields)
+
+
+def decoded(column: pa.Array) -> list[Any]:
+    """The states of a column of structs; the inverse of `encoded`."""
+    parts = [part.to_pylist() for part in column.flatten()]
+    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+SIGN, STATE = "__sign", "__state"
+"""Fields of a state that is to be added (sign 1) or taken away (sign -1)."""
+
+
+def merged_states(lists: pa.Array, use: AggregatorUse) -> list[Any]:
+    """One state for each list of states. Where the list's items are signed, those with -1 are subtracted."""
+    merge, zero = use.aggregator.merge, use.aggregator.zero
+    offsets = lists.offsets.to_numpy()
+    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    item = lists.type.value_type
+    if item.num_fields == 2 and item.field(0).name == SIGN:
+        states = decoded(lists.values.field(STATE))
+        signs = lists.values.field(SIGN).to_numpy(zero_copy_only=False)
+        return [_signed_sum(use, states[start:end], signs[start:end]) for start, end in bounds]
+    states = decoded(lists.values)
+    if len(states) == len(lists) and np.all(np.diff(offsets) == 1):
+        return states
+    out = []
+    for start, end in bounds:
+        state = states[start] if end > start else zero()
+        for other in states[start + 1 : end]:
+            state = merge(state, other)
+        out.append(state)
+    return out
+
+
+def _signed_sum(use: AggregatorUse, states: list[Any], signs: Any) -> Any:
+    whole = use.aggregator.zero()
+    for state, sign in zip(states, signs, strict=True):
+        if sign > 0:
+            whole = use.aggregator.merge(whole, state)
+    for state, sign in zip(states, signs, strict=True):
+        if sign < 0:
+            whole = use.aggregator.subtract(whole, state)
+    return whole
+
+
+def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """The reduce task: fold each list of states, in the column of an aggregate's name, into one."""
+
+    def run(parts: Batches) -> Batches:
+        for part in parts:
+            columns = []
+            for field in schema:
+                column = part.column(field.name)
+                if field.name in uses:
+                    column = encoded(merged_states(column, uses[field.name]), field.type)
+                columns.append(column.cast(field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return run
+
+
+def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema, listed: bool) -> Callable[[Batches], Batches]:
+    """The last step: fold lists of states (where `listed`), and finish each state into its result."""
+
+    def run(parts: Batches) -> Batches:
+        for part in parts:
+            columns = []
+            for field in schema:
+                column = part.column(field.name)
+                if field.name in uses:
+                    use = uses[field.name]
+                    states = merged_states(column, use) if listed else decoded(column)
+                    column = pa.array([use.aggregator.finish(state) for state in states], field.type)
+                columns.append(column.cast(field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return run

@@ -1,0 +1,55 @@
+"""Durations as Spark users write them: `"10 seconds"`, `"1 minute 30 seconds"`, as whole microseconds."""
+
+from __future__ import annotations
+
+import re
+
+from steelyard.core import OptionError
+
+_MICROS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)")
+
+
+def micros(text: str, option: str) -> int:
+    """Microseconds of a duration; `option` is named where the text is not one.
+
+    >>> micros("1 minute 30 seconds", "window")
+    90000000
+    >>> micros("5 parsecs", "window")
+    Traceback (most recent call last):
+    steelyard.core.errors.OptionError: window: '5 parsecs' is not a duration: write for example '10 seconds', ...
+    """
+    total, end = 0, 0
+    body = text.strip() if isinstance(text, str) else ""
+    for part in _PART.finditer(body):
+        unit = part.group(2).lower().rstrip("s")
+        if part.start() != end or unit not in _MICROS:
+            break
+        total += int(part.group(1)) * _MICROS[unit]
+        end = part.end()
+    if not body or end != len(body):
+        raise OptionError(
+            f"{option}: {text!r} is not a duration: write for example '10 seconds', with one of "
+            f"{', '.join(_MICROS)} (months have no fixed length)"
+        )
+    return total
+
+
+def spoken(amount: int) -> str:
+    """A number of microseconds as Spark reads it.
+
+    >>> spoken(90_000_000)
+    '90 seconds'
+    """
+    for unit in ("second", "millisecond", "microsecond"):
+        if amount % _MICROS[unit] == 0:
+            return f"{amount // _MICROS[unit]} {unit}s"
+    raise AssertionError(amount)

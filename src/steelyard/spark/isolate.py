@@ -1,0 +1,38 @@
+"""Find the rows that make a user's function raise, by halving, so that the others still count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+Bad = list[tuple[str, str]]
+"""(what was raised, the row as JSON) for each row."""
+
+
+def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tuple[list[Any], Bad]:
+    """Apply a function to a batch; where it raises, to its halves, down to the single rows that are bad.
+
+    Costs nothing where nothing is raised, and about 2 log2(n) calls for each bad row of n.
+
+    >>> rows = pa.record_batch({"x": [1, 0, 4]})
+    >>> isolate(rows, lambda part: [8 // x for x in part["x"].to_pylist()])
+    ([[8], [2]], [('ZeroDivisionError: integer division or modulo by zero', '{"x": 0}')])
+    """
+    try:
+        return [apply(part)], []
+    except Exception as error:  # noqa: BLE001 - whatever the user's function raises belongs to the row
+        if part.num_rows <= 1:
+            return [], [(f"{type(error).__name__}: {error}", as_json(part))] if part.num_rows else []
+    middle = part.num_rows // 2
+    good, bad = isolate(part.slice(0, middle), apply)
+    more_good, more_bad = isolate(part.slice(middle), apply)
+    return good + more_good, bad + more_bad
+
+
+def as_json(row: pa.RecordBatch) -> str:
+    """The first row of a batch as JSON, without columns of our own."""
+    values = row.slice(0, 1).to_pylist()[0]
+    return json.dumps({name: value for name, value in values.items() if not name.startswith("__")}, default=str)

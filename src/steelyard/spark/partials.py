@@ -1,0 +1,223 @@
+"""From clean rows to partial states, one for each key and pane: the map and reduce stages of a batch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from steelyard.core import OptionError
+from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
+from steelyard.spark.placement import key_hash
+from steelyard.spark.program import Bound
+from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT
+from steelyard.spark.tasklog import TaskLog
+
+START = "__start"
+
+
+class Partials:
+    """The partial states of a program: their schema, and how to make, merge and finish them.
+
+    Parameters
+    ----------
+    spark
+        A session, to ask Spark for the types of its expressions.
+    bound
+        The program.
+    """
+
+    def __init__(self, spark: SparkSession, bound: Bound) -> None:
+        self.bound = bound
+        self.program = bound.program
+        self._spark = spark
+        self._keys = [F.col(f"`{key}`") for key in self.program.keys]
+
+    @cached_property
+    def schema(self) -> T.StructType:
+        """Columns of a partial: keys, pane, rows, then the states; and for refused rows the reason and the row."""
+        partial = self._builtin_partials(self._no_rows(), [*self._keys, F.col(PANE)]).schema
+        fields = [self.bound.rows[key] for key in self.program.keys]
+        fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
+        own = {*self.program.keys, PANE, ROWS}
+        fields += [field for field in partial.fields if field.name not in own]
+        fields += [T.StructField(name, self._state_type(name)) for name in self.program.pythons]
+        fields += [T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
+        return T.StructType([T.StructField(field.name, nullable(field.dataType), True) for field in fields])
+
+    def _no_rows(self) -> DataFrame:
+        from steelyard.spark.rows import tidied  # noqa: PLC0415 - rows needs no partials
+
+        return tidied(self._spark.createDataFrame([], self.bound.rows), self.bound, None)
+
+    def _state_type(self, name: str) -> T.StructType:
+        return ddl_fields(self.program.pythons[name].aggregator.state, f"`state` of aggregate {name!r}")
+
+    @cached_property
+    def result_types(self) -> dict[str, T.DataType]:
+        """The type of each aggregate's result: plain Spark's own, or what a Python aggregate declares."""
+        plain = {
+            name: use.plain(self._value(use.column, use.numeric)).alias(name)
+            for name, use in self.program.builtins.items()
+        }
+        types = {f.name: nullable(f.dataType) for f in self._no_rows().agg(*plain.values()).schema} if plain else {}
+        for name, use in self.program.pythons.items():
+            types[name] = ddl_fields(f"r {use.aggregator.result}", f"`result` of aggregate {name!r}")[0].dataType
+        return types
+
+    def _value(self, column: str | None, numeric: bool) -> Column:
+        if column is None:
+            return F.lit(1)
+        return F.col(f"`{self.bound.number(column) if numeric else column}`")
+
+    def _builtin_partials(self, rows: DataFrame, by: list[Column]) -> DataFrame:
+        states = [F.count(F.lit(1)).alias(ROWS)]
+        for name, use in self.program.builtins.items():
+            parts = use.partial(self._value(use.column, use.numeric), F.col(MICROS))
+            states += [column.alias(self.bound.prefix(name)(part)) for part, column in parts.items()]
+        return rows.groupBy(*by).agg(*states)
+
+    def of_rows(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+        """The partials of clean rows: combined where the rows are, merged in `buckets` reduce tasks."""
+        parts = []
+        if self.program.builtins or not self.program.pythons:
+            parts.append(self._aligned(self._in_jvm(rows, buckets)))
+        if self.program.pythons:
+            in_python = self._in_python(rows, buckets, log, frequent)
+            if parts:  # rows were counted already
+                in_python = in_python.withColumn(ROWS, F.lit(0).cast("bigint"))
+            parts.append(self._aligned(in_python))
+        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+    def _aligned(self, partials: DataFrame) -> DataFrame:
+        have = set(partials.columns)
+        return partials.select(
+            *(
+                (F.col(f"`{f.name}`") if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
+                for f in self.schema.fields
+            )
+        )
+
+    def _in_jvm(self, rows: DataFrame, buckets: int) -> DataFrame:
+        if BLOCK not in rows.columns:  # Spark combines in place and hashes what is left
+            return self._builtin_partials(rows, [*self._keys, F.col(PANE)])
+        by = [F.col(BLOCK), F.col(SPLIT), *self._keys, F.col(PANE)]
+        clusters = self._builtin_partials(rows, by)
+        # Algorithm 3 with clusters of one record each: every round gives each bucket one, so a cluster's turn
+        # is its position. Sorted first, so that a task that is run again gives the same positions.
+        turn = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)) + F.col(BLOCK)
+        hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets))
+        local = clusters.sortWithinPartitions(*self._keys, PANE).withColumn("__turn", turn)
+        bucket = F.when(F.col(SPLIT), hashed).otherwise(F.pmod(F.col("__turn"), F.lit(buckets))).cast("int")
+        sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
+        return self.merged(sent, [F.col(BUCKET), *self._keys, F.col(PANE)])
+
+    def _in_python(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+        uses = self.program.pythons
+        state = T.StructType([f for f in self.schema.fields if f.name not in self._builtin_names()])
+        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *state.fields])
+        run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
+        needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
+        split = [SPLIT] if SPLIT in rows.columns else []
+        clusters = rows.select(*(F.col(f"`{name}`") for name in [*needed, *split])).mapInArrow(run, out)
+        hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets)).cast("int")
+        sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
+        by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
+        lists = [F.collect_list(name).alias(name) for name in uses]
+        gathered = sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
+        return gathered.mapInArrow(merger(uses, arrow_schema(state)), state)
+
+    def _builtin_names(self) -> set[str]:
+        own = {*self.program.keys, PANE, ROWS, BAD, BAD_ROW, *self.program.pythons}
+        return {f.name for f in self.schema.fields if f.name not in own}
+
+    def merged(self, partials: DataFrame, by: list[Column]) -> DataFrame:
+        """Partials grouped `by`, their built-in states merged and their Python states gathered in lists."""
+        states = [F.sum(ROWS).cast("bigint").alias(ROWS)]
+        for name, use in self.program.builtins.items():
+            at = self.bound.prefix(name)
+            kinds = {f.name: f.dataType for f in self.schema.fields}
+            states += [column.cast(kinds[at(part)]).alias(at(part)) for part, column in use.merge(at).items()]
+        present = set(partials.columns)
+        states += [F.collect_list(name).alias(name) for name in self.program.pythons if name in present]
+        return partials.groupBy(*by).agg(*states)
+
+    def compacted(self, partials: DataFrame) -> DataFrame:
+        """Partials with one row for each key and pane."""
+        return self._aligned(self.folded(self.merged(partials, [*self._keys, F.col(PANE)])))
+
+    def folded(self, merged: DataFrame) -> DataFrame:
+        """Lists of Python states folded into one state each."""
+        if not self.program.pythons:
+            return merged
+        kinds = {f.name: f.dataType for f in self.schema.fields}
+        out = T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in merged.schema.fields])
+        return merged.mapInArrow(merger(self.program.pythons, arrow_schema(out)), out)
+
+    def signed(self, plus: DataFrame, minus: DataFrame) -> DataFrame:
+        """States of `plus` with those of `minus` taken away, by key; keys without rows are left out."""
+        negated: dict[str, Column] = {ROWS: -F.col(ROWS)}
+        for name, use in self.program.builtins.items():
+            at = self.bound.prefix(name)
+            negated |= {at(part): column for part, column in use.negate(at).items()}
+        both = plus.withColumn(SIGN, F.lit(1)).unionByName(minus.withColumns(negated).withColumn(SIGN, F.lit(-1)))
+        for name in self.program.pythons:
+            signed = F.struct(F.col(SIGN), F.col(f"`{name}`").alias(STATE))
+            both = both.withColumn(name, F.when(F.col(f"`{name}`").isNotNull(), signed))
+        return self.folded(self.merged(both, self._keys)).where(F.col(ROWS) > 0)
+
+    def finished(self, merged: DataFrame, listed: bool) -> DataFrame:
+        """Results of merged states: keys, window if any, aggregates in the order they were named."""
+        window = self.program.window
+        spans = []
+        if window is not None:
+            spans = [
+                F.timestamp_micros(F.col(START)).alias("window_start"),
+                F.timestamp_micros(F.col(START) + window.size).alias("window_end"),
+            ]
+        columns = [*spans, *self._keys]
+        for name, use in self.program.aggregates.items():
+            if name in self.program.pythons:
+                columns.append(F.col(name))
+            else:
+                value = self.program.builtins[name].finish(self.bound.prefix(name))
+                columns.append(value.cast(self.result_types[name]).alias(name))
+        shown = merged.select(*columns)
+        if not self.program.pythons:
+            return shown
+        out = T.StructType(
+            [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
+        )
+        return shown.mapInArrow(finisher(self.program.pythons, arrow_schema(out), listed), out)
+
+    @property
+    def invertible(self) -> bool:
+        """Whether a pane can be taken out of a window again, exactly, for every aggregate."""
+        builtin = all(
+            use.exactly_invertible(self.bound.rows[use.column].dataType if use.column else None)
+            for use in self.program.builtins.values()
+        )
+        return builtin and all(use.aggregator.has_inverse for use in self.program.pythons.values())
+
+
+def nullable(kind: T.DataType) -> T.DataType:
+    """The same type with every part of it nullable, as Parquet gives it back."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, nullable(f.dataType), True) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(nullable(kind.elementType), True)
+    return kind
+
+
+def ddl_fields(text: str, what: str) -> T.StructType:
+    """The fields of a DDL text; an OptionError that says `what` where it cannot be read."""
+    try:
+        fields = T.StructType.fromDDL(text)
+    except Exception as error:
+        raise OptionError(f"{what}: {text!r} is not a DDL type, such as 'n bigint, total double'") from error
+    if not isinstance(fields, T.StructType):
+        raise OptionError(f"{what}: {text!r} is one type; name its fields, such as 'n bigint, total double'")
+    return fields

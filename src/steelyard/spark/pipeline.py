@@ -1,0 +1,146 @@
+"""Turn a checked pipeline file into a stream that can be started."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from steelyard.core.errors import SteelyardError
+from steelyard.spark.pipeline_file import FUNCTIONS, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from steelyard.spark.query import Query
+    from steelyard.spark.stream import Stream
+
+
+POLL_SECONDS = 0.2
+
+
+def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
+    """Start the query and follow it to its end, with a line for each batch.
+
+    Ctrl-C stops the query after what is under way, then the session, and is raised as KeyboardInterrupt.
+    """
+    import steelyard as sy  # noqa: PLC0415 - checking a file must not start Spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    kafka = "kafka" in (pipeline.source["format"], pipeline.sink["format"])
+    config = {option: str(value) for option, value in pipeline.session.get("config", {}).items()}
+    spark = sy.session(pipeline.name, master=pipeline.session.get("master"), config=config, kafka=kafka)
+    try:
+        with control_c() as asked:
+            try:
+                query = build(pipeline, spark).start()
+            except PySparkException as error:
+                raise SteelyardError(f"{pipeline.name} cannot start: {_first_line(error)}") from error
+            try:
+                follow(query, report, asked)
+            finally:
+                query.stop()
+        problem = query.exception()
+        if isinstance(problem, SteelyardError):
+            raise problem
+        if problem is not None:
+            raise SteelyardError(f"{pipeline.name} failed: {_first_line(problem)}") from problem
+    finally:
+        spark.stop()
+    if asked():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def control_c() -> Iterator[Callable[[], bool]]:
+    """Note the first Ctrl-C instead of raising it; gives a function that tells whether it came.
+
+    PySpark's own handler calls the JVM, which breaks the call that it interrupts. A second Ctrl-C goes to the
+    handler that was there before.
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def follow(query: Query, report: Callable[[str], None], asked: Callable[[], bool]) -> None:
+    """Report every batch once, in order, until the query ends or its end is `asked` for."""
+    last = -1
+    active = True
+    while active and not asked():
+        # Asked before the reports are read, so that those of the last batches are not missed.
+        active = query.is_active
+        for batch in query.recent_progress:
+            if batch.batch > last:
+                report(str(batch))
+                last = batch.batch
+        if active:
+            time.sleep(POLL_SECONDS)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
+    """The stream that the pipeline describes, ready to start."""
+    import steelyard as sy  # noqa: PLC0415 - checking a file must not start Spark
+
+    aggregates = {name: _aggregate(sy, spec) for name, spec in pipeline.aggregates.items()}
+    stream = sy.stream(read_source(pipeline.source, spark))
+    if pipeline.watermark:
+        stream = stream.with_watermark(pipeline.watermark["column"], pipeline.watermark["delay"])
+    stream = stream.group_by(*pipeline.key)
+    if pipeline.window:
+        stream = stream.window(pipeline.window["size"], slide=pipeline.window.get("slide"))
+    stream = stream.agg(**aggregates)
+    policy = dict(pipeline.policy)
+    for verb in ("statistics", "placement"):
+        if verb in policy:
+            stream = getattr(stream, verb)(policy.pop(verb))
+    if policy:
+        stream = stream.partition_by(policy.pop("name"), **policy)
+    if pipeline.bad_rows:
+        places = {field: value for field, value in pipeline.bad_rows.items() if field != "action"}
+        stream = stream.on_bad_rows(pipeline.bad_rows["action"], **places)
+    if pipeline.output_mode:
+        stream = stream.output_mode(pipeline.output_mode)
+    sink = {field: value for field, value in pipeline.sink.items() if field != "format"}
+    stream = stream.sink(pipeline.sink["format"], **sink).name(pipeline.name)
+    if pipeline.checkpoint:
+        stream = stream.checkpoint(pipeline.checkpoint)
+    return stream.trigger(**pipeline.trigger) if pipeline.trigger else stream
+
+
+def read_source(source: Mapping[str, Any], spark: SparkSession) -> DataFrame:
+    """The streaming DataFrame of a source; a Kafka record's value is read as JSON by the schema."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    reader = spark.readStream.format(source["format"]).options(**source.get("options", {}))
+    if source["format"] == "kafka":
+        reader = reader.option("kafka.bootstrap.servers", source["servers"]).option("subscribe", source["topic"])
+        records = reader.option("startingOffsets", source.get("starting", "latest")).load()
+        return records.select(sf.from_json(sf.col("value").cast("string"), source["schema"]).alias("v")).select("v.*")
+    if source["format"] == "steelyard":
+        named = {field: value for field, value in source.items() if field != "format"}
+        return reader.options(**named).load()
+    return reader.schema(source["schema"]).load(source["path"])
+
+
+def _aggregate(sy: Any, spec: Mapping[str, Any]) -> Any:
+    options = dict(spec)
+    function = next(name for name in spec if name in FUNCTIONS)
+    column = options.pop(function)
+    return sy.count() if (function, column) == ("count", "*") else getattr(sy, function)(column, **options)

@@ -1,0 +1,174 @@
+"""What a query computes, apart from how: keys, window, aggregates, and the function before them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import types as T
+
+from steelyard.core import OptionError
+from steelyard.spark.aggregates import Builtin, Prefix
+from steelyard.spark.aggregator import AggregatorUse
+
+RESERVED = "__"
+"""Columns of our own start with this, so that a user's cannot."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows of `size` microseconds, one every `slide`, aligned to the epoch as Spark's are.
+
+    Rows are kept by pane: the longest span that every window is a whole number of.
+    """
+
+    size: int
+    slide: int
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane in microseconds."""
+        return math.gcd(self.size, self.slide)
+
+    @property
+    def panes(self) -> int:
+        """Panes of a window."""
+        return self.size // self.pane
+
+
+@dataclass(frozen=True)
+class MapFunction:
+    """A vectorised function over batches of rows, with the schema of what it gives."""
+
+    function: Callable[[Any], Any]
+    schema: T.StructType
+    form: str
+    keeps_keys: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """Keys, window, aggregates and map function of one query."""
+
+    keys: tuple[str, ...]
+    aggregates: Mapping[str, Builtin | AggregatorUse]
+    window: Window | None = None
+    time: str | None = None
+    delay: int = 0
+    """Allowed lateness in microseconds."""
+    map: MapFunction | None = None
+
+    @property
+    def builtins(self) -> dict[str, Builtin]:
+        """The aggregates that stay in the JVM."""
+        return {name: use for name, use in self.aggregates.items() if isinstance(use, Builtin)}
+
+    @property
+    def pythons(self) -> dict[str, AggregatorUse]:
+        """The aggregates written in Python."""
+        return {name: use for name, use in self.aggregates.items() if isinstance(use, AggregatorUse)}
+
+    @property
+    def result_columns(self) -> list[str]:
+        """Names of the result's columns, in order."""
+        return [*(("window_start", "window_end") if self.window else ()), *self.keys, *self.aggregates]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A program that was checked against the schema of its input.
+
+    Parameters
+    ----------
+    program
+        What is computed.
+    given
+        Schema of the input.
+    rows
+        Schema of what is aggregated: the map function's where there is one.
+    """
+
+    program: Program
+    given: T.StructType
+    rows: T.StructType
+    parsed: tuple[str, ...] = field(default=())
+    """String columns that are read as numbers."""
+
+    @classmethod
+    def of(cls, program: Program, given: T.StructType) -> Bound:
+        """Check every column that the program names; raises OptionError with the nearest right name."""
+        rows = program.map.schema if program.map else given
+        for name in given.names if not program.map else [*given.names, *rows.names]:
+            if name.startswith(RESERVED):
+                raise OptionError(f"column {name!r}: names that start with {RESERVED!r} are reserved; rename it")
+        for key in program.keys:
+            _known(rows, key, "key column")
+            if isinstance(rows[key].dataType, T.MapType | T.VariantType):
+                raise OptionError(f"key column {key!r} is a {rows[key].dataType.simpleString()}, which cannot be a key")
+        if program.time is not None:
+            _known(rows, program.time, "time column")
+            if not isinstance(rows[program.time].dataType, T.TimestampType | T.TimestampNTZType):
+                kind = rows[program.time].dataType.simpleString()
+                raise OptionError(f"time column {program.time!r} must be a timestamp and is a {kind}: convert it first")
+        parsed = []
+        for name, use in program.aggregates.items():
+            for column in use.columns:
+                _known(rows, column, f"column of aggregate {name!r}:")
+                if isinstance(use, Builtin) and use.numeric and _must_parse(rows[column].dataType, name, column):
+                    parsed.append(column)
+        taken = [*program.keys, "window_start", "window_end"] if program.window else [*program.keys]
+        for name in program.aggregates:
+            if name in taken:
+                raise OptionError(f"aggregate {name!r} has the name of a key or window column: choose another")
+        return cls(program, given, rows, tuple(dict.fromkeys(parsed)))
+
+    @property
+    def places_before_map(self) -> bool:
+        """Whether rows can be placed by key before the map function runs, because they have their keys then."""
+        return all(key in self.given.names for key in self.program.keys)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The columns that aggregates read, each once."""
+        return list(dict.fromkeys(column for use in self.program.aggregates.values() for column in use.columns))
+
+    def number(self, column: str) -> str:
+        """The name under which a column is read as a number."""
+        return f"__number_{column}" if column in self.parsed else column
+
+    def prefix(self, name: str) -> Prefix:
+        """The names of an aggregate's state columns."""
+        return Prefix(name)
+
+    def signature(self) -> dict[str, Any]:
+        """What must not change between two starts from one checkpoint, as plain values."""
+        program = self.program
+        return {
+            "keys": {key: self.rows[key].dataType.simpleString() for key in program.keys},
+            "window": [program.window.size, program.window.slide] if program.window else None,
+            "time": program.time,
+            "aggregates": {name: _described(use, self.rows) for name, use in program.aggregates.items()},
+        }
+
+
+def _known(schema: T.StructType, column: str, what: str) -> None:
+    if column not in schema.names:
+        raise OptionError.unknown(what, column, schema.names)
+
+
+def _must_parse(kind: T.DataType, name: str, column: str) -> bool:
+    if isinstance(kind, T.StringType):
+        return True
+    if not isinstance(kind, T.NumericType):
+        raise OptionError(f"aggregate {name!r} needs a number and column {column!r} is a {kind.simpleString()}")
+    return False
+
+
+def _described(use: Builtin | AggregatorUse, rows: T.StructType) -> str:
+    kinds = ", ".join(f"{column} {rows[column].dataType.simpleString()}" for column in use.columns)
+    if isinstance(use, AggregatorUse):
+        kind = type(use.aggregator)
+        return f"{kind.__name__}[{kind.state} -> {kind.result}]({kinds})"
+    return f"{use!r}({kinds})"

@@ -1,0 +1,91 @@
+"""A running query, with the verbs that PySpark's own has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from steelyard.core import BatchReport, SteelyardError
+from steelyard.spark.microbatch import MicroBatch
+
+
+class Query:
+    """What `Stream.start()` gives: watch it, wait for it, stop it.
+
+    Parameters
+    ----------
+    spark_query
+        Structured Streaming's query, which drives the batches.
+    engine
+        The engine that works on them.
+    """
+
+    def __init__(self, spark_query: StreamingQuery, engine: MicroBatch, failures: list[BaseException]) -> None:
+        self._query = spark_query
+        self._engine = engine
+        self._failures = failures
+
+    @property
+    def id(self) -> str:
+        """The query's id, which stays the same over restarts from one checkpoint."""
+        return self._query.id
+
+    @property
+    def name(self) -> str | None:
+        """The name given to the builder."""
+        return self._query.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query runs."""
+        return self._query.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What Spark says it is doing, and the newest batch that is committed."""
+        return {**self._query.status, "committedBatch": self._engine.last.batch}
+
+    @property
+    def last_progress(self) -> BatchReport | None:
+        """The report of the newest batch."""
+        return self._engine.reports[-1] if self._engine.reports else None
+
+    @property
+    def recent_progress(self) -> list[BatchReport]:
+        """The reports of the last hundred batches, oldest first."""
+        return list(self._engine.reports)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""
+        try:
+            ended: Any = self._query.awaitTermination(timeout)  # type: ignore[arg-type] # takes fractions too
+        except Exception:
+            self._raise_own()
+            raise
+        return True if ended is None else bool(ended)
+
+    def process_all_available(self) -> None:
+        """Wait until all that the source has now is processed; for tests."""
+        try:
+            self._query.processAllAvailable()
+        except Exception:
+            self._raise_own()
+            raise
+
+    def stop(self) -> None:
+        """Stop after what is under way; a restart from the checkpoint goes on from there."""
+        self._query.stop()
+
+    def exception(self) -> BaseException | None:
+        """What made the query fail, or None."""
+        return self._failures[0] if self._failures else self._query.exception()
+
+    def _raise_own(self) -> None:
+        """Raise the error as it was in Python, not as Spark passed it on through the JVM."""
+        if self._failures and isinstance(self._failures[0], SteelyardError):
+            raise self._failures[0]
+
+    def __repr__(self) -> str:
+        state = "active" if self.is_active else "stopped"
+        return f"Query({self.name or self.id}, {state}, last: {self.last_progress or 'no batch yet'})"

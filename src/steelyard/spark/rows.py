@@ -1,0 +1,128 @@
+"""From a batch as it comes to rows that can be aggregated: the map function, panes, bad rows, late rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.isolate import isolate
+from steelyard.spark.program import Bound, MapFunction, Window
+from steelyard.spark.tasklog import TaskLog, timed
+
+BAD, BAD_ROW = "__bad", "__bad_row"
+MICROS, PANE, LATE = "__us", "__pane", "__late"
+BLOCK, SPLIT = "__block", "__split"
+
+MAP_FAILED = "map function: "
+
+
+def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataFrame:
+    """`rows` through the user's map function. Rows that make it raise come out with a reason instead."""
+    out = T.StructType(
+        [*function.schema.fields, T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
+    )
+    arrow = arrow_schema(function.schema)
+    full = arrow_schema(out)
+    call, form = function.function, function.form
+    prefix = MAP_FAILED
+
+    def apply(part: pa.RecordBatch) -> pa.RecordBatch:
+        if form == "pandas":
+            return pa.RecordBatch.from_pandas(call(part.to_pandas()), schema=arrow, preserve_index=False)
+        given = call(part)
+        if isinstance(given, pa.Table):
+            given = (
+                given.combine_chunks().to_batches()[0] if given.num_rows else given.schema.empty_table().to_batches()
+            )
+        if not isinstance(given, pa.RecordBatch):
+            raise TypeError(f"the map function must give a pyarrow.RecordBatch or Table, not {type(given).__name__}")
+        return given.select(arrow.names).cast(arrow)
+
+    def run(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with timed(log, "map") as task:
+            for part in parts:
+                with task.working(part.num_rows):
+                    good, bad = isolate(part, apply)
+                for batch in good:
+                    nulls = [pa.nulls(batch.num_rows, pa.string())] * 2
+                    yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=full)
+                if bad:
+                    empty = [pa.nulls(len(bad), field.type) for field in arrow]
+                    said = [pa.array([prefix + why for why, _ in bad]), pa.array([row for _, row in bad])]
+                    yield pa.RecordBatch.from_arrays([*empty, *said], schema=full)
+
+    return rows.mapInArrow(run, out)
+
+
+def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
+    """Only the columns that are needed, with each row's pane, the reason why it is bad, and whether it is late.
+
+    Parameters
+    ----------
+    rows
+        Rows after the map function, if there is one.
+    bound
+        The program.
+    closed
+        The watermark in microseconds: windows that end there or before take no more rows. None: none is closed.
+    """
+    program = bound.program
+    named = [name for name in (BLOCK, SPLIT) if name in rows.columns]
+    wanted = dict.fromkeys([*program.keys, *bound.inputs])
+    kept = [F.col(_quoted(name)) for name in wanted]
+    numbers = [F.col(_quoted(name)).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
+    when = F.unix_micros(F.col(_quoted(program.time)).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
+    tidy = rows.select(
+        *kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *(F.col(name) for name in named)
+    )
+    if program.window is None:
+        return tidy.withColumns({PANE: F.lit(0).cast("bigint"), LATE: F.lit(False)})
+    pane = F.col(MICROS) - F.pmod(F.col(MICROS), F.lit(program.window.pane))
+    tidy = tidy.withColumn(
+        PANE, F.expr(f"({MICROS} - pmod({MICROS}, {program.window.pane})) div {program.window.pane}")
+    )
+    late = last_window_end(pane, program.window) <= closed if closed is not None else F.lit(False)
+    return tidy.withColumn(LATE, F.coalesce(late, F.lit(False)))
+
+
+def last_window_end(pane_start: Column, window: Window) -> Column:
+    """The end of the last window that a pane, by its start in microseconds, belongs to."""
+    return pane_start - F.pmod(pane_start, F.lit(window.slide)) + window.size
+
+
+def reasons(bound: Bound) -> dict[str, Column]:
+    """Why a row can be refused in the JVM, as conditions on it."""
+    program = bound.program
+    tests = {f"null key in column {key!r}": F.col(_quoted(key)).isNull() for key in program.keys}
+    if program.time is not None:
+        tests[f"null time in column {program.time!r}"] = F.col(_quoted(program.time)).isNull()
+    for name in bound.parsed:
+        column = F.col(_quoted(name))
+        tests[f"not a number in column {name!r}"] = column.isNotNull() & column.try_cast("double").isNull()
+    return tests
+
+
+def _reason(rows: DataFrame, bound: Bound) -> Column:
+    chain: Any = F
+    for reason, test in reasons(bound).items():
+        chain = chain.when(test, reason)
+    found = chain.otherwise(F.lit(None).cast("string")) if chain is not F else F.lit(None).cast("string")
+    return F.coalesce(F.col(BAD), found) if BAD in rows.columns else found
+
+
+def refused(rows: DataFrame, bound: Bound) -> DataFrame:
+    """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
+    own = [name for name in rows.columns if not name.startswith("__")]
+    text = F.to_json(F.struct(*(F.col(_quoted(name)) for name in own)))
+    row = F.coalesce(F.col(BAD_ROW), text) if BAD_ROW in rows.columns else text
+    return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

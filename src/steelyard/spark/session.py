@@ -1,0 +1,71 @@
+"""A SparkSession on which everything here works: the right Python on executors, Arrow on, UTC."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from steelyard.spark.java import require_java
+from steelyard.spark.source import register
+
+_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def session(
+    name: str = "steelyard",
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    kafka: bool = False,
+) -> SparkSession:
+    """Get or make a SparkSession that is set up for Steelyard.
+
+    Parameters
+    ----------
+    name
+        The application's name.
+    master
+        For example `"local[8]"`; the environment's own where none is given, and `local[*]` without one.
+    config
+        Spark options, which win over the defaults here.
+    kafka
+        Put Spark's Kafka connector on the class path (fetched once; see `docs/kafka.md`).
+
+    Notes
+    -----
+    Executors run the Python that `PYSPARK_PYTHON` names. Without it they would take the system's, which has no
+    PyArrow, so it is set to this interpreter unless you set it yourself.
+    """
+    require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    where = master or os.environ.get("SPARK_MASTER") or os.environ.get("MASTER")
+    if where is None and "SPARK_CONNECT_MODE" not in os.environ:
+        where = "local[*]"
+    options = dict(_DEFAULTS)
+    if where is not None:
+        builder = builder.master(where)
+        if where.startswith("local"):
+            options |= _LOCAL_DEFAULTS
+    if kafka:
+        from steelyard.spark.kafka import kafka_packages, resolve  # noqa: PLC0415 - only where it is asked for
+
+        options["spark.jars"] = ",".join(str(jar) for jar in resolve(kafka_packages()))
+    options |= dict(config or {})
+    for option, value in options.items():
+        builder = builder.config(option, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark

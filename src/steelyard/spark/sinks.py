@@ -1,0 +1,186 @@
+"""Where results go. A sink takes a batch's results once: the same batch again changes nothing, where it can."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from steelyard.core import OptionError
+from steelyard.spark.files import Folder
+
+
+class Sink(Protocol):
+    """Called by the engine once a batch that has results, before the batch is committed.
+
+    After a crash the last batch may come again, under its number: the sink drops it, replaces what it wrote,
+    or says that it repeats it.
+    """
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Write the results of a batch, and say how many there were."""
+        ...
+
+
+def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
+    """`results`, with their number observed while they are written."""
+    seen = Observation()
+    return results.observe(seen, F.count(F.lit(1)).alias("rows")), seen
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """A folder of Parquet files with one part `batch_id=N` for each batch: exactly once.
+
+    A part appears in one step, when it is complete. Read it with `spark.read.parquet(path)`.
+    """
+
+    path: str
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Write to a hidden folder, then rename; a part that is there was written before a crash and stays."""
+        folder = Folder(results.sparkSession, self.path)
+        final = f"batch_id={batch}"
+        if folder.exists(final):
+            return int(results.sparkSession.read.parquet(folder.child(final)).count())
+        folder.make()
+        for name in folder.names():
+            if name.startswith(f"_writing-{batch}-"):
+                folder.delete(name)
+        part = f"_writing-{batch}-{uuid.uuid4().hex[:8]}"
+        rows, seen = counted(results)
+        rows.write.parquet(folder.child(part))
+        number = int(seen.get["rows"])
+        if number:
+            folder.rename(part, final)
+        else:
+            folder.delete(part)
+        return number
+
+
+@dataclass
+class MemorySink:
+    """Results in the driver's memory, as a table that SQL can ask: for tests and notebooks."""
+
+    name: str
+    spark: SparkSession
+    tables: dict[int, pa.Table] = field(default_factory=dict)
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Keep the batch's rows; the same batch again replaces them."""
+        self.tables[batch] = results.toArrow()
+        frame = self.spark.createDataFrame(self.table(), schema=results.schema)
+        frame.createOrReplaceTempView(self.name)
+        return int(self.tables[batch].num_rows)
+
+    def table(self) -> pa.Table:
+        """All results so far."""
+        return pa.concat_tables(self.tables.values()) if self.tables else pa.table({})
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Results on standard output."""
+
+    rows: int = 20
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Print the first rows of the batch."""
+        kept = results.persist()
+        try:
+            number = kept.count()
+            if number:
+                print(f"batch {batch}: {number} results")  # noqa: T201 - what a console sink is for
+                kept.show(self.rows, truncate=False)
+            return number
+        finally:
+            kept.unpersist()
+
+
+@dataclass(frozen=True)
+class ForeachBatchSink:
+    """A function of yours, called with (DataFrame, batch number), as `foreachBatch` does.
+
+    After a crash the last batch may come again with the same number: write idempotently by it.
+    """
+
+    function: Callable[[DataFrame, int], Any]
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Call the function with the batch's results."""
+        kept = results.persist()
+        try:
+            number = kept.count()
+            self.function(kept, batch)
+            return number
+        finally:
+            kept.unpersist()
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """Results to a Kafka topic: key and value as JSON, and the batch number in the header `steelyard-batch`.
+
+    At least once: after a crash the last batch may be sent again, which a consumer can tell by the header.
+    """
+
+    servers: str
+    topic: str
+    keys: tuple[str, ...]
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Send each result as one record."""
+        names = [F.col(f"`{name}`") for name in results.columns]
+        header = F.struct(F.lit("steelyard-batch").alias("key"), F.lit(str(batch).encode()).alias("value"))
+        records = results.select(
+            F.to_json(F.struct(*(F.col(f"`{key}`") for key in self.keys))).alias("key"),
+            F.to_json(F.struct(*names)).alias("value"),
+            F.array(header).alias("headers"),
+        )
+        rows, seen = counted(records)
+        (
+            rows.write.format("kafka")
+            .option("kafka.bootstrap.servers", self.servers)
+            .option("topic", self.topic)
+            .option("includeHeaders", "true")
+            .save()
+        )
+        return int(seen.get["rows"])
+
+
+_NEEDED = {
+    "parquet": ("path",),
+    "memory": ("name",),
+    "console": (),
+    "foreach_batch": ("function",),
+    "kafka": ("servers", "topic"),
+}
+
+
+def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, **options: Any) -> Sink:
+    """A sink by its kind; an OptionError names a kind or an option that is wrong."""
+    if kind not in _NEEDED:
+        raise OptionError.unknown("sink", kind, _NEEDED)
+    needed = _NEEDED[kind]
+    optional = ("rows",) if kind == "console" else ()
+    for option in options:
+        if option not in (*needed, *optional):
+            raise OptionError.unknown(f"option of the {kind} sink", option, [*needed, *optional])
+    missing = [option for option in needed if not options.get(option)]
+    if missing:
+        raise OptionError(f"the {kind} sink needs {' and '.join(missing)}: .sink({kind!r}, {missing[0]}=...)")
+    if kind == "kafka":
+        return KafkaSink(options["servers"], options["topic"], keys)
+    if kind == "memory":
+        return MemorySink(options["name"], spark)
+    makers: dict[str, Callable[..., Sink]] = {
+        "parquet": ParquetSink,
+        "console": ConsoleSink,
+        "foreach_batch": ForeachBatchSink,
+    }
+    return makers[kind](**options)

@@ -1,0 +1,244 @@
+"""The builder: a keyed, windowed aggregation over any streaming DataFrame, read like a sentence."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner
+from steelyard.partition import partitioner as named_partitioner
+from steelyard.scaling import Fixed
+from steelyard.spark.aggregates import Builtin
+from steelyard.spark.aggregator import Aggregator, AggregatorUse
+from steelyard.spark.badrows import BadRows
+from steelyard.spark.durations import micros, spoken
+from steelyard.spark.microbatch import MicroBatch, Settings
+from steelyard.spark.oneshot import aggregate_once
+from steelyard.spark.partials import ddl_fields
+from steelyard.spark.program import Bound, MapFunction, Program, Window
+from steelyard.spark.query import Query
+from steelyard.spark.sinks import sink as make_sink
+
+MODES = ("append", "update", "complete")
+STATISTICS = ("carried", "exact")
+PLACEMENTS = ("auto", "blocks", "in_place")
+FORMS = ("arrow", "pandas")
+
+
+def stream(rows: DataFrame) -> Stream:
+    """Start to describe an aggregation over `rows`, a streaming DataFrame (or a static one, for `to_df`)."""
+    if not isinstance(rows, DataFrame):
+        raise OptionError(f"sy.stream takes a Spark DataFrame, got {type(rows).__name__}")
+    return Stream(rows)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A description that each verb adds to; nothing runs before `start()` or `to_df()`.
+
+    Every verb gives a new description, so that one can be the beginning of several.
+    """
+
+    rows: DataFrame
+    _keys: tuple[str, ...] = ()
+    _aggregates: dict[str, Builtin | AggregatorUse] = field(default_factory=dict)
+    _window: Window | None = None
+    _time: str | None = None
+    _delay: int = 0
+    _map: MapFunction | None = None
+    _partitioner: Partitioner = field(default_factory=lambda: named_partitioner("prompt"))
+    _blocks: int | None = None
+    _buckets: int | None = None
+    _elastic: ElasticityPolicy = field(default_factory=Fixed)
+    _statistics: str = "carried"
+    _placement: str = "auto"
+    _bad: BadRows = field(default_factory=BadRows)
+    _mode: str | None = None
+    _sink: tuple[str, dict[str, Any]] | None = None
+    _checkpoint: str | None = None
+    _trigger: dict[str, Any] = field(default_factory=dict)
+    _name: str | None = None
+
+    def with_watermark(self, column: str, delay: str) -> Stream:
+        """Event time is in `column`, and rows may come `delay` behind the newest, as in PySpark's withWatermark."""
+        return replace(self, _time=column, _delay=micros(delay, "with_watermark"))
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        schema: str | T.StructType,
+        form: str = "arrow",
+        keeps_keys: bool = False,
+    ) -> Stream:
+        """Run a vectorised function over the rows, before they are aggregated.
+
+        Parameters
+        ----------
+        function
+            From a batch of rows to a batch of rows: `pyarrow.RecordBatch` where `form` is `"arrow"`,
+            `pandas.DataFrame` where it is `"pandas"`. The numbers of rows may differ.
+        schema
+            Of what it gives, as DDL or StructType.
+        form
+            `"arrow"` or `"pandas"`.
+        keeps_keys
+            Say True if rows keep the keys they came with; keys in one block can then go to any reduce task.
+        """
+        if form not in FORMS:
+            raise OptionError.unknown("form of map", form, FORMS)
+        if not callable(function):
+            raise OptionError(f"map needs a function, got {function!r}")
+        fields = schema if isinstance(schema, T.StructType) else ddl_fields(schema, "schema of map")
+        return replace(self, _map=MapFunction(function, fields, form, keeps_keys))
+
+    def group_by(self, *columns: str) -> Stream:
+        """The key columns."""
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise OptionError(f"group_by needs the names of one or more columns, got {columns!r}")
+        return replace(self, _keys=tuple(dict.fromkeys(columns)))
+
+    def window(self, size: str, slide: str | None = None) -> Stream:
+        """Windows of `size`, tumbling, or one every `slide`."""
+        length = micros(size, "window size")
+        step = micros(slide, "window slide") if slide is not None else length
+        if not 0 < step <= length:
+            raise OptionError(f"window: slide must be positive and not longer than size, got {slide!r} and {size!r}")
+        return replace(self, _window=Window(length, step))
+
+    def agg(self, **aggregates: Any) -> Stream:
+        """Named aggregates: `sy.sum("fare")`, `sy.count()`, or `MyAggregator().of("fare")`."""
+        for name, use in aggregates.items():
+            if isinstance(use, Aggregator) or (inspect.isclass(use) and issubclass(use, Aggregator)):
+                raise OptionError(
+                    f"aggregate {name!r}: say over which columns, with {type(use).__name__}().of('column')"
+                )
+            if not isinstance(use, Builtin | AggregatorUse):
+                raise OptionError(f"aggregate {name!r} must be sy.count(), sy.sum(column) and so on, got {use!r}")
+            if name.startswith("__"):
+                raise OptionError(f"aggregate {name!r}: names that start with '__' are reserved")
+        return replace(self, _aggregates={**self._aggregates, **aggregates})
+
+    def partition_by(self, policy: str | Partitioner, blocks: int | None = None, buckets: int | None = None) -> Stream:
+        """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core."""
+        for option, value in (("blocks", blocks), ("buckets", buckets)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")
+        return replace(self, _partitioner=named_partitioner(policy), _blocks=blocks, _buckets=buckets)
+
+    def statistics(self, source: str) -> Stream:
+        """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
+        return replace(self, _statistics=_one_of("statistics", source, STATISTICS))
+
+    def placement(self, where: str) -> Stream:
+        """Whether rows move: `"blocks"` as planned, `"in_place"` not at all, `"auto"` where Python touches them."""
+        return replace(self, _placement=_one_of("placement", where, PLACEMENTS))
+
+    def elastic(self, policy: ElasticityPolicy) -> Stream:
+        """A policy that sets the numbers of blocks and buckets of the next batch."""
+        if not isinstance(policy, ElasticityPolicy):
+            raise OptionError(f"elastic needs an object with `decide`, got {policy!r}")
+        return replace(self, _elastic=policy)
+
+    def on_bad_rows(self, policy: str, path: str | None = None) -> Stream:
+        """`"fail"` (the default), `"drop"`, or `"dead_letter"` with the `path` they are kept in."""
+        return replace(self, _bad=BadRows(policy, path))
+
+    def output_mode(self, mode: str) -> Stream:
+        """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
+        return replace(self, _mode=_one_of("output mode", mode, MODES))
+
+    def sink(self, kind: str, **options: Any) -> Stream:
+        """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
+        return replace(self, _sink=(kind, options))
+
+    def checkpoint(self, path: str) -> Stream:
+        """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
+        return replace(self, _checkpoint=str(path))
+
+    def trigger(self, processing_time: str | None = None, available_now: bool = False) -> Stream:
+        """A batch every `processing_time`; or all that is there now, then stop."""
+        if (processing_time is None) == (not available_now):
+            raise OptionError("trigger: give either processing_time='1 second' or available_now=True")
+        if processing_time is None:
+            return replace(self, _trigger={"availableNow": True})
+        return replace(self, _trigger={"processingTime": spoken(micros(processing_time, "trigger"))})
+
+    def name(self, name: str) -> Stream:
+        """A name for the query."""
+        return replace(self, _name=name)
+
+    def start(self) -> Query:
+        """Check everything, and start the query."""
+        if not self.rows.isStreaming:
+            raise OptionError("start() needs a streaming DataFrame (spark.readStream); for a static one use to_df()")
+        if self._sink is None:
+            raise OptionError("say where results go, for example .sink('console')")
+        bound = self._bound()
+        spark = self.rows.sparkSession
+        kind, options = self._sink
+        target = make_sink(kind, self._keys, spark, **options)
+        checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
+        engine = MicroBatch(spark, bound, self._settings(), target, checkpoint)
+        failures: list[BaseException] = []
+
+        def work(batch: DataFrame, number: int) -> None:
+            try:
+                engine.process(batch, number)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        writer = self.rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        if self._name:
+            writer = writer.queryName(self._name)
+        return Query(writer.start(), engine, failures)
+
+    def to_df(self) -> DataFrame:
+        """The results over a static DataFrame, as one batch: all windows, nothing late."""
+        if self.rows.isStreaming:
+            raise OptionError("to_df() is for a static DataFrame; for a streaming one use start()")
+        return aggregate_once(self.rows, self._bound(), self._settings())
+
+    def _bound(self) -> Bound:
+        if not self._keys:
+            raise OptionError("say what to group by, with .group_by('column')")
+        if not self._aggregates:
+            raise OptionError("say what to compute, for example .agg(rows=sy.count())")
+        if self._window is not None and self._time is None:
+            raise OptionError("a window needs event time: add .with_watermark('column', '10 seconds')")
+        if self._mode == "append" and self._window is None:
+            raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
+        return Bound.of(program, self.rows.schema)
+
+    def _settings(self) -> Settings:
+        cores = self.rows.sparkSession.sparkContext.defaultParallelism
+        text = self._trigger.get("processingTime")
+        return Settings(
+            partitioner=self._partitioner,
+            elastic=self._elastic,
+            blocks=self._blocks or cores,
+            buckets=self._buckets or cores,
+            statistics=self._statistics,
+            placement=self._placement,
+            mode=self._mode or ("append" if self._window else "update"),
+            interval=micros(text, "trigger") / 1e6 if text else 0.0,
+            bad=self._bad,
+        )
+
+
+def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise OptionError.unknown(option, value, known)
+    return value
+
+
+__all__ = ["KeyCounts", "Stream", "stream"]

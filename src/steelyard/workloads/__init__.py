@@ -1,0 +1,36 @@
+"""Streams that are made, not found: seeded, fast, and the same from any row on. Nothing here needs Spark."""
+
+from steelyard.workloads.arrivals import Arrivals
+from steelyard.workloads.cluster import Cluster
+from steelyard.workloads.lineitem import LineItem
+from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, parse_rate
+from steelyard.workloads.registry import WORKLOADS, as_type, parameter_types, workload
+from steelyard.workloads.taxi import Taxi
+from steelyard.workloads.tweets import Tweets
+from steelyard.workloads.words import Words
+from steelyard.workloads.workload import Workload
+from steelyard.workloads.zipf import Zipf
+
+__all__ = [
+    "RATES",
+    "WORKLOADS",
+    "Arrivals",
+    "Cluster",
+    "Constant",
+    "LineItem",
+    "Ramp",
+    "Random",
+    "Rate",
+    "Sinusoid",
+    "Spike",
+    "Steps",
+    "Taxi",
+    "Tweets",
+    "Words",
+    "Workload",
+    "Zipf",
+    "as_type",
+    "parameter_types",
+    "parse_rate",
+    "workload",
+]

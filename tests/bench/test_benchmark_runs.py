@@ -1,0 +1,142 @@
+"""Running a benchmark: its files, its table and its last line."""
+
+import io
+import json
+import platform
+
+import pytest
+from rich.console import Console
+
+from steelyard.bench import Benchmark, Published, Result, Run, Series, Target, charts, registry
+from steelyard.bench.environment import machine
+from steelyard.bench.progress import Reporter
+from steelyard.bench.registry import benchmark, benchmarks, choose
+from steelyard.bench.runner import run_benchmark
+from steelyard.core import OptionError
+
+
+def halves(run):
+    """Two figures."""
+    list(run.progress.track(range(3), "counting"))
+    run.progress.say("[not markup]")
+    return Result(
+        {"n": 2},
+        {"half_ms": 0.5, "nothing": float("nan")},
+        series=[Series("half", [1, 2], [0.5, 1.0])],
+        published=[Published(0.4, "a paper, Table 1", "half_ms")],
+        targets=[Target("half_ms", at_most=0.1, explanation="the machine was busy")],
+    )
+
+
+@pytest.fixture
+def quiet():
+    return Reporter(Console(file=io.StringIO()))
+
+
+def run_halves(tmp_path, quiet, quick=True):
+    console = Console(file=io.StringIO(), width=120)
+    run = Run(quick=quick, seed=3, out=tmp_path / "new", progress=quiet)
+    run_benchmark(Benchmark("halves", "Halves of things", halves, "Table 1"), run, console)
+    return console.file.getvalue(), tmp_path / "new"
+
+
+def test_the_last_line_is_compact_json_with_name_and_metrics(tmp_path, quiet):
+    said, _ = run_halves(tmp_path, quiet)
+    assert said.splitlines()[-1] == '{"name":"halves","metrics":{"half_ms":0.5,"nothing":null}}'
+    assert said.endswith("}\n")
+
+
+def test_the_file_holds_what_is_needed_to_judge_and_repeat_the_figure(tmp_path, quiet):
+    _, out = run_halves(tmp_path, quiet)
+    record = json.loads((out / "halves.json").read_text())
+    assert record["command"] == "steelyard bench run halves --quick --seed 3"
+    assert {"python", "pyspark", "java", "numpy", "pyarrow"} <= set(record["versions"])
+    assert record["machine"]["cores"] >= 1
+    assert record["seed"] == 3
+    assert record["quick"] is True
+    assert record["kind"] == "measured"
+    assert record["parameters"] == {"n": 2}
+    assert record["targets"][0]["explanation"] == "the machine was busy"
+
+
+def test_no_file_names_the_host():
+    host = platform.node()
+    assert not host or host not in json.dumps(machine())
+
+
+def test_a_picture_is_written_beside_the_figures(tmp_path, quiet):
+    _, out = run_halves(tmp_path, quiet)
+    assert (out / "halves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_figures_are_written_and_the_remedy_is_said(tmp_path, quiet, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    said, out = run_halves(tmp_path, quiet)
+    assert "pip install 'steelyard[plot]'" in said
+    assert json.loads((out / "halves.json").read_text())["picture"] is None
+    assert not (out / "halves.png").exists()
+
+
+def test_the_table_shows_measured_beside_published_and_target(tmp_path, quiet):
+    said, _ = run_halves(tmp_path, quiet)
+    (row,) = [line for line in said.splitlines() if line.startswith("half_ms")]
+    assert row.split() == ["half_ms", "0.5", "measured", "0.4", "at", "most", "0.1", "missed"]
+    assert "the machine was busy" in said
+    assert "a paper, Table 1" in said
+
+
+def test_progress_stays_out_of_standard_output(tmp_path, quiet):
+    said, _ = run_halves(tmp_path, quiet)
+    assert "[not markup]" in quiet.console.file.getvalue()
+    assert "[not markup]" not in said
+
+
+def test_what_a_benchmark_raises_goes_through_and_leaves_no_file(tmp_path, quiet):
+    def broken(run):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_benchmark(
+            Benchmark("broken", "Breaks", broken), Run(out=tmp_path, progress=quiet), Console(file=io.StringIO())
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_benchmark_is_found_by_its_name_and_a_mistyped_one_gets_the_nearest():
+    assert [one.name for one in choose(["planning", "planning"])] == ["planning"]
+    with pytest.raises(OptionError, match="'planing': did you mean 'planning'"):
+        choose(["planing"])
+
+
+def test_benchmarks_are_listed_in_alphabetical_order():
+    assert list(benchmarks()) == sorted(benchmarks())
+
+
+def test_two_modules_cannot_use_one_name(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+    benchmark("twice", title="first")(halves)
+
+    def other(run):
+        return halves(run)
+
+    other.__module__ = "elsewhere"
+    with pytest.raises(ValueError, match=r"'twice' is in .* and in elsewhere"):
+        benchmark("twice", title="second")(other)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result({}, {"a": 1.0, "b": 2}),
+        Result({}, {"a": 1.0}, series=[Series("s", [1, 10], [1, 2], kind="simulated"), Series("t", [1], [2])]),
+        Result({}, {"a": 1.0}, chart=lambda figure: charts.bars(figure.add_subplot(), {"a": 1}, published={"a": 2})),
+    ],
+)
+def test_every_result_can_be_drawn(tmp_path, result):
+    assert charts.save(charts.draw_result(result), tmp_path / "deep" / "a.png").stat().st_size > 1000
+
+
+def test_one_drawing_gives_the_same_bytes_twice(tmp_path):
+    draw = charts.draw_result(Result({}, {"a": 1.0}))
+    first, second = (charts.save(draw, tmp_path / name).read_bytes() for name in ("1.png", "2.png"))
+    assert first == second

@@ -1,0 +1,138 @@
+"""Spark programs that the Kafka tests run, each in a process of its own.
+
+Usage: spark_programs.py NAME REQUEST ANSWER: runs the function NAME with the JSON object REQUEST and
+writes what it returns to the file ANSWER.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from steelyard.spark.kafka import BATCH_HEADER, as_records
+
+FARE = "medallion string, fare_amount double"
+TOTAL = "medallion string, total double, trips bigint"
+# Small enough that a few thousand records make several batches.
+RECORDS_PER_BATCH = 1000
+
+
+def fares(spark: SparkSession, first: int, last: int) -> DataFrame:
+    """Trips with skewed keys and fares in quarters, so that sums of doubles are exact in any order."""
+    trips = spark.range(first, last, numPartitions=2)
+    return trips.select(
+        sf.concat(sf.lit("m"), sf.floor(sf.sqrt(sf.col("id") % 400))).alias("medallion"),
+        (sf.col("id") % 37 * 0.25).alias("fare_amount"),
+    )
+
+
+def produce(spark: SparkSession, servers: str, topic: str, first: int, last: int) -> None:
+    rows = fares(spark, first, last)
+    records = rows.select(rows.medallion.alias("key"), sf.to_json(sf.struct("*")).alias("value"))
+    records.write.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", topic).save()
+
+
+def consume(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "includeHeaders": "true"}
+    return spark.read.format("kafka").options(**options).load()
+
+
+def follow(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    """The stream of fares in `topic`."""
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(RECORDS_PER_BATCH),
+    }
+    records = spark.readStream.format("kafka").options(**options).load()
+    return parsed(records, FARE)
+
+
+def parsed(records: DataFrame, schema: str, *others: str) -> DataFrame:
+    value = sf.from_json(records.value.cast("string"), schema)
+    return records.select(value.alias("row"), *others).select("row.*", *others)
+
+
+def written(spark: SparkSession, servers: str, topic: str) -> list[list[Any]]:
+    """Every record of a result topic as [batch, medallion, total, trips], in order."""
+    records = parsed(consume(spark, servers, topic), TOTAL, "headers")
+    found = []
+    for row in records.collect():
+        headers = {header.key: header.value.decode() for header in row.headers}
+        found.append([int(headers[BATCH_HEADER]), row.medallion, row.total, row.trips])
+    return sorted(found)
+
+
+def plain_answer(spark: SparkSession, servers: str, topic: str) -> list[list[Any]]:
+    rows = parsed(consume(spark, servers, topic), FARE)
+    totals = rows.groupBy("medallion").agg(sf.sum("fare_amount"), sf.count("*"))
+    return sorted(list(row) for row in totals.collect())
+
+
+def plain_session(jars: str) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("kafka tests").config("spark.jars", jars)
+    for name, value in {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def round_trip(servers: str, jars: str, directory: str, count: int) -> dict[str, Any]:
+    """Write records to a topic, read them back, and let plain Spark stream them to another topic."""
+    spark = plain_session(jars)
+    produce(spark, servers, "plain-fares", 0, count)
+    records = consume(spark, servers, "plain-fares")
+    placed = records.groupBy("key").agg(sf.countDistinct("partition").alias("partitions"))
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        totals = batch.groupBy("medallion").agg(sf.sum("fare_amount").alias("total"), sf.count("*").alias("trips"))
+        options = {"kafka.bootstrap.servers": servers, "topic": "plain-totals"}
+        as_records(totals, ["medallion"], batch_id).write.format("kafka").options(**options).save()
+
+    stream = follow(spark, servers, "plain-fares").writeStream.foreachBatch(write)
+    query = stream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+    unknown = spark.sql("SELECT '7A31' AS medallion, CAST(NULL AS DOUBLE) AS total")
+    return {
+        "record_with_a_null": list(as_records(unknown, ["medallion"], 5).select("key", "value").first()),
+        "rows": sorted(list(row) for row in parsed(records, FARE).collect()),
+        "partitions_of_a_key": placed.agg(sf.max("partitions")).first()[0],
+        "written": written(spark, servers, "plain-totals"),
+        "answer": plain_answer(spark, servers, "plain-fares"),
+    }
+
+
+def steelyard_totals(
+    servers: str, jars: str, directory: str, first: int, last: int, again: bool = False
+) -> dict[str, Any]:
+    """Add trips to a topic, then total the topic with the example, from where its checkpoint is."""
+    import steelyard as sy
+
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+    import kafka_fares
+
+    config = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    spark = sy.session("kafka tests", master="local[2]", config=config)
+    produce(spark, servers, "fares", first, last)
+    for _ in range(2 if again else 1):
+        query = kafka_fares.start(
+            spark, servers, "fares", "totals", f"{directory}/checkpoint", per_batch=RECORDS_PER_BATCH
+        )
+        query.await_termination()
+    return {"written": written(spark, servers, "totals"), "answer": plain_answer(spark, servers, "fares")}
+
+
+if __name__ == "__main__":
+    _, name, request, answer = sys.argv
+    programs = {"round_trip": round_trip, "steelyard_totals": steelyard_totals}
+    try:
+        Path(answer).write_text(json.dumps(programs[name](**json.loads(request))))
+    finally:
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            active.stop()
