@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.bench import Published, Result, Series, Table, Target
@@ -22,11 +22,13 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(values)
 def test_whatever_a_benchmark_measures_can_be_written_as_strict_json(value):
     json.dumps(plain(value), allow_nan=False)
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_a_value_meets_exactly_one_side_of_a_bound_or_equals_it(value, bound):
     least = Target("m", at_least=bound).met({"m": value})
@@ -89,6 +91,7 @@ def test_tables_and_series_must_be_rectangular():
         Series("s", [1, 2], [1])
 
 
+@settings(deadline=None)
 @given(st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=5)))
 def test_any_value_can_be_shown(value):
     assert isinstance(readable(value), str)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -10,6 +10,7 @@ from steelyard.bench import Run, planning
 from steelyard.bench.progress import Reporter
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(50, 80), st.floats(0.0, 1.0), st.integers(0, 9))
 def test_counts_follow_the_law_and_add_up(keys, rows_a_key, exponent, seed):
     counts = planning.zipf_counts(keys, keys * rows_a_key, exponent, seed)

@@ -19,7 +19,7 @@ from steelyard.spark.kafka import BATCH_HEADER, as_records
 FARE = "medallion string, fare_amount double"
 TOTAL = "medallion string, total double, trips bigint"
 # Small enough that a few thousand records make several batches.
-RECORDS_PER_BATCH = 1000
+RECORDS_PER_BATCH = 1600
 
 
 def fares(spark: SparkSession, first: int, last: int) -> DataFrame:

@@ -57,18 +57,25 @@ class KeyCounts:
     @classmethod
     def of(cls, counts: Mapping[Any, int]) -> KeyCounts:
         """Counts from a dictionary; keys without rows are left out."""
-        kept = {key: rows for key, rows in counts.items() if rows > 0}
+        kept = {key: rows for key, rows in counts.items() if rows}
         return cls(pa.array(list(kept)), np.fromiter(kept.values(), dtype=np.int64, count=len(kept)))
 
     @classmethod
     def from_rows(cls, keys: pa.Array | pa.ChunkedArray) -> KeyCounts:
-        """Counts of a column of keys, one row each; nulls are left out.
+        """Counts of a column of keys, one row each, in order of first appearance; nulls are left out.
 
         >>> KeyCounts.from_rows(pa.array(["x", "y", "x", None])).to_dict()
         {'x': 2, 'y': 1}
         """
         column = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-        encoded = column.drop_null().dictionary_encode()
+        if pa.types.is_dictionary(column.type):  # its dictionary may list values twice, or that no row has
+            column = column.dictionary_decode()
+        column = column.drop_null()
+        if pa.types.is_struct(column.type):
+            _, first, rows = np.unique(_codes(column), return_index=True, return_counts=True)
+            order = np.argsort(first)
+            return cls(column.take(pa.array(first[order])), rows[order])
+        encoded = column.dictionary_encode()
         rows = np.bincount(encoded.indices.to_numpy(zero_copy_only=False), minlength=len(encoded.dictionary))
         return cls(encoded.dictionary, rows.astype(np.int64))
 
@@ -86,6 +93,8 @@ class KeyCounts:
 
     def top(self, n: int) -> KeyCounts:
         """The `n` most frequent keys; the others become tail. Ties keep the order of the list."""
+        if n < 0:
+            raise ValueError(f"cannot keep the {n} most frequent keys: n must be 0 or more")
         if n >= len(self):
             return self
         keep = np.sort(np.argsort(-self.rows, kind="stable")[:n])
@@ -106,3 +115,15 @@ class KeyCounts:
         tail = f", tail {self.tail_keys} keys {self.tail_rows} rows" if self.tail_rows else ""
         hottest = self.keys[hot].as_py()
         return f"KeyCounts({len(self)} keys, {self.total} rows, hottest {hottest!r} with {share:.1f} %{tail})"
+
+
+def _codes(column: pa.Array) -> Ints:
+    """int64[len(column)]: a number for each value, the same for equal ones; Arrow encodes no structs itself."""
+    if not pa.types.is_struct(column.type):
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        codes = plain.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        return np.asarray(codes, dtype=np.int64)
+    codes = np.zeros(len(column), dtype=np.int64)
+    for field_codes in map(_codes, column.flatten()):
+        _, codes = np.unique(codes * (field_codes.max(initial=0) + 1) + field_codes, return_inverse=True)
+    return np.asarray(codes, dtype=np.int64)

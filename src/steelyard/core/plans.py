@@ -75,10 +75,18 @@ class BlockPlan:
         rule: RowRule = RowRule.HASH,
         policy: str = "",
     ) -> BlockPlan:
-        """A plan from fragments in any order; fragments of the same key in the same block are joined."""
+        """A plan from fragments in any order; fragments of the same key in the same block are joined.
+
+        Fragments without rows are left out. A key, a block or a number of rows that cannot be is a ValueError.
+        """
         key_array = np.asarray(key, dtype=np.int64)
         block_array = np.asarray(block, dtype=np.int64)
         row_array = np.asarray(rows, dtype=np.int64)
+        at_least_one_block(blocks)
+        _within("key", key_array, len(counts))
+        _within("block", block_array, blocks)
+        if row_array.min(initial=0) < 0:
+            raise ValueError(f"a fragment cannot have {row_array.min()} rows")
         code = key_array * blocks + block_array
         order = np.argsort(code, kind="stable")
         code, row_array = code[order], row_array[order]
@@ -99,8 +107,7 @@ class BlockPlan:
     @cached_property
     def sizes(self) -> Ints:
         """int64[blocks]: planned rows of each block, |B_i|; the unlisted tail counts as spread evenly."""
-        listed = np.bincount(self.block, weights=self.rows, minlength=self.blocks)
-        return np.asarray(np.rint(listed), dtype=np.int64) + spread(self.counts.tail_rows, self.blocks)
+        return sums(self.block, self.rows, self.blocks) + spread(self.counts.tail_rows, self.blocks)
 
     @cached_property
     def cardinalities(self) -> Ints:
@@ -151,7 +158,7 @@ class BlockPlan:
     def mpi_normalised(self, size: float = 1 / 3, cardinality: float = 1 / 3, split: float = 1 / 3) -> float:
         """Eq 2.6 with BSI over N/p, BCI over K/p and KSR - 1, so that no term dwarfs the others."""
         _weights_add_up(size, cardinality, split)
-        if not self.counts.total:
+        if not self.counts.total or not self.counts.distinct:
             return 0.0
         rows = self.counts.total / self.blocks
         keys = self.counts.distinct / self.blocks
@@ -171,15 +178,15 @@ class BlockPlan:
             assert not len(self.counts), f"{len(self.counts)} keys are listed and none is placed"
             return
         assert self.rows.min() > 0, "an empty fragment"
+        assert self.key.min() >= 0, "a fragment of no key"
+        assert self.key.max() < len(self.counts), "a fragment of no key"
         assert self.block.min() >= 0, "a fragment in no block"
         assert self.block.max() < self.blocks, "a fragment in no block"
         code = self.key.astype(np.int64) * self.blocks + self.block
         assert np.all(np.diff(code) > 0), "fragments are not sorted, or one stands twice"
-        placed = np.bincount(self.key, weights=self.rows, minlength=len(self.counts))
+        placed = sums(self.key, self.rows, len(self.counts))
         wrong = np.flatnonzero(placed != self.counts.rows)
-        assert not len(wrong), (
-            f"key {wrong[0]}: {placed[wrong[0]]} of {self.counts.rows[wrong[0]]} rows placed"
-        )
+        assert not len(wrong), f"key {wrong[0]}: {placed[wrong[0]]} of {self.counts.rows[wrong[0]]} rows placed"
 
     def __repr__(self) -> str:
         split = int(self.split.sum())
@@ -211,8 +218,7 @@ class BucketPlan:
     @cached_property
     def loads(self) -> Ints:
         """int64[buckets]: weight of each bucket."""
-        loads = np.bincount(self.bucket, weights=self.weights, minlength=self.buckets)
-        return np.asarray(np.rint(loads), dtype=np.int64)
+        return sums(self.bucket, self.weights, self.buckets)
 
     @cached_property
     def cardinalities(self) -> Ints:
@@ -241,6 +247,29 @@ def spread(amount: int, parts: int) -> Ints:
     [3, 2, 2]
     """
     return np.full(parts, amount // parts, dtype=np.int64) + (np.arange(parts) < amount % parts)
+
+
+def sums(part: np.ndarray[Any, Any], amounts: Ints, parts: int) -> Ints:
+    """int64[parts]: the amounts of each part. `np.bincount` would add them as floats, inexact above 2^53.
+
+    >>> sums(np.array([0, 2, 0]), np.array([5, 1, 2]), 3).tolist()
+    [7, 0, 1]
+    """
+    totals = np.zeros(parts, dtype=np.int64)
+    np.add.at(totals, part, np.asarray(amounts, dtype=np.int64))
+    return totals
+
+
+def at_least_one_block(blocks: int) -> None:
+    """Raise ValueError for a number of blocks that no batch can be cut into."""
+    if blocks < 1:
+        raise ValueError(f"a plan has at least one block, got blocks={blocks}")
+
+
+def _within(what: str, given: Ints, limit: int) -> None:
+    outside = (given < 0) | (given >= limit)
+    if outside.any():
+        raise ValueError(f"there is no {what} {given[outside][0]} among {limit}, numbered from 0")
 
 
 def _weights_add_up(*weights: float) -> None:

@@ -1,8 +1,9 @@
 """Spark's `xxhash64` over Arrow columns, so that a policy off Spark sends a key where Spark would send it.
 
 The algorithm is XXH64; Spark hashes a row by hashing its columns one after the other, each with the hash so
-far as its seed, starting from 42. Integers up to 32 bits, dates and booleans are hashed as 4 bytes, longs,
-timestamps and doubles as 8, strings and binaries by their bytes. Nulls leave the hash as it is.
+far as its seed, starting from 42. Integers up to 32 bits, dates, booleans and floats are hashed as 4 bytes;
+longs, timestamps, durations, doubles and decimals of up to 18 digits as 8; strings, binaries and wider decimals
+by their bytes. Nulls leave the hash as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 from numba import njit
 
 SPARK_SEED = 42
+_LONG_DIGITS = 18
+"""Digits of a decimal that always fit a long (Spark's `Decimal.MAX_LONG_DIGITS`)."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -47,8 +50,11 @@ def _hash_column(column: pa.Array, hashes: UInts) -> None:
             _hash_column(field, hashes)
         return
     valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_decimal(kind):
+        column = _unscaled(column)
+        kind = column.type
     if _is_text(kind):
-        wide = column.cast(pa.large_binary() if pa.types.is_binary(kind) else pa.large_string())
+        wide = column.cast(pa.large_binary())
         _, offsets, data = wide.buffers()
         starts = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
         hash_bytes(np.frombuffer(data or b"", dtype=np.uint8), starts, valid, hashes)
@@ -56,10 +62,43 @@ def _hash_column(column: pa.Array, hashes: UInts) -> None:
     if pa.types.is_floating(kind):
         hash_longs(_float_bits(column, kind), valid, hashes, not pa.types.is_float32(kind))
         return
-    eight = pa.types.is_int64(kind) or pa.types.is_timestamp(kind)
-    plain = column.cast(pa.int64()) if eight else column.cast(pa.int32())
+    plain = _integers(column, kind)
     values = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False)
-    hash_longs(values.astype(np.int64).view(np.uint64), valid, hashes, eight)
+    hash_longs(values.astype(np.int64).view(np.uint64), valid, hashes, pa.types.is_int64(plain.type))
+
+
+def _integers(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column as Spark keeps it: in 4 bytes (int32) or 8 (int64), times in microseconds."""
+    is_a = pa.types
+    if is_a.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    if is_a.is_duration(kind):
+        return column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    if is_a.is_int64(kind) or is_a.is_uint32(kind):
+        return column.cast(pa.int64())
+    if is_a.is_date64(kind):
+        return column.cast(pa.date32()).cast(pa.int32())
+    if is_a.is_date32(kind) or is_a.is_boolean(kind) or is_a.is_null(kind):
+        return column.cast(pa.int32())
+    if is_a.is_integer(kind) and not is_a.is_uint64(kind):
+        return column.cast(pa.int32())
+    raise TypeError(
+        f"keys of Arrow type {kind} cannot be hashed as Spark hashes them: use numbers, strings, binaries, "
+        "booleans, dates, timestamps, or structs of these"
+    )
+
+
+def _unscaled(column: pa.Array) -> pa.Array:
+    """Decimals as Spark hashes them: their digits as a long, or as big-endian bytes where there are more than 18."""
+    wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    words = np.frombuffer(wide.buffers()[1] or b"", dtype="<i8").reshape(-1, 2)[wide.offset : wide.offset + len(wide)]
+    valid = wide.is_valid().to_numpy(zero_copy_only=False)
+    if column.type.precision <= _LONG_DIGITS:
+        return pa.array(words[:, 0], pa.int64(), mask=~valid)
+    digits = [int.from_bytes(pair.tobytes(), "little", signed=True) for pair in words]
+    # as Java's BigInteger.toByteArray: the fewest bytes that hold the number and its sign
+    text = [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in digits]
+    return pa.array([part if known else None for part, known in zip(text, valid, strict=True)], pa.binary())
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -68,11 +107,15 @@ def _is_text(kind: pa.DataType) -> bool:
         or pa.types.is_large_string(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary_view(kind)
     )
 
 
 def _float_bits(column: pa.Array, kind: pa.DataType) -> UInts:
     values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are one key
+    values[np.isnan(values)] = np.nan  # so are all NaNs, whatever their sign and payload
     if pa.types.is_float32(kind):
         return np.asarray(values.astype(np.float32).view(np.uint32).astype(np.uint64))
     return np.asarray(values.astype(np.float64).view(np.uint64))

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts
+from steelyard.core.plans import at_least_one_block
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ class Hash:
         """Every key whole, in the block of its hash."""
         from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - tasks need no compiler
 
+        at_least_one_block(blocks)
         block = np.mod(spark_hash(counts.keys), blocks)
-        return BlockPlan.of(
-            counts, blocks, key=np.arange(len(counts)), block=block, rows=counts.rows, policy=self.name
-        )
+        return BlockPlan.of(counts, blocks, key=np.arange(len(counts)), block=block, rows=counts.rows, policy=self.name)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, OptionError
+from steelyard.core.plans import at_least_one_block, sums
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -55,6 +56,7 @@ class Prompt:
         """Algorithm 2 in its three phases."""
         from steelyard.kernels.packing import place_residuals  # noqa: PLC0415 - tasks need no compiler
 
+        at_least_one_block(blocks)
         if not len(counts):
             return BlockPlan.of(counts, blocks, key=[], block=[], rows=[], policy=self.name)
         order = np.argsort(-counts.rows, kind="stable")
@@ -62,26 +64,27 @@ class Prompt:
         total = int(rows.sum())
         # P_size = ceil(N / P);  S_cut = P_size / P_card with P_card = max(1, K / P): the mean key frequency
         capacity = -(-total // blocks)
-        cut = max(1, int(capacity / max(1.0, len(rows) / blocks)))
+        cut = max(1, capacity * blocks // max(blocks, len(rows)))
         large = int(np.searchsorted(-rows, -cut, side="left"))  # keys with more than `cut` rows
 
-        home = np.arange(large) % blocks
+        turn, home = np.divmod(np.arange(large), blocks)
+        # Large keys that are not a multiple of the blocks can overfill the first of them (the listing does not
+        # look), so the last slices are thinner: no block ever holds more than P_size.
+        slices = np.clip(capacity - turn * cut, 0, cut)
         whole = _zigzag(len(rows) - large, blocks, large if self.zigzag_start == "continue" else 0)
-        sizes = np.bincount(home, minlength=blocks) * cut
-        whole, moved = _without_overflow(whole, rows[large:], sizes, capacity)
-        sizes = sizes + np.bincount(whole[~moved], weights=rows[large:][~moved], minlength=blocks).astype(
-            np.int64
-        )
+        sizes = sums(home, slices, blocks)
+        moved = _overflow(whole, rows[large:], sizes, capacity)
+        sizes = sizes + sums(whole[~moved], rows[large:][~moved], blocks)
 
         # Rests in descending order: the large keys' by insertion, then small keys that overflowed, which
         # have no home. Reversed, the smallest rests go home first, and only a few hot keys are cut.
         rest_key = np.r_[np.arange(large), large + np.flatnonzero(moved)]
-        rest_rows = np.r_[rows[:large] - cut, rows[large:][moved]]
+        rest_rows = np.r_[rows[:large] - slices, rows[large:][moved]]
         rest_home = np.r_[home, np.full(int(moved.sum()), -1, dtype=np.int64)]
         if self.residual_order == "ascending":
             rest_key, rest_rows, rest_home = rest_key[::-1], rest_rows[::-1], rest_home[::-1]
         which, block, put = place_residuals(
-            sizes.astype(np.int64),
+            sizes,
             capacity,
             np.ascontiguousarray(rest_home, dtype=np.int64),
             np.ascontiguousarray(rest_rows, dtype=np.int64),
@@ -92,7 +95,7 @@ class Prompt:
             blocks,
             key=order[np.r_[np.arange(large), large + stays, rest_key[which]].astype(np.int64)],
             block=np.r_[home, whole[stays], block],
-            rows=np.r_[np.full(large, cut), rows[large:][stays], put],
+            rows=np.r_[slices, rows[large:][stays], put],
             policy=self.name,
         )
 
@@ -104,10 +107,8 @@ def _zigzag(keys: int, blocks: int, start: int) -> Ints:
     return np.where(turn % 2 == 0, step, blocks - 1 - step)
 
 
-def _without_overflow(
-    block: Ints, rows: Ints, sizes: Ints, capacity: int
-) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Mark the whole keys that no longer fit into their block, which rounding can bring about.
+def _overflow(block: Ints, rows: Ints, sizes: Ints, capacity: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The whole keys that no longer fit into their block, which rounding can bring about.
 
     Keys come in descending order, so that what is taken out again is each block's smallest.
     """
@@ -118,4 +119,4 @@ def _without_overflow(
     filled = running - before[block[order]] + sizes[block[order]]
     moved = np.zeros(len(rows), dtype=bool)
     moved[order] = filled > capacity
-    return block, moved
+    return moved

@@ -30,7 +30,7 @@ def partitioner(named: str | Partitioner) -> Partitioner:
     steelyard.core.errors.OptionError: unknown partitioner 'promt': did you mean 'prompt'? There are: ...
     """
     if not isinstance(named, str):
-        if not isinstance(named, Partitioner):
+        if isinstance(named, type) or not isinstance(named, Partitioner):
             raise OptionError(f"a partitioner is a name or an object with `plan`, got {named!r}")
         return named
     name, _, query = named.partition("?")
@@ -38,9 +38,12 @@ def partitioner(named: str | Partitioner) -> Partitioner:
     if kind is None:
         raise OptionError.unknown("partitioner", name, _PARTITIONERS)
     known = [field.name for field in dataclasses.fields(kind)]
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    for parameter in given:
+    given: dict[str, str] = {}
+    for parameter, value in parse_qsl(query, keep_blank_values=True):
         if parameter not in known:
             raise OptionError.unknown(f"parameter of {name}", parameter, known)
+        if parameter in given:
+            raise OptionError(f"parameter {parameter!r} of {name} is given twice in {named!r}: give it once")
+        given[parameter] = value
     made: Partitioner = kind(**given)
     return made

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, RowRule
+from steelyard.core.plans import at_least_one_block
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,17 @@ class Shuffle:
 
 def round_robin(counts: KeyCounts, blocks: int, rule: RowRule, policy: str) -> BlockPlan:
     """Deal `counts`' rows to the blocks in turn, as one deals cards."""
-    keys = len(counts)
+    at_least_one_block(blocks)
+    pieces = np.minimum(counts.rows, blocks)  # a key stands in no more blocks than it has rows
+    key = np.repeat(np.arange(len(counts)), pieces)
+    piece = np.arange(len(key)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     first = np.cumsum(counts.rows) - counts.rows
-    each = np.repeat(counts.rows // blocks, blocks).reshape(keys, blocks)
-    extra = (np.arange(blocks)[None, :] - first[:, None]) % blocks < (counts.rows % blocks)[:, None]
-    rows = (each + extra).ravel()
-    key = np.repeat(np.arange(keys), blocks)
-    block = np.tile(np.arange(blocks), keys)
-    kept = rows > 0
     return BlockPlan.of(
-        counts, blocks, key=key[kept], block=block[kept], rows=rows[kept], rule=rule, policy=policy
+        counts,
+        blocks,
+        key=key,
+        block=(first[key] + piece) % blocks,
+        rows=counts.rows[key] // blocks + (piece < counts.rows[key] % blocks),
+        rule=rule,
+        policy=policy,
     )

@@ -283,17 +283,17 @@ def count(column: str | None = None) -> Builtin:
     return Count(column)
 
 
-def sum(column: str) -> Builtin:  # noqa: A001 - the name that PySpark gives it
+def sum(column: str) -> Builtin:
     """The sum of a column. A string column is read as double."""
     return Sum(column)
 
 
-def min(column: str) -> Builtin:  # noqa: A001
+def min(column: str) -> Builtin:
     """The smallest value of a column."""
     return Least(column)
 
 
-def max(column: str) -> Builtin:  # noqa: A001
+def max(column: str) -> Builtin:
     """The largest value of a column."""
     return Greatest(column)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from steelyard.core import OptionError
-from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BAD_ROW, refused
+from steelyard.core import BatchReport, OptionError
 from steelyard.spark.sinks import ParquetSink
 
 POLICIES = ("fail", "drop", "dead_letter")
@@ -36,21 +32,17 @@ class BadRows:
         if (self.policy == "dead_letter") != (self.path is not None):
             raise OptionError("on_bad_rows: a path goes with 'dead_letter', and only with it")
 
-    def complaint(self, batch: int, bad: Mapping[str, int], rows: DataFrame, bound: Bound) -> str:
+    def complaint(self, report: BatchReport, letters: DataFrame) -> str:
         """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy."""
-        why = "; ".join(f"{count} rows: {reason}" for reason, count in bad.items())
-        example = refused(rows, bound).first()
+        why = "; ".join(f"{count} rows: {reason}" for reason, count in report.bad_rows.items())
+        example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
         return (
-            f"batch {batch} has rows that cannot be processed: {why}.{shown} Mend the source, or choose "
+            f"batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or choose "
             ".on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
         )
 
-    def keep(self, rows: DataFrame, partials: DataFrame | None, bound: Bound, batch: int) -> None:
+    def keep(self, letters: DataFrame, batch: int) -> None:
         """Write the bad rows of a batch to the dead-letter table."""
         assert self.path is not None
-        letters = refused(rows, bound)
-        if partials is not None:
-            failed = partials.where(F.col(BAD).isNotNull())
-            letters = letters.unionByName(failed.select(F.col(BAD).alias("reason"), F.col(BAD_ROW).alias("row")))
         ParquetSink(self.path).write(letters, batch)

@@ -22,15 +22,17 @@ from steelyard.core import (
     BlockPlan,
     ElasticityPolicy,
     KeyCounts,
+    OptionError,
     Partitioner,
 )
 from steelyard.core import Observation as Seen
+from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import ROWS
 from steelyard.spark.partials import START, Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BLOCK, LATE, MAP_FAILED, MICROS, PANE, mapped, reasons, tidied
+from steelyard.spark.rows import BAD, BLOCK, LATE, MAP_FAILED, MICROS, PANE, failed, mapped, reasons, refused, tidied
 from steelyard.spark.sinks import Sink
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
@@ -42,6 +44,7 @@ COMPACT_AFTER = 24
 REPORTS = 100
 """Batch reports that a query keeps, as many as Spark keeps progress reports."""
 LEAST_PANES_FOR_INVERSE = 3
+MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class MicroBatch:
     def __init__(self, spark: SparkSession, bound: Bound, settings: Settings, sink: Sink, checkpoint: str) -> None:
         self.bound = bound
         self.program = bound.program
+        if settings.statistics == "exact" and not bound.places_before_map:
+            raise OptionError(
+                "statistics('exact') counts keys before the map function runs, and the input has no column "
+                f"{', '.join(key for key in bound.program.keys if key not in bound.given.names)}: use 'carried'"
+            )
         self.settings = settings
         self.sink = sink
         self.partials = Partials(spark, bound)
@@ -97,8 +105,10 @@ class MicroBatch:
         self.state.same_program(bound.signature())
         self.last = self.state.latest()
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
-        self.blocks = self.last.blocks or settings.blocks
-        self.buckets = self.last.buckets or settings.buckets
+        # What a policy had chosen holds over a restart; fixed numbers are those of the newest start.
+        chosen = self.last.blocks > 0 and not isinstance(settings.elastic, Fixed)
+        self.blocks = self.last.blocks if chosen else settings.blocks
+        self.buckets = self.last.buckets if chosen else settings.buckets
         self.log = TaskLog(spark.sparkContext)
         self.reports: deque[BatchReport] = deque(maxlen=REPORTS)
 
@@ -119,7 +129,7 @@ class MicroBatch:
             if kept is not batch:
                 kept.unpersist()
         report = self._accounted(seen, number, plan, source)
-        self._refuse_bad_rows(batch, number, report)
+        self._refuse_bad_rows(batch, folder, report)
         with clock.phase("windows"):
             commit = self._next_commit(folder, seen, number)
             commit, results = self._emit(spark, commit, folder, number)
@@ -174,10 +184,10 @@ class MicroBatch:
         clean = tidy.where(f"{BAD} is null and not {LATE}")
         name = self.state.new_folder(number)
         partials = self.partials.of_rows(clean, self.buckets, self.log, FREQUENT)
-        failed = Observation()
-        partials = partials.observe(failed, F.count(F.col(BAD)).alias("failed"), F.sum(ROWS).alias("kept"))
+        made = Observation()
+        partials = partials.observe(made, F.count(F.col(BAD)).alias("failed"), F.sum(ROWS).alias("kept"))
         partials.write.parquet(self.state.log.child(name))
-        return name, {**seen.get, **failed.get}
+        return name, {**seen.get, **made.get}
 
     def _measures(self, tidy: DataFrame, plan: BlockPlan | None) -> list[Any]:
         clean = F.col(BAD).isNull() & ~F.col(LATE)
@@ -328,7 +338,7 @@ class MicroBatch:
     def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> BatchReport:
         entries = self.log.take()
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}
-        bad |= {"the map function raised": seen["map"], "an aggregate raised": seen["failed"]}
+        bad |= {MAP_RAISED: seen["map"], AGGREGATE_RAISED: seen["failed"]}
         sizes = [seen.get(f"block{block}", 0) for block in range(plan.blocks)] if plan else []
         tasks = task_reports(entries)
         if not any(sizes):
@@ -351,21 +361,17 @@ class MicroBatch:
             state_rows=seen["kept"] or 0,
         )
 
-    def _refuse_bad_rows(self, batch: DataFrame, number: int, report: BatchReport) -> None:
-        if not report.bad_rows:
+    def _refuse_bad_rows(self, batch: DataFrame, folder: str, report: BatchReport) -> None:
+        bad = self.settings.bad
+        if not report.bad_rows or bad.policy == "drop":
             return
-        rows = self._rows(batch, None)
-        if self.settings.bad.policy == "fail":
-            raise BadRowError(self.settings.bad.complaint(number, report.bad_rows, rows, self.bound))
-        if self.settings.bad.policy == "dead_letter":
-            failed = report.bad_rows.get("an aggregate raised", 0)
-            log = (
-                batch.sparkSession.read.schema(self.partials.schema).parquet(*self._newest(number)) if failed else None
-            )
-            self.settings.bad.keep(rows, log, self.bound, number)
-
-    def _newest(self, number: int) -> list[str]:
-        return [self.state.log.child(name) for name in self.state.log.names() if name.startswith(f"{number}-")][-1:]
+        letters = refused(self._rows(batch, None), self.bound)
+        if report.bad_rows.get(AGGREGATE_RAISED):
+            partials = batch.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
+            letters = letters.unionByName(failed(partials))
+        if bad.policy == "fail":
+            raise BadRowError(bad.complaint(report, letters))
+        bad.keep(letters, report.batch)
 
     def _carry(self, spark: SparkSession, folder: str, report: BatchReport) -> None:
         wanted = self.settings.partitioner.needs_counts and self.settings.statistics == "carried"

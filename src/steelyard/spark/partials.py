@@ -179,7 +179,7 @@ class Partials:
                 F.timestamp_micros(F.col(START) + window.size).alias("window_end"),
             ]
         columns = [*spans, *self._keys]
-        for name, use in self.program.aggregates.items():
+        for name in self.program.aggregates:
             if name in self.program.pythons:
                 columns.append(F.col(name))
             else:

@@ -25,14 +25,16 @@ POLL_SECONDS = 0.2
 def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
     """Start the query and follow it to its end, with a line for each batch.
 
-    Ctrl-C stops the query after what is under way, then the session, and is raised as KeyboardInterrupt.
+    Ctrl-C stops the query, then the session, and is raised as KeyboardInterrupt.
     """
-    import steelyard as sy  # noqa: PLC0415 - checking a file must not start Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    import steelyard as sy  # noqa: PLC0415 - checking a file must not start Spark
 
     kafka = "kafka" in (pipeline.source["format"], pipeline.sink["format"])
     config = {option: str(value) for option, value in pipeline.session.get("config", {}).items()}
     spark = sy.session(pipeline.name, master=pipeline.session.get("master"), config=config, kafka=kafka)
+    spark.sparkContext.setLogLevel("ERROR")
     try:
         with control_c() as asked:
             try:
@@ -42,7 +44,13 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
             try:
                 follow(query, report, asked)
             finally:
+                if asked():
+                    # Spark would log the batch that the stop cuts off as a failure, over a thousand lines.
+                    spark.sparkContext.setLogLevel("OFF")
                 query.stop()
+        # A batch that was cut off by the stop fails; it is run again when the query is next started.
+        if asked():
+            raise KeyboardInterrupt
         problem = query.exception()
         if isinstance(problem, SteelyardError):
             raise problem
@@ -50,8 +58,6 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
             raise SteelyardError(f"{pipeline.name} failed: {_first_line(problem)}") from problem
     finally:
         spark.stop()
-    if asked():
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -124,5 +124,10 @@ def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")
 
 
+def failed(partials: DataFrame) -> DataFrame:
+    """The rows that made a Python aggregate raise, which its partials carry, as (reason, row as JSON)."""
+    return partials.where(F.col(BAD).isNotNull()).select(F.col(BAD).alias("reason"), F.col(BAD_ROW).alias("row"))
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,25 @@
+"""The policy that changes nothing."""
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.core import ElasticityPolicy, Observation
+from steelyard.scaling import Fixed
+
+
+@given(
+    blocks=st.integers(1, 1000),
+    buckets=st.integers(1, 1000),
+    rows=st.integers(0, 10**9),
+    seconds=st.floats(0, 100),
+)
+def test_the_numbers_of_tasks_stay_whatever_the_load(blocks, buckets, rows, seconds):
+    decision = Fixed().decide(Observation(7, rows, 3, blocks, buckets, seconds, 1.0))
+    assert (decision.blocks, decision.buckets, decision.reason) == (blocks, buckets, "")
+
+
+def test_it_is_an_elasticity_policy_that_pickles():
+    assert isinstance(Fixed(), ElasticityPolicy)
+    assert pickle.loads(pickle.dumps(Fixed())) == Fixed()

@@ -1,0 +1,36 @@
+"""Whatever the policy and however many tasks, the answers are plain Spark's `groupBy(window, key)`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark.cases import Case, same
+
+pytestmark = pytest.mark.spark
+CASES = 200
+GROUPS = 20
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_random_streams_give_plain_sparks_answers(spark, tmp_path, group):
+    for seed in range(group, CASES, GROUPS):
+        case = Case.draw(seed)
+        try:
+            kept = case.run(spark, str(tmp_path / str(seed)))
+            expected = case.expected(spark).toArrow().to_pylist()
+            by = [*(["window_start"] if case.window else []), *case.keys]
+            same(results_of(case, kept.batches, by), expected, by)
+        except Exception as error:
+            raise AssertionError(f"case {seed}: {case}") from error
+
+
+def results_of(case, batches, by):
+    """What a reader of the sink sees at the end: all rows, the newest of each group, or the last batch's."""
+    if case.mode == "append":
+        return [row for rows in batches.values() for row in rows]
+    if case.mode == "complete":
+        return batches[max(batches)] if batches else []
+    newest = {}
+    for number in sorted(batches):
+        newest |= {tuple(row[name] for name in by): row for row in batches[number]}
+    return list(newest.values())
