@@ -13,9 +13,7 @@ from steelyard.core.plans import spread
 
 #: a: 6 rows in blocks 0 and 1; b: 4 rows in block 1; c, d: 1 row each in block 2.
 COUNTS = KeyCounts.of({"a": 6, "b": 4, "c": 1, "d": 1})
-BY_HAND = BlockPlan.of(
-    COUNTS, 3, key=[0, 0, 1, 2, 3], block=[0, 1, 1, 2, 2], rows=[4, 2, 4, 1, 1], policy="by hand"
-)
+BY_HAND = BlockPlan.of(COUNTS, 3, key=[0, 0, 1, 2, 3], block=[0, 1, 1, 2, 2], rows=[4, 2, 4, 1, 1], policy="by hand")
 
 
 def test_the_hand_example_holds_every_row_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 
@@ -94,13 +95,11 @@ def test_a_dictionary_column_is_counted_by_value():
     )
 )
 def test_rows_of_several_key_columns_are_counted(rows):
-    kind = pa.struct(
-        [("city", pa.string()), ("at", pa.struct([("lane", pa.int64()), ("side", pa.bool_())]))]
-    )
+    kind = pa.struct([("city", pa.string()), ("at", pa.struct([("lane", pa.int64()), ("side", pa.bool_())]))])
     counts = KeyCounts.from_rows(pa.array(rows, kind))
     shown = zip(counts.keys.to_pylist(), counts.rows.tolist(), strict=True)
-    expected = Counter(repr(row) for row in rows if row is not None)
-    assert [(repr(key), number) for key, number in shown] == list(expected.items())
+    expected = Counter(json.dumps(row, sort_keys=True) for row in rows if row is not None)
+    assert [(json.dumps(key, sort_keys=True), number) for key, number in shown] == list(expected.items())
 
 
 @settings(deadline=None, max_examples=50)

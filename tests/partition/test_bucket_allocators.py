@@ -38,7 +38,13 @@ def test_every_cluster_has_one_bucket_and_no_weight_is_lost(allocator, given_, b
 
 @pytest.mark.parametrize("allocator", ALLOCATORS, ids=repr)
 @settings(deadline=None, max_examples=50)
-@given(one=clusters(), other=clusters(), key=LONGS, buckets=st.integers(1, 9), tasks=st.tuples(st.integers(0, 20), st.integers(0, 20)))
+@given(
+    one=clusters(),
+    other=clusters(),
+    key=LONGS,
+    buckets=st.integers(1, 9),
+    tasks=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+)
 def test_a_split_key_goes_to_the_same_bucket_whatever_the_task(allocator, one, other, key, buckets, tasks):
     chosen = set()
     for (weights, split, hashes), task in zip((one, other), tasks, strict=True):

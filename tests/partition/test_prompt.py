@@ -16,9 +16,7 @@ from steelyard.partition.prompt import _zigzag
 from tests.partition.key_counts import key_counts, zipf_counts
 
 EIGHT_KEYS = KeyCounts.of({"K1": 140, "K2": 88, "K3": 45, "K4": 40, "K5": 30, "K6": 22, "K7": 12, "K8": 8})
-OPTIONS = st.builds(
-    Prompt, st.sampled_from(["ascending", "insertion"]), st.sampled_from(["restart", "continue"])
-)
+OPTIONS = st.builds(Prompt, st.sampled_from(["ascending", "insertion"]), st.sampled_from(["restart", "continue"]))
 
 
 def contents(plan: BlockPlan) -> list[dict[str, int]]:
@@ -90,7 +88,7 @@ def test_plans_are_those_of_the_listing(exponent, blocks):
     assert contents(Prompt().plan(drawn, blocks)) == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(prompt=OPTIONS, counts=key_counts(tail=False), blocks=st.integers(1, 70))
 @example(prompt=Prompt(), counts=KeyCounts.of({**dict.fromkeys("abcde", 20), "f": 1}), blocks=4)
 @example(prompt=Prompt(), counts=KeyCounts.of({**dict.fromkeys("abcdefghijkl", 100), "m": 1}), blocks=8)

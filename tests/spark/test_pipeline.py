@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import BatchReport
-from steelyard.spark.pipeline import build, control_c, follow
+from steelyard.spark.pipeline import build, control_c, end_batch, follow
 from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline
 from steelyard.spark.toml_lines import key_lines
 
@@ -272,6 +272,29 @@ def test_every_batch_is_reported_once_and_in_order():
     said = []
     follow(ThreeLooks(), said.append, asked=lambda: False)
     assert [line.split(":")[0] for line in said] == [f"batch {batch}" for batch in (1, 2, 3, 4, 5)]
+
+
+class BusyQuery:
+    """A query whose batch ends at the fourth look, unless something else ends first."""
+
+    is_active = True
+
+    def __init__(self, busy=True):
+        self.status = {"isTriggerActive": busy}
+        self.reports = [BatchReport(0), BatchReport(1)]
+        self.looks = 0
+
+    @property
+    def last_progress(self):
+        self.looks += 1
+        return self.reports[self.looks > 3]
+
+
+@pytest.mark.parametrize(("busy", "looks"), [(True, 4), (False, 2)])
+def test_a_stop_waits_for_the_batch_under_way_and_for_nothing_else(busy, looks):
+    query = BusyQuery(busy)
+    end_batch(query)
+    assert query.looks == looks
 
 
 def test_the_first_control_c_is_noted_and_the_second_is_as_before():

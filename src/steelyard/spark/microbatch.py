@@ -117,8 +117,8 @@ class MicroBatch:
         if number <= self.last.batch:
             return None
         spark = batch.sparkSession
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        spark.conf.set("spark.sql.shuffle.partitions", str(self.buckets))
+        for option, value in self._session_options():
+            spark.conf.set(option, value)
         clock = Clock()
         self.log.take()
         plan, source, kept = self._planned(batch, clock)
@@ -138,6 +138,13 @@ class MicroBatch:
             self._carry(spark, folder, report)
         self._finish(commit, replace(report, results=results, watermark=self._watermark_text(commit)), clock)
         return self.reports[-1]
+
+    def _session_options(self) -> list[tuple[str, str]]:
+        """For the session of the batch, which Spark makes for each query: numbers of tasks are ours to say."""
+        return [
+            ("spark.sql.adaptive.enabled", "false"),
+            ("spark.sql.shuffle.partitions", str(self.buckets)),
+        ]
 
     # -- measure and plan
 

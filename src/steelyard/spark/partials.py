@@ -35,6 +35,7 @@ class Partials:
         self.program = bound.program
         self._spark = spark
         self._keys = [F.col(f"`{key}`") for key in self.program.keys]
+        self._alignments: dict[frozenset[str], list[Column]] = {}
 
     @cached_property
     def schema(self) -> T.StructType:
@@ -74,11 +75,15 @@ class Partials:
         return F.col(f"`{self.bound.number(column) if numeric else column}`")
 
     def _builtin_partials(self, rows: DataFrame, by: list[Column]) -> DataFrame:
+        return rows.groupBy(*by).agg(*self._partial_columns)
+
+    @cached_property
+    def _partial_columns(self) -> list[Column]:
         states = [F.count(F.lit(1)).alias(ROWS)]
         for name, use in self.program.builtins.items():
             parts = use.partial(self._value(use.column, use.numeric), F.col(MICROS))
             states += [column.alias(self.bound.prefix(name)(part)) for part, column in parts.items()]
-        return rows.groupBy(*by).agg(*states)
+        return states
 
     def of_rows(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """The partials of clean rows: combined where the rows are, merged in `buckets` reduce tasks."""
@@ -93,13 +98,13 @@ class Partials:
         return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
     def _aligned(self, partials: DataFrame) -> DataFrame:
-        have = set(partials.columns)
-        return partials.select(
-            *(
+        have = frozenset(partials.columns)
+        if have not in self._alignments:  # building columns costs more than using them
+            self._alignments[have] = [
                 (F.col(f"`{f.name}`") if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
                 for f in self.schema.fields
-            )
-        )
+            ]
+        return partials.select(*self._alignments[have])
 
     def _in_jvm(self, rows: DataFrame, buckets: int) -> DataFrame:
         if BLOCK not in rows.columns:  # Spark combines in place and hashes what is left
@@ -126,7 +131,7 @@ class Partials:
         hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets)).cast("int")
         sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
         by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
-        lists = [F.collect_list(name).alias(name) for name in uses]
+        lists = [F.collect_list(f"`{name}`").alias(name) for name in uses]
         gathered = sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
         return gathered.mapInArrow(merger(uses, arrow_schema(state)), state)
 
@@ -136,14 +141,18 @@ class Partials:
 
     def merged(self, partials: DataFrame, by: list[Column]) -> DataFrame:
         """Partials grouped `by`, their built-in states merged and their Python states gathered in lists."""
+        present = set(partials.columns)
+        lists = [F.collect_list(f"`{name}`").alias(name) for name in self.program.pythons if name in present]
+        return partials.groupBy(*by).agg(*self._merge_columns, *lists)
+
+    @cached_property
+    def _merge_columns(self) -> list[Column]:
         states = [F.sum(ROWS).cast("bigint").alias(ROWS)]
+        kinds = {f.name: f.dataType for f in self.schema.fields}
         for name, use in self.program.builtins.items():
             at = self.bound.prefix(name)
-            kinds = {f.name: f.dataType for f in self.schema.fields}
             states += [column.cast(kinds[at(part)]).alias(at(part)) for part, column in use.merge(at).items()]
-        present = set(partials.columns)
-        states += [F.collect_list(name).alias(name) for name in self.program.pythons if name in present]
-        return partials.groupBy(*by).agg(*states)
+        return states
 
     def compacted(self, partials: DataFrame) -> DataFrame:
         """Partials with one row for each key and pane."""
@@ -181,7 +190,7 @@ class Partials:
         columns = [*spans, *self._keys]
         for name in self.program.aggregates:
             if name in self.program.pythons:
-                columns.append(F.col(name))
+                columns.append(F.col(f"`{name}`"))
             else:
                 value = self.program.builtins[name].finish(self.bound.prefix(name))
                 columns.append(value.cast(self.result_types[name]).alias(name))

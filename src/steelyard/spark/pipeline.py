@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 POLL_SECONDS = 0.2
+GRACE_SECONDS = 30.0
+"""How long a batch may go on after Ctrl-C."""
 
 
 def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
     """Start the query and follow it to its end, with a line for each batch.
 
-    Ctrl-C stops the query, then the session, and is raised as KeyboardInterrupt.
+    Ctrl-C lets the batch under way end, stops the query, then the session, and is raised as
+    KeyboardInterrupt.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -43,12 +46,15 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
                 raise SteelyardError(f"{pipeline.name} cannot start: {_first_line(error)}") from error
             try:
                 follow(query, report, asked)
+                if asked():
+                    report("stopping after the batch under way; Ctrl-C again stops at once")
+                    end_batch(query)
             finally:
                 if asked():
-                    # Spark would log the batch that the stop cuts off as a failure, over a thousand lines.
+                    # Spark would log a batch that the stop cuts off as a failure, over a thousand lines.
                     spark.sparkContext.setLogLevel("OFF")
                 query.stop()
-        # A batch that was cut off by the stop fails; it is run again when the query is next started.
+        # A batch that was cut off all the same counts as failed; the next start runs it again.
         if asked():
             raise KeyboardInterrupt
         problem = query.exception()
@@ -94,6 +100,16 @@ def follow(query: Query, report: Callable[[str], None], asked: Callable[[], bool
                 last = batch.batch
         if active:
             time.sleep(POLL_SECONDS)
+
+
+def end_batch(query: Query) -> None:
+    """Wait until the batch under way has ended, or none is, but not for ever."""
+    newest = query.last_progress
+    deadline = time.monotonic() + GRACE_SECONDS
+    while query.last_progress is newest and query.is_active and query.status["isTriggerActive"]:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(POLL_SECONDS / 10)
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,6 +15,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Without it PySpark takes a stack trace for every column expression, at every batch.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",

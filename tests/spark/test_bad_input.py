@@ -1,0 +1,186 @@
+"""Bad input has a defined outcome: it fails with a clear message, or is dropped, or kept as a dead letter."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import steelyard as sy
+from steelyard.core import BadRowError, OptionError
+from steelyard.spark.microbatch import MicroBatch
+from tests.spark.cases import Kept, Mean
+
+pytestmark = pytest.mark.spark
+SCHEMA = "k string, amount string, x double"
+ROWS = [("a", "1.5", 1.0), (None, "2", 2.0), ("a", "many", 3.0), ("b", None, 4.0), ("a", "2.5", 5.0)]
+
+
+def run(spark, described, folder, batches):
+    """Process static batches; gives the results by key, and the reports."""
+    kept = Kept()
+    engine = MicroBatch(spark, described._bound(), described._settings(), kept, str(folder))
+    reports = [engine.process(rows, number) for number, rows in enumerate(batches)]
+    newest = {}
+    for number in sorted(kept.batches):
+        newest |= {row["k"]: row for row in kept.batches[number]}
+    return newest, reports
+
+
+@pytest.fixture
+def rows(spark):
+    return spark.createDataFrame(ROWS, SCHEMA)
+
+
+@pytest.fixture
+def totals(rows):
+    return sy.stream(rows).group_by("k").agg(total=sy.sum("amount"), rows=sy.count())
+
+
+def test_bad_rows_fail_the_query_by_default_and_the_message_shows_one(spark, rows, totals, tmp_path):
+    with pytest.raises(BadRowError) as raised:
+        run(spark, totals, tmp_path, [rows])
+    said = str(raised.value)
+    assert "1 rows: null key in column 'k'" in said
+    assert "1 rows: not a number in column 'amount'" in said
+    assert '"amount":' in said
+    assert "on_bad_rows('drop')" in said
+
+
+def test_dropped_rows_are_counted_by_reason_and_the_others_count(spark, rows, totals, tmp_path):
+    results, (report,) = run(spark, totals.on_bad_rows("drop"), tmp_path, [rows])
+    assert report.bad_rows == {"null key in column 'k'": 1, "not a number in column 'amount'": 1}
+    assert {key: (row["total"], row["rows"]) for key, row in results.items()} == {"a": (4.0, 2), "b": (None, 1)}
+
+
+def test_dead_letters_hold_each_bad_row_once_with_its_reason(spark, rows, totals, tmp_path):
+    letters = str(tmp_path / "letters")
+    run(spark, totals.on_bad_rows("dead_letter", path=letters), tmp_path / "state", [rows, rows])
+    found = spark.read.parquet(letters).orderBy("batch_id", "reason").toArrow().to_pylist()
+    assert [(row["batch_id"], row["reason"]) for row in found] == [
+        (batch, reason) for batch in (0, 1) for reason in ("not a number in column 'amount'", "null key in column 'k'")
+    ]
+    assert '"amount":"many"' in found[0]["row"]
+
+
+def test_a_row_on_which_an_aggregate_raises_is_found_and_the_rest_of_its_key_counts(spark, rows, tmp_path):
+    class Picky(Mean):
+        def add(self, state, values):
+            if (values == 3.0).any():
+                raise ValueError("three is not allowed")
+            return super().add(state, values)
+
+    letters = str(tmp_path / "letters")
+    described = sy.stream(rows).group_by("k").agg(mean=Picky().of("x"))
+    described = described.on_bad_rows("dead_letter", path=letters)
+    results, (report,) = run(spark, described, tmp_path / "state", [rows])
+    assert report.bad_rows == {"null key in column 'k'": 1, "an aggregate raised": 1}
+    assert results["a"]["mean"] == 3.0
+    reasons = {row["reason"] for row in spark.read.parquet(letters).toArrow().to_pylist()}
+    assert "aggregate 'mean': ValueError: three is not allowed" in reasons
+    with pytest.raises(BadRowError, match="an aggregate raised"):
+        run(spark, described.on_bad_rows("fail"), tmp_path / "other", [rows.where("k is not null")])
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas"])
+def test_a_row_on_which_the_map_function_raises_is_found_by_halving(spark, rows, tmp_path, form):
+    def doubled_arrow(batch):
+        if pc.any(pc.equal(batch.column("x"), 3.0)).as_py():
+            raise ValueError("three again")
+        return pa.RecordBatch.from_arrays([batch.column("k"), pc.multiply(batch.column("x"), 2.0)], names=["k", "y"])
+
+    def doubled_pandas(frame):
+        assert not (frame.x == 3.0).any(), "three again"
+        return frame.assign(y=frame.x * 2)[["k", "y"]]
+
+    function = doubled_arrow if form == "arrow" else doubled_pandas
+    described = sy.stream(rows).map(function, "k string, y double", form).group_by("k").agg(total=sy.sum("y"))
+    letters = str(tmp_path / "letters")
+    described = described.on_bad_rows("dead_letter", path=letters)
+    results, (report,) = run(spark, described, tmp_path / "state", [rows])
+    assert report.bad_rows == {"null key in column 'k'": 1, "the map function raised": 1}
+    assert {key: row["total"] for key, row in results.items()} == {"a": 12.0, "b": 8.0}
+    kept = spark.read.parquet(letters).where("reason like 'map function%'").toArrow().to_pylist()
+    assert len(kept) == 1
+    assert "three again" in kept[0]["reason"]
+    assert '"x": 3.0' in kept[0]["row"]
+
+
+def test_empty_batches_single_keys_and_more_blocks_than_keys_work(spark, rows, tmp_path):
+    described = sy.stream(rows).group_by("k").agg(mean=Mean().of("x")).partition_by("prompt", blocks=7, buckets=5)
+    one = spark.createDataFrame([("a", "1", 2.0)], SCHEMA)
+    results, reports = run(spark, described, tmp_path, [rows.limit(0), one, rows.limit(0), one])
+    assert [report.rows for report in reports] == [0, 1, 0, 1]
+    assert results["a"]["mean"] == 2.0
+
+
+def test_a_value_of_a_megabyte_passes_through(spark, tmp_path):
+    class Bytes(sy.Aggregator):
+        state = "bytes bigint"
+        result = "bigint"
+
+        def zero(self):
+            return 0
+
+        def add(self, state, texts):
+            return state + sum(len(text.as_py()) for text in texts)
+
+        def merge(self, left, right):
+            return left + right
+
+        def finish(self, state):
+            return state
+
+    rows = spark.createDataFrame([("a", "x" * 1_000_000, 1.0), ("a", "y", 1.0)], SCHEMA)
+    described = sy.stream(rows).group_by("k").agg(bytes=Bytes().of("amount"), longest=sy.max("amount"))
+    results, _ = run(spark, described, tmp_path, [rows])
+    assert results["a"]["bytes"] == 1_000_001
+    assert results["a"]["longest"] == "y"
+
+
+def test_a_million_distinct_keys_are_counted_each_once(spark):
+    rows = spark.range(1_000_000).selectExpr("id as k", "id % 3 as v")
+    counted = sy.stream(rows).group_by("k").agg(n=sy.count(), v=sy.sum("v"))
+    for described in (counted, counted.placement("blocks").partition_by("prompt", blocks=4, buckets=4)):
+        seen = described.to_df().selectExpr("count(*) keys", "sum(n) total", "max(n) most", "sum(v) v").first()
+        assert tuple(seen) == (1_000_000, 1_000_000, 1, 999_999)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda s: s.group_by("kk").agg(n=sy.count()), "unknown key column 'kk': did you mean 'k'?"),
+        (lambda s: s.group_by("k").agg(n=sy.sum("amout")), "column of aggregate 'n': 'amout': did you mean 'amount'?"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).partition_by("promt"), "did you mean 'prompt'?"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).partition_by("hash", blocks=0), "blocks must be a whole number"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).partition_by("hash", buckets=0), "buckets must be a whole number"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).window("1 minute"), "add .with_watermark"),
+        (lambda s: s.with_watermark("x", "1 second").group_by("k").agg(n=sy.count()), "must be a timestamp"),
+        (lambda s: s.group_by("k"), "say what to compute"),
+        (lambda s: s.agg(n=sy.count()), "say what to group by"),
+        (lambda s: s.group_by("k").agg(n=Mean()), "say over which columns"),
+        (lambda s: s.group_by("k").agg(k=sy.count()), "has the name of a key"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).output_mode("apend"), "did you mean 'append'?"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).on_bad_rows("dead_letter"), "a path goes with 'dead_letter'"),
+        (lambda s: s.window("10 parsecs"), "is not a duration"),
+        (lambda s: s.window("1 second", slide="1 minute"), "not longer than size"),
+        (lambda s: s.map(lambda b: b, "k strin"), "is not a DDL type"),
+        (lambda s: s.trigger(), "either processing_time"),
+    ],
+)
+def test_a_mistake_in_the_description_is_named(spark, rows, mistake, said):
+    with pytest.raises(OptionError) as raised:
+        mistake(sy.stream(rows)).to_df()
+    assert said in str(raised.value)
+
+
+def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, tmp_path):
+    good = rows.where("k is not null and amount <> 'many'")
+    first = sy.stream(good).group_by("k").agg(n=sy.count())
+    run(spark, first, tmp_path, [good])
+    other = sy.stream(good).group_by("k").agg(n=sy.sum("x"))
+    with pytest.raises(OptionError, match="belongs to another query: its aggregates were"):
+        run(spark, other, tmp_path, [good])
+    changed = sy.stream(good.selectExpr("length(k) as k", "x")).group_by("k").agg(n=sy.count())
+    with pytest.raises(OptionError, match="its keys were"):
+        run(spark, changed, tmp_path, [good])
