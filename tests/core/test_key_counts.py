@@ -102,6 +102,17 @@ def test_rows_of_several_key_columns_are_counted(rows):
     assert [(json.dumps(key, sort_keys=True), number) for key, number in shown] == list(expected.items())
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_zeros_are_one_key_and_so_are_nans_as_in_spark(kind):
+    bits = np.array([0x7FF8 << 48, 0xFFF8 << 48, (0x7FF8 << 48) + (1 << 40)], np.uint64)
+    nans = pa.array(bits.view(np.float64), from_pandas=False).cast(kind)
+    column = pa.concat_arrays([pa.array([0.0, -0.0, None, 1.5], kind), nans])
+    for keys in (column, pa.StructArray.from_arrays([column], names=["x"], mask=column.is_null())):
+        counts = KeyCounts.from_rows(keys)
+        assert counts.rows.tolist() == [2, 1, 3]
+        assert "-0.0" not in str(counts.to_dict() if keys is column else counts.keys.to_pylist())
+
+
 @settings(deadline=None, max_examples=50)
 @given(rows=st.lists(st.integers(1, 9), max_size=20), n=st.integers(0, 25), tail=st.integers(0, 5))
 def test_the_top_keeps_the_frequent_and_loses_no_row(rows, n, tail):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -167,7 +167,8 @@ class Case:
         for number, rows in enumerate(self.batches):
             frame = spark.createDataFrame(rows, SCHEMA)
             described = self.stream(frame)
-            engine = MicroBatch(spark, described._bound(), described._settings(), kept, checkpoint)
+            settings = replace(described._settings(), inverse_from=3)
+            engine = MicroBatch(spark, described._bound(), settings, kept, checkpoint)
             report = engine.process(frame, number)
             assert report is not None
             assert report.rows == len(rows)

@@ -130,7 +130,7 @@ def compare(found: dict[str, pa.Table], scenario: Scenario) -> None:
 
 def gains(views: Sequence[View]) -> list[str]:
     """Three sentences from what was measured: balance, time where tasks wait, longest task where they compute."""
-    sentences = []
+    sentences: list[str] = []
     for view in views:
         counted = {engine: view.counted(engine) for engine in ENGINES}
         largest = {engine: median(batches, "largest_over_mean") for engine, batches in counted.items()}

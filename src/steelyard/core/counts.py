@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -70,7 +71,7 @@ class KeyCounts:
         column = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         if pa.types.is_dictionary(column.type):  # its dictionary may list values twice, or that no row has
             column = column.dictionary_decode()
-        column = column.drop_null()
+        column = one_zero(column.drop_null())
         if pa.types.is_struct(column.type):
             _, first, rows = np.unique(_codes(column), return_index=True, return_counts=True)
             order = np.argsort(first)
@@ -115,6 +116,24 @@ class KeyCounts:
         tail = f", tail {self.tail_keys} keys {self.tail_rows} rows" if self.tail_rows else ""
         hottest = self.keys[hot].as_py()
         return f"KeyCounts({len(self)} keys, {self.total} rows, hottest {hottest!r} with {share:.1f} %{tail})"
+
+
+def one_zero(column: pa.Array) -> pa.Array:
+    """Keys as Spark groups and joins them: -0.0 becomes 0.0 and all NaNs one; other types stay as they are.
+
+    Arrow tells these apart. A list of keys that Arrow made would then name a key of Spark's twice.
+
+    >>> one_zero(pa.array([-0.0, 1.5])).to_pylist()
+    [0.0, 1.5]
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        fields = [one_zero(field) for field in column.flatten()]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, names=names, mask=column.is_null())
+    if not pa.types.is_floating(kind):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), pc.add(column, pa.scalar(0.0, kind)))
 
 
 def _codes(column: pa.Array) -> Ints:

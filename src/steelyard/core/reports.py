@@ -65,10 +65,11 @@ class BatchReport:
     def __str__(self) -> str:
         bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
         late = f", {self.late_rows} late" if self.late_rows else ""
+        where = f"{self.blocks} blocks by {self.policy}" if self.policy else "the source's partitions"
+        balance = f", largest/mean {self.largest_over_mean:.2f}" if self.policy else ""
         return (
-            f"batch {self.batch}: {self.rows} rows{bad}{late} in {self.blocks} blocks and {self.buckets} buckets "
-            f"by {self.policy}, largest/mean {self.largest_over_mean:.2f}, {self.results} results, "
-            f"{self.seconds.get('total', 0.0):.2f} s"
+            f"batch {self.batch}: {self.rows} rows{bad}{late} in {where}{balance}, {self.buckets} buckets, "
+            f"{self.results} results, {self.seconds.get('total', 0.0):.2f} s"
         )
 
 

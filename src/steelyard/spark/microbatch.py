@@ -6,6 +6,7 @@ measure -> plan -> place rows in blocks -> map and combine -> allot buckets -> m
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from steelyard.core import (
     KeyCounts,
     OptionError,
     Partitioner,
+    SteelyardError,
 )
 from steelyard.core import Observation as Seen
 from steelyard.scaling import Fixed
@@ -43,7 +45,6 @@ COMPACT_AFTER = 24
 """Folders in the log before they are merged into one."""
 REPORTS = 100
 """Batch reports that a query keeps, as many as Spark keeps progress reports."""
-LEAST_PANES_FOR_INVERSE = 3
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 
 
@@ -61,6 +62,8 @@ class Settings:
     interval: float = 0.0
     """Seconds between triggers."""
     bad: BadRows = field(default_factory=BadRows)
+    inverse_from: int = 8
+    """Panes of a window from which on it is made from the one before, where that is exact: it takes a job more."""
 
     def moves_rows(self, bound: Bound) -> bool:
         """Whether rows go to planned blocks.
@@ -71,6 +74,10 @@ class Settings:
         if self.placement == "auto":
             return bound.program.map is not None or bool(bound.program.pythons)
         return self.placement == "blocks"
+
+
+class StoppedError(SteelyardError):
+    """A batch came while the query was being stopped; it is done at the next start."""
 
 
 class MicroBatch:
@@ -111,11 +118,25 @@ class MicroBatch:
         self.buckets = self.last.buckets if chosen else settings.buckets
         self.log = TaskLog(spark.sparkContext)
         self.reports: deque[BatchReport] = deque(maxlen=REPORTS)
+        self.stopping = False
+        self._busy = threading.Lock()
 
     def process(self, batch: DataFrame, number: int) -> BatchReport | None:
         """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
-        if number <= self.last.batch:
-            return None
+        with self._busy:
+            if self.stopping:
+                raise StoppedError(f"batch {number} was not begun: the query is being stopped")
+            return None if number <= self.last.batch else self._process(batch, number)
+
+    def let_end(self, seconds: float) -> bool:
+        """Begin no further batch, and wait for the one under way; whether it ended in time."""
+        self.stopping = True
+        ended = self._busy.acquire(timeout=seconds)
+        if ended:
+            self._busy.release()
+        return ended
+
+    def _process(self, batch: DataFrame, number: int) -> BatchReport:
         spark = batch.sparkSession
         for option, value in self._session_options():
             spark.conf.set(option, value)
@@ -258,7 +279,7 @@ class MicroBatch:
 
     def _inverse_pays(self) -> bool:
         window = self.program.window
-        return window is not None and window.panes >= LEAST_PANES_FOR_INVERSE and self.partials.invertible
+        return window is not None and window.panes >= self.settings.inverse_from and self.partials.invertible
 
     def _emit_running(self, spark: SparkSession, commit: Commit, starts: range, number: int) -> tuple[Commit, int]:
         """Results of closing windows, where the last one closed by adding and taking away panes."""

@@ -73,13 +73,16 @@ class Query:
             self._raise_own()
             raise
 
-    def stop(self) -> None:
-        """Stop after what is under way; a restart from the checkpoint goes on from there."""
+    def stop(self, wait: float = 60.0) -> None:
+        """Let the batch under way end, for `wait` seconds at most, and stop; a restart goes on from there."""
+        self._engine.let_end(wait)
         self._query.stop()
 
     def exception(self) -> BaseException | None:
-        """What made the query fail, or None."""
-        return self._failures[0] if self._failures else self._query.exception()
+        """What made the query fail, or None; being stopped is no failure."""
+        if self._failures:
+            return self._failures[0]
+        return None if self._engine.stopping else self._query.exception()
 
     def _raise_own(self) -> None:
         """Raise the error as it was in Python, not as Spark passed it on through the JVM."""

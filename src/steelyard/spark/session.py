@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from steelyard.spark.java import require_java
+from steelyard.spark.kafka import kafka_jars
 from steelyard.spark.source import register
 
 _DEFAULTS = {
@@ -29,7 +30,7 @@ def session(
     name: str = "steelyard",
     master: str | None = None,
     config: Mapping[str, str] | None = None,
-    kafka: bool = False,
+    kafka: bool | Sequence[str] = False,
 ) -> SparkSession:
     """Get or make a SparkSession that is set up for Steelyard.
 
@@ -42,7 +43,8 @@ def session(
     config
         Spark options, which win over the defaults here.
     kafka
-        Put Spark's Kafka connector on the class path (fetched once; see `docs/kafka.md`).
+        Put Spark's Kafka connector on the class path (fetched once; see `docs/kafka.md`). Maven coordinates in
+        place of True take another release of it.
 
     Notes
     -----
@@ -62,9 +64,8 @@ def session(
         if where.startswith("local"):
             options |= _LOCAL_DEFAULTS
     if kafka:
-        from steelyard.spark.kafka import kafka_packages, resolve  # noqa: PLC0415 - only where it is asked for
-
-        options["spark.jars"] = ",".join(str(jar) for jar in resolve(kafka_packages()))
+        jars = kafka_jars(None if kafka is True else kafka)
+        options["spark.jars"] = ",".join(str(jar) for jar in jars)
     options |= dict(config or {})
     for option, value in options.items():
         builder = builder.config(option, value)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
 from steelyard.spark.files import Folder
+from steelyard.spark.kafka import as_records
 
 
 class Sink(Protocol):
@@ -134,23 +135,15 @@ class KafkaSink:
     keys: tuple[str, ...]
 
     def write(self, results: DataFrame, batch: int) -> int:
-        """Send each result as one record."""
-        names = [F.col(f"`{name}`") for name in results.columns]
-        header = F.struct(F.lit("steelyard-batch").alias("key"), F.lit(str(batch).encode()).alias("value"))
-        records = results.select(
-            F.to_json(F.struct(*(F.col(f"`{key}`") for key in self.keys))).alias("key"),
-            F.to_json(F.struct(*names)).alias("value"),
-            F.array(header).alias("headers"),
-        )
-        rows, seen = counted(records)
-        (
-            rows.write.format("kafka")
-            .option("kafka.bootstrap.servers", self.servers)
-            .option("topic", self.topic)
-            .option("includeHeaders", "true")
-            .save()
-        )
-        return int(seen.get["rows"])
+        """Send each result as one record. Observing them would hang: Spark's Kafka writer tells no listener."""
+        kept = as_records(results, self.keys, batch).persist()
+        try:
+            number = kept.count()
+            writer = kept.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
+            writer.option("topic", self.topic).save()
+            return number
+        finally:
+            kept.unpersist()
 
 
 _NEEDED = {

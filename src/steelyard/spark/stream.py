@@ -191,7 +191,8 @@ class Stream:
             try:
                 engine.process(batch, number)
             except BaseException as error:
-                failures.append(error)
+                if not engine.stopping:
+                    failures.append(error)
                 raise
 
         writer = self.rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")

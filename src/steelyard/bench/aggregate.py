@@ -1,0 +1,273 @@
+"""One grouped aggregation, five ways: plain Spark's grouped functions and aggregates beside Steelyard's."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from steelyard.bench import charts
+from steelyard.bench.environment import cores
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.core.errors import SteelyardError
+from steelyard.spark.aggregator import Aggregator
+from steelyard.workloads.zipf import Zipf
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 1_000_000
+FILES = 4
+WARM_UP_ROWS = 2_000
+KEYS = (20_000, 200_000)
+EXPONENTS = (0.8, 1.2, 1.6)
+HEADLINE = (20_000, 1.2)
+
+PANDAS, ARROW, OURS = "applyInPandas", "applyInArrow", "Steelyard, Python"
+JVM, OURS_BUILTIN = "plain Spark, built-in", "Steelyard, built-in"
+REPETITIONS = {PANDAS: 1, ARROW: 2, OURS: 5, JVM: 9, OURS_BUILTIN: 9}
+QUICK_REPETITIONS = {PANDAS: 1, ARROW: 1, OURS: 3, JVM: 5, OURS_BUILTIN: 5}
+SPREAD = "key bigint, spread bigint"
+
+Frame = Callable[["DataFrame"], "DataFrame"]
+
+
+class WrongAnswerError(SteelyardError):
+    """Two ways to aggregate gave different answers."""
+
+
+class Spread(Aggregator):
+    """Largest minus smallest value."""
+
+    state: ClassVar[str] = "low bigint, high bigint"
+    result: ClassVar[str] = "bigint"
+
+    def zero(self) -> tuple[int, int]:
+        """No rows: nothing is smaller or larger."""
+        return np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+    def add(self, state: tuple[int, int], *columns: Any) -> tuple[int, int]:
+        """Add a slice of rows."""
+        return min(state[0], int(columns[0].min())), max(state[1], int(columns[0].max()))
+
+    def merge(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+        """The wider of both."""
+        return min(left[0], right[0]), max(left[1], right[1])
+
+    def finish(self, state: tuple[int, int]) -> int:
+        """The width."""
+        return state[1] - state[0]
+
+
+def in_pandas(rows: DataFrame) -> DataFrame:
+    """Plain Spark: a function of each group, as pandas."""
+
+    def spread(group: Any) -> Any:
+        import pandas as pd  # noqa: PLC0415 - in the task
+
+        values = group["value"]
+        return pd.DataFrame({"key": [group["key"].iloc[0]], "spread": [values.max() - values.min()]})
+
+    return rows.groupBy("key").applyInPandas(spread, SPREAD)
+
+
+def in_arrow(rows: DataFrame) -> DataFrame:
+    """Plain Spark: a function of each group, as Arrow."""
+
+    def spread(group: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc  # noqa: PLC0415 - in the task
+
+        ends = pc.min_max(group.column("value"))
+        width = ends["max"].as_py() - ends["min"].as_py()
+        return pa.table({"key": group.column("key").slice(0, 1), "spread": pa.array([width], pa.int64())})
+
+    return rows.groupBy("key").applyInArrow(spread, SPREAD)
+
+
+def in_steelyard(rows: DataFrame) -> DataFrame:
+    """Steelyard: the same as an aggregate of two stages."""
+    import steelyard as sy  # noqa: PLC0415 - loads Spark
+
+    return sy.stream(rows).group_by("key").agg(spread=Spread().of("value")).to_df()
+
+
+def in_jvm(rows: DataFrame) -> DataFrame:
+    """Plain Spark: four of its own aggregates."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    return rows.groupBy("key").agg(
+        F.count("*").alias("n"),
+        F.sum("value").alias("total"),
+        F.min("value").alias("low"),
+        F.max("value").alias("high"),
+    )
+
+
+def in_steelyard_builtin(rows: DataFrame) -> DataFrame:
+    """Steelyard: the same four."""
+    import steelyard as sy  # noqa: PLC0415 - loads Spark
+
+    stream = sy.stream(rows).group_by("key")
+    return stream.agg(n=sy.count(), total=sy.sum("value"), low=sy.min("value"), high=sy.max("value")).to_df()
+
+
+WAYS: Mapping[str, Frame] = {
+    PANDAS: in_pandas,
+    ARROW: in_arrow,
+    OURS: in_steelyard,
+    JVM: in_jvm,
+    OURS_BUILTIN: in_steelyard_builtin,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Median seconds of each way, for one number of keys and one skew."""
+
+    keys: int
+    exponent: float
+    distinct: int
+    seconds: Mapping[str, float]
+
+
+def write_rows(folder: Path, rows: int, keys: int, exponent: float, seed: int) -> Path:
+    """Rows by Zipf's law with whole-number values, in a few Parquet files."""
+    folder.mkdir(parents=True)
+    law = Zipf(exponent, keys, seed=seed)
+    bounds = np.linspace(0, rows, FILES + 1).astype(int)
+    for number, (first, last) in enumerate(pairwise(bounds)):
+        drawn = law.rows(int(first), int(last - first), np.zeros(last - first, np.int64))
+        values = (drawn.column("value").to_numpy() * 1e9).astype(np.int64)
+        pq.write_table(pa.table({"key": drawn.column("key"), "value": values}), folder / f"{number}.parquet")
+    return folder
+
+
+def time_case(spark: SparkSession, folder: Path, repetitions: Mapping[str, int]) -> tuple[dict[str, float], int]:
+    """Median seconds of each way over the rows of a folder, and the number of distinct keys.
+
+    The ways take turns, so that a slow moment of the machine hits all of them. Every run of every way is compared.
+    """
+    rows = spark.read.parquet(str(folder))
+    taken: dict[str, list[float]] = {name: [] for name in WAYS}
+    right: dict[tuple[str, ...], tuple[str, pa.Table]] = {}
+    for turn in range(max(repetitions.values())):
+        for name, frame in WAYS.items():
+            if turn >= repetitions[name]:
+                continue
+            clock = time.perf_counter()
+            answer = frame(rows).toArrow()
+            taken[name].append(time.perf_counter() - clock)
+            answer = answer.sort_by("key").combine_chunks()
+            first, expected = right.setdefault(tuple(answer.column_names), (name, answer))
+            if not answer.equals(expected):
+                raise WrongAnswerError(f"{name} and {first} gave different answers over {folder.name}")
+    distinct = next(iter(right.values()))[1].num_rows
+    return {name: statistics.median(times) for name, times in taken.items()}, distinct
+
+
+@benchmark("aggregate", title="One grouped aggregation: plain Spark's ways beside Steelyard's")
+def aggregate(run: Run) -> Result:
+    """Seconds of applyInPandas, applyInArrow and Spark's own aggregates over a million rows, beside ours."""
+    import steelyard as sy  # noqa: PLC0415 - loads Spark
+
+    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    sizes = [HEADLINE] if run.quick else [(keys, exponent) for keys in KEYS for exponent in EXPONENTS]
+    slots = cores()
+    config = {"spark.sql.shuffle.partitions": str(slots), "spark.driver.memory": "2g"}
+    spark = sy.session("steelyard bench aggregate", master=f"local[{slots}]", config=config)
+    spark.sparkContext.setLogLevel("ERROR")
+    cases = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="steelyard-aggregate-") as scratch:
+            run.progress.say("warming up")
+            few = write_rows(Path(scratch) / "few", WARM_UP_ROWS, 20, 1.0, run.seed)
+            time_case(spark, few, dict.fromkeys(WAYS, 2))
+            for keys, exponent in run.progress.track(sizes, "aggregate"):
+                run.progress.say(f"{keys:,} keys, exponent {exponent}")
+                folder = write_rows(Path(scratch) / f"{keys}-{exponent}", ROWS, keys, exponent, run.seed)
+                seconds, distinct = time_case(spark, folder, repetitions)
+                cases[keys, exponent] = Case(keys, exponent, distinct, seconds)
+    finally:
+        spark.stop()
+    return result_of(cases, repetitions, slots)
+
+
+def result_of(cases: Mapping[tuple[int, float], Case], repetitions: Mapping[str, int], slots: int) -> Result:
+    """The figures of the headline's case, with the others behind them."""
+    headline = cases[HEADLINE]
+    seconds = headline.seconds
+    busy = f"plain Spark's own aggregates took {seconds[JVM]:.2f} s in the same run"
+    return Result(
+        parameters={
+            "rows": ROWS,
+            "keys": headline.keys,
+            "zipf_exponent": headline.exponent,
+            "distinct_keys": headline.distinct,
+            "slots": slots,
+            "repetitions": dict(repetitions),
+        },
+        metrics={
+            "python_vs_apply_in_pandas": seconds[PANDAS] / seconds[OURS],
+            "python_vs_apply_in_arrow": seconds[ARROW] / seconds[OURS],
+            "builtin_slowdown": seconds[OURS_BUILTIN] / seconds[JVM],
+            "apply_in_pandas_s": seconds[PANDAS],
+            "apply_in_arrow_s": seconds[ARROW],
+            "python_s": seconds[OURS],
+            "plain_builtin_s": seconds[JVM],
+            "builtin_s": seconds[OURS_BUILTIN],
+        },
+        tables=[_table(cases)],
+        series=_series(cases),
+        targets=[
+            Target("python_vs_apply_in_pandas", at_least=10, explanation=busy),
+            Target("python_vs_apply_in_arrow", at_least=3, explanation=busy),
+            Target("builtin_slowdown", at_most=1.15, explanation=busy),
+        ],
+        chart=lambda figure: _draw(figure, cases),
+        notes=[
+            "python_vs_… is the speed of a Python aggregate here over that of Spark's grouped function; "
+            "builtin_slowdown is time here over time in plain Spark for count, sum, min and max.",
+            "All ways gave the same answers; times are medians of runs that took turns, results collected as Arrow.",
+        ],
+    )
+
+
+def _table(cases: Mapping[tuple[int, float], Case]) -> Table:
+    rows = [(c.keys, c.exponent, c.distinct, *(c.seconds[name] for name in WAYS)) for c in cases.values()]
+    return Table("median seconds", ("keys", "exponent", "distinct", *WAYS), rows)
+
+
+def _series(cases: Mapping[tuple[int, float], Case]) -> list[Series]:
+    found = []
+    for keys in dict.fromkeys(keys for keys, _ in cases):
+        chosen = [case for case in cases.values() if case.keys == keys]
+        skews = [case.exponent for case in chosen]
+        for other, ours in ((PANDAS, OURS), (ARROW, OURS), (JVM, OURS_BUILTIN)):
+            speed = [case.seconds[other] / case.seconds[ours] for case in chosen]
+            found.append(Series(f"vs {other}, {keys:,} keys", skews, speed))
+    return found
+
+
+def _draw(figure: Figure, cases: Mapping[tuple[int, float], Case]) -> None:
+    headline = cases[HEADLINE]
+    panels: Sequence[Any] = [figure.add_subplot()] if len(cases) == 1 else figure.subplots(1, 2)
+    if len(cases) > 1:
+        figure.set_size_inches(12, 4.5)
+        charts.lines(panels[1], _series(cases), title="Times as fast as", x="Zipf exponent", log="y")
+    left = panels[0]
+    title = f"{ROWS:,} rows, {headline.keys:,} keys, Zipf {headline.exponent:g}: seconds"
+    charts.bars(left, headline.seconds, title=title)
+    left.set_xscale("log")
+    left.margins(x=0.25)
+    left.grid(visible=False, axis="y")

@@ -1,0 +1,297 @@
+"""What planning adds to a batch, and whether the driver's memory stays flat."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steelyard.bench import charts
+from steelyard.bench.aggregate import Spread, write_rows
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.core import BatchReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame, SparkSession
+
+    from steelyard.spark.microbatch import MicroBatch
+
+SIZES = (10_000, 100_000, 1_000_000, 5_000_000)
+HEADLINE_ROWS = 1_000_000
+KEYS, EXPONENT = 20_000, 1.2
+STATISTICS = ("carried", "exact")
+SLOTS = 8
+WARM_UPS = 2
+WINDOW_SECONDS = 10
+SMALL_ROWS, SMALL_KEYS = 1_000, 100
+MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 60
+MEMORY_WARM_UPS = 20
+FIFTH = 5
+
+
+@dataclass(frozen=True)
+class Nowhere:
+    """A sink that has the results computed, counts them and keeps nothing."""
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Evaluate the results."""
+        return results.count()
+
+
+@dataclass
+class Stream:
+    """One engine that is given the same rows again and again, each time as the next window.
+
+    Parameters
+    ----------
+    spark, rows
+        A session, and the rows of a batch.
+    statistics
+        Where key counts come from: `"carried"` or `"exact"`.
+    checkpoint
+        Where state lives.
+    """
+
+    spark: SparkSession
+    rows: DataFrame
+    statistics: str
+    checkpoint: Path
+    batch: int = 0
+    placing: list[float] = field(default_factory=list)
+    """Seconds to turn each plan into a placement, in the driver."""
+
+    def __post_init__(self) -> None:
+        self.engine = self._engine()
+
+    def _engine(self) -> MicroBatch:
+        from steelyard.partition import partitioner  # noqa: PLC0415
+        from steelyard.scaling import Fixed  # noqa: PLC0415
+        from steelyard.spark.microbatch import MicroBatch, Settings  # noqa: PLC0415 - loads Spark
+        from steelyard.spark.program import Bound, Program, Window  # noqa: PLC0415
+
+        size = WINDOW_SECONDS * 1_000_000
+        uses = {"spread": Spread().of("value")}
+        program = Program(("key",), uses, Window(size, size), "event_time", 0)
+        settings = Settings(partitioner("prompt"), Fixed(), SLOTS, SLOTS, statistics=self.statistics)
+        bound = Bound.of(program, self._timed_rows().schema)
+        return MicroBatch(self.spark, bound, settings, Nowhere(), str(self.checkpoint))
+
+    def _timed_rows(self) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
+
+        return self.rows.withColumn("event_time", F.timestamp_seconds(F.lit(self.batch * WINDOW_SECONDS)))
+
+    def next(self) -> BatchReport:
+        """Process the rows once more."""
+        rows = self._timed_rows()
+        report = self.engine.process(rows, self.batch)
+        assert report is not None, "batch numbers go up"
+        self.batch += 1
+        return report
+
+    def time_placing(self) -> float:
+        """Seconds that the driver needs to make a placement of the newest plan; Spark then joins with it."""
+        from steelyard.spark.placement import placed  # noqa: PLC0415 - loads Spark
+        from steelyard.spark.statistics import exact_counts  # noqa: PLC0415
+
+        rows = self._timed_rows()
+        counts = self.engine.carried.counts if self.statistics == "carried" else exact_counts(rows, ("key",))
+        plan = self.engine.settings.partitioner.plan(counts, SLOTS)
+        clock = time.perf_counter()
+        placed(rows, plan, ("key",), None)
+        return time.perf_counter() - clock
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds of the parts of a batch."""
+
+    rows: int
+    statistics: str
+    total: float
+    counting: float
+    planning: float
+    placing: float
+
+    @property
+    def share(self) -> float:
+        """What measuring, planning and placing take of a batch."""
+        return (self.counting + self.planning + self.placing) / self.total
+
+
+def time_size(spark: SparkSession, folder: Path, rows: int, repetitions: int) -> dict[str, Cost]:
+    """The cost of a batch of `rows` with carried and with exact statistics; the two take turns."""
+    frame = spark.read.parquet(str(folder))
+    streams = {source: Stream(spark, frame, source, folder.parent / f"{folder.name}-{source}") for source in STATISTICS}
+    reports: dict[str, list[BatchReport]] = {source: [] for source in STATISTICS}
+    for repetition in range(WARM_UPS + repetitions):
+        for source, stream in streams.items():
+            report = stream.next()
+            if repetition >= WARM_UPS:
+                reports[source].append(report)
+                stream.placing.append(stream.time_placing())
+    return {
+        source: Cost(
+            rows,
+            source,
+            total=_median(report.seconds["total"] for report in reports[source]),
+            counting=_median(report.seconds.get("statistics", 0.0) for report in reports[source]),
+            planning=_median(report.seconds.get("plan", 0.0) for report in reports[source]),
+            placing=_median(streams[source].placing),
+        )
+        for source in STATISTICS
+    }
+
+
+def _median(values: Any) -> float:
+    return float(statistics.median(list(values)))
+
+
+def watch_memory(spark: SparkSession, stream: Stream, batches: int, run: Run) -> tuple[list[int], list[float]]:
+    """Numbers of batches, and the driver's memory in MiB after each, garbage collected."""
+    java = spark.sparkContext._jvm
+    assert java is not None, "a driver has a JVM"
+    machine = java.java.lang.ProcessHandle.current().pid()
+    every = max(1, batches // 100)
+    numbers, sizes = [], []
+    for batch in run.progress.track(range(MEMORY_WARM_UPS + batches), "memory"):
+        stream.next()
+        if batch >= MEMORY_WARM_UPS and batch % every == 0:
+            gc.collect()
+            java.java.lang.System.gc()
+            numbers.append(batch)
+            sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
+    return numbers, sizes
+
+
+def resident_mib(process: int) -> float:
+    """Memory that a process has, in MiB.
+
+    >>> resident_mib(os.getpid()) > 1
+    True
+    """
+    status = Path(f"/proc/{process}/statm")
+    if status.exists():
+        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    said = subprocess.run(["ps", "-o", "rss=", "-p", str(process)], capture_output=True, text=True, check=True)
+    return int(said.stdout) / 1024
+
+
+def growth(sizes: Sequence[float]) -> float:
+    """Mean of the last fifth over mean of the first.
+
+    >>> growth([100, 100, 120, 120, 110])
+    1.1
+    """
+    fifth = max(1, len(sizes) // FIFTH)
+    return float(np.mean(sizes[-fifth:]) / np.mean(sizes[:fifth]))
+
+
+@benchmark("engine-overhead", title="What planning adds to a batch, and the driver's memory over many batches")
+def overhead(run: Run) -> Result:
+    """Seconds of counting, planning and placing in batches of several sizes, and memory over many small batches."""
+    import steelyard as sy  # noqa: PLC0415 - loads Spark
+
+    sizes = [rows for rows in SIZES if rows <= HEADLINE_ROWS or not run.quick]
+    repetitions = 2 if run.quick else 5
+    batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
+    spark = sy.session("steelyard bench overhead", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
+    spark.sparkContext.setLogLevel("ERROR")
+    costs: dict[int, dict[str, Cost]] = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="steelyard-overhead-") as scratch:
+            for rows in run.progress.track(sizes, "sizes"):
+                run.progress.say(f"{rows:,} rows")
+                folder = write_rows(Path(scratch) / str(rows), rows, KEYS, EXPONENT, run.seed)
+                costs[rows] = time_size(spark, folder, rows, repetitions)
+            run.progress.say(f"memory over {batches} batches")
+            few = write_rows(Path(scratch) / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
+            stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory")
+            numbers, memory = watch_memory(spark, stream, batches, run)
+    finally:
+        spark.stop()
+    return result_of(costs, numbers, memory, repetitions)
+
+
+def result_of(
+    costs: dict[int, dict[str, Cost]], numbers: Sequence[int], memory: Sequence[float], repetitions: int
+) -> Result:
+    """The figures at a million rows, and the growth of memory."""
+    carried, exact = (costs[HEADLINE_ROWS][source] for source in STATISTICS)
+    parts = (
+        f"counting took {carried.counting:.2f} s, planning {carried.planning:.2f} s and placing "
+        f"{carried.placing:.2f} s of {carried.total:.2f} s"
+    )
+    return Result(
+        parameters={
+            "keys": KEYS,
+            "zipf_exponent": EXPONENT,
+            "blocks": SLOTS,
+            "buckets": SLOTS,
+            "repetitions": repetitions,
+            "warm_ups": WARM_UPS,
+            "memory_batches": len(numbers) and numbers[-1] + 1 - MEMORY_WARM_UPS,
+            "memory_rows": SMALL_ROWS,
+        },
+        metrics={
+            "overhead_share_1m": carried.share,
+            "exact_overhead_share_1m": exact.share,
+            "carried_vs_exact": exact.total / carried.total,
+            "batch_1m_s": carried.total,
+            "driver_rss_growth": growth(memory),
+            "driver_rss_mib": float(memory[-1]),
+        },
+        tables=[_table(costs)],
+        series=_series(costs),
+        targets=[
+            Target("overhead_share_1m", at_most=0.10, explanation=parts),
+            Target("driver_rss_growth", at_most=1.10, explanation="memory was still growing after the warm-up"),
+        ],
+        chart=lambda figure: _draw(figure, costs, numbers, memory),
+        notes=[
+            "A batch is one window: its rows are combined by a Python aggregate, and the window before it closes.",
+            "Overhead is key counting, planning and making the placement in the driver; joining rows with it and "
+            "moving them is part of the batch.",
+        ],
+    )
+
+
+def _table(costs: dict[int, dict[str, Cost]]) -> Table:
+    rows = [
+        (c.rows, c.statistics, c.total, c.counting, c.planning, c.placing, c.share)
+        for both in costs.values()
+        for c in both.values()
+    ]
+    columns = ("rows", "statistics", "batch s", "counting s", "planning s", "placing s", "share")
+    return Table("median seconds of a batch", columns, rows)
+
+
+def _series(costs: dict[int, dict[str, Cost]]) -> list[Series]:
+    sizes = list(costs)
+    return [
+        Series(f"{source} statistics", sizes, [costs[rows][source].share for rows in sizes]) for source in STATISTICS
+    ]
+
+
+def _draw(figure: Figure, costs: dict[int, dict[str, Cost]], numbers: Sequence[int], memory: Sequence[float]) -> None:
+    figure.set_size_inches(12, 4.5)
+    left, right = figure.subplots(1, 2)
+    title = "Counting, planning and placing, share of a batch"
+    charts.lines(left, _series(costs), title=title, x="rows of a batch", log="x")
+    left.set_ylim(0, max(0.25, *(cost.share * 1.15 for both in costs.values() for cost in both.values())))
+    charts.bound(left, 0.10, "target")
+    right.plot(numbers, memory, color=charts.COLOURS[0])
+    right.set_ylim(0, max(memory) * 1.2)
+    right.set_xlabel("batch")
+    charts.finish(right, "Memory of the driver and its JVM, MiB")
