@@ -211,7 +211,7 @@ class Case:
             F.expr(f"transform(slice({timed}, 1, 2), s -> s.x)").alias("first"),
             F.expr("slice(sort_array(collect_list(x), false), 1, 2)").alias("top"),
             F.avg("x").alias("own_mean"),
-            F.expr(f"{ranked}[0].text").alias("longest"),
+            F.expr(f"get({ranked}, 0).text").alias("longest"),
         )
         if self.window and self.mode == "append":
             frame = frame.where(F.unix_micros("window_end") <= marks[-1])

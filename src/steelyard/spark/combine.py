@@ -235,6 +235,8 @@ def _dead_letters(bad: Bad, schema: pa.Schema) -> pa.RecordBatch:
 def encoded(states: list[Any], kind: pa.DataType) -> pa.Array:
     """States as one Arrow column of structs. A state of one field is the bare value."""
     if kind.num_fields == 1:
+        if any(isinstance(state, tuple) for state in states[:1]):
+            raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
         return pa.StructArray.from_arrays([pa.array(states, kind.field(0).type)], fields=[kind.field(0)])
     parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
     if len(parts) != kind.num_fields:

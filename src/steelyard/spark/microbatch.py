@@ -172,10 +172,8 @@ class MicroBatch:
     def _planned(self, batch: DataFrame, clock: Clock) -> tuple[BlockPlan | None, str, DataFrame]:
         if not self.settings.moves_rows(self.bound):
             return None, "none", batch
-        if not self.settings.partitioner.needs_counts or not self.bound.places_before_map:
+        if not self.settings.partitioner.needs_counts or not self.bound.keys_can_be_listed:
             counts, source = KeyCounts.of({}), "none"
-            if self.settings.partitioner.needs_counts:
-                counts, source = self.carried.counts, "carried"
         elif self.settings.statistics == "exact":
             batch = batch.persist()
             with clock.phase("statistics"):
@@ -403,7 +401,7 @@ class MicroBatch:
 
     def _carry(self, spark: SparkSession, folder: str, report: BatchReport) -> None:
         wanted = self.settings.partitioner.needs_counts and self.settings.statistics == "carried"
-        if not wanted or report.placement != "blocks" or not report.state_rows:
+        if not wanted or report.statistics != "carried" or not report.state_rows:
             return
         reported = reported_counts(self._frequent, self.program.keys)
         if reported is None:

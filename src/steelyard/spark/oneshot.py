@@ -27,7 +27,8 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
     if settings.moves_rows(bound):
-        counts = exact_counts(rows, program.keys) if settings.partitioner.needs_counts else KeyCounts.of({})
+        listed = settings.partitioner.needs_counts and bound.keys_can_be_listed
+        counts = exact_counts(rows, program.keys) if listed else KeyCounts.of({})
         plan = settings.partitioner.plan(counts, settings.blocks)
         time = program.time if program.time in rows.columns else None
         rows = placed(rows, plan, program.keys, time)

@@ -130,6 +130,16 @@ class Bound:
         return all(key in self.given.names for key in self.program.keys)
 
     @property
+    def keys_can_be_listed(self) -> bool:
+        """Whether a plan can list keys: equal to Spark must mean equal to Arrow, or a join would double rows."""
+        plain = T.NumericType | T.BooleanType | T.DateType | T.TimestampType | T.TimestampNTZType | T.BinaryType
+        kinds = [self.rows[key].dataType for key in self.program.keys]
+        return all(
+            isinstance(kind, plain) or (isinstance(kind, T.StringType) and kind.collation == "UTF8_BINARY")
+            for kind in kinds
+        )
+
+    @property
     def inputs(self) -> list[str]:
         """The columns that aggregates read, each once."""
         return list(dict.fromkeys(column for use in self.program.aggregates.values() for column in use.columns))

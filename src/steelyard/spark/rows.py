@@ -37,9 +37,8 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
             return pa.RecordBatch.from_pandas(call(part.to_pandas()), schema=arrow, preserve_index=False)
         given = call(part)
         if isinstance(given, pa.Table):
-            given = (
-                given.combine_chunks().to_batches()[0] if given.num_rows else given.schema.empty_table().to_batches()
-            )
+            whole = given.combine_chunks().to_batches()
+            given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
         if not isinstance(given, pa.RecordBatch):
             raise TypeError(f"the map function must give a pyarrow.RecordBatch or Table, not {type(given).__name__}")
         return given.select(arrow.names).cast(arrow)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts
+from steelyard.core.counts import one_zero
 from steelyard.spark.combine import ROWS
 
 FREQUENT = 20_000
@@ -38,7 +39,7 @@ def frequent_in_log(partials: DataFrame, keys: tuple[str, ...]) -> KeyCounts:
 def counts_of_table(table: pa.Table, keys: tuple[str, ...]) -> KeyCounts:
     """Key counts from a table of keys and `__rows`."""
     table = table.combine_chunks()
-    columns = [_plain(table.column(key)) for key in keys]
+    columns = [_plain(table.column(key)) for key in keys]  # each key once: the caller grouped by them
     if len(keys) == 1:
         values = columns[0]
     else:
@@ -63,7 +64,10 @@ def reported_counts(reports: Iterable[bytes], keys: tuple[str, ...]) -> KeyCount
         tables.append(table.replace_schema_metadata(None))
     if not tables:
         return None
-    added = pa.concat_tables(tables).group_by(list(keys)).aggregate([(ROWS, "sum")])
+    table = pa.concat_tables(tables)
+    for key in keys:  # 0.0 and -0.0 are one key to Spark; listed as two, a join would double their rows
+        table = table.set_column(table.schema.get_field_index(key), key, one_zero(_plain(table.column(key))))
+    added = table.group_by(list(keys)).aggregate([(ROWS, "sum")])
     counts = counts_of_table(added.rename_columns([*keys, ROWS]), keys)
     tail = total - counts.total
     return KeyCounts(counts.keys, counts.rows, tail, max(0, distinct - len(counts)) if tail else 0)
@@ -92,7 +96,7 @@ class Carried:
             return
         old = np.floor(self.counts.rows * DECAY).astype(np.int64)
         kept = old > 0
-        keys = pa.concat_arrays([self.counts.keys.filter(pa.array(kept)), seen.keys.cast(self.counts.keys.type)])
+        keys = pa.concat_arrays([self.counts.keys.filter(pa.array(kept)), seen.keys])
         rows = pa.array(np.r_[old[kept], seen.rows])
         columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
         names = [f"f{i}" for i in range(len(columns))]
@@ -106,6 +110,8 @@ class Carried:
         if not len(self.counts):
             return ""
         table = pa.table({"keys": self.counts.keys, ROWS: pa.array(self.counts.rows)})
+        tail = {"rows": str(self.counts.tail_rows), "keys": str(self.counts.tail_keys)}
+        table = table.replace_schema_metadata(tail)
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -118,4 +124,8 @@ class Carried:
         if not text:
             return cls(keys)
         table = pa.ipc.open_stream(base64.b85decode(text)).read_all().combine_chunks()
-        return cls(keys, KeyCounts(_plain(table.column("keys")), table.column(ROWS).to_numpy()))
+        tail: Any = table.schema.metadata
+        counts = KeyCounts(
+            _plain(table.column("keys")), table.column(ROWS).to_numpy(), int(tail[b"rows"]), int(tail[b"keys"])
+        )
+        return cls(keys, counts)
