@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.spark.cases import Case, same
 
 pytestmark = pytest.mark.spark
 CASES = 200
-GROUPS = 20
+GROUPS = 10
+AT_ONCE = 4
+"""Cases that run side by side: a tiny batch is mostly waiting for the scheduler."""
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_random_streams_give_plain_sparks_answers(spark, tmp_path, group):
-    for seed in range(group, CASES, GROUPS):
+    def check(seed: int) -> None:
         case = Case.draw(seed)
         try:
             kept = case.run(spark, str(tmp_path / str(seed)))
@@ -22,6 +26,9 @@ def test_random_streams_give_plain_sparks_answers(spark, tmp_path, group):
             same(results_of(case, kept.batches, by), expected, by)
         except Exception as error:
             raise AssertionError(f"case {seed}: {case}") from error
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(check, range(group, CASES, GROUPS)))
 
 
 def results_of(case, batches, by):

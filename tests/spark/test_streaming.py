@@ -1,0 +1,173 @@
+"""Whole queries on Structured Streaming: sources, sinks, restarts, watermarks."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import functions as F
+
+import steelyard as sy
+from steelyard.core import BadRowError
+from tests.spark.cases import Mean, same
+
+pytestmark = pytest.mark.spark
+ORIGIN = datetime(2024, 5, 1, tzinfo=UTC)
+SCHEMA = "k string, v int, at timestamp"
+
+
+def drop_file(spark, folder, name, rows):
+    """Put one JSON file into a folder, in one step."""
+    aside = folder.parent / f"{name}.aside"
+    spark.createDataFrame(rows, SCHEMA).coalesce(1).write.json(str(aside))
+    part = next(aside.glob("*.json"))
+    folder.mkdir(exist_ok=True)
+    os.replace(part, folder / f"{name}.json")
+
+
+def at(seconds: float) -> datetime:
+    return ORIGIN + timedelta(seconds=seconds)
+
+
+FILES = [
+    [("a", 1, at(1)), ("b", 2, at(2)), ("a", 3, at(14))],
+    [("a", 4, at(22)), ("b", 5, at(3)), ("c", 6, at(9))],  # b and c are late by then, but not too late
+    [("a", 7, at(61)), ("b", 8, at(1)), ("b", 8, at(33))],
+    [("c", 9, at(4)), ("c", 10, at(62)), ("a", 11, at(47))],  # 4 s is long closed
+    [("d", 12, at(300))],
+]
+
+
+def test_late_rows_are_taken_and_dropped_as_spark_does(spark, tmp_path):
+    """Against Spark's own windowed aggregation, fed file by file, each followed by its no-data batch."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    read = spark.readStream.schema(SCHEMA).json(str(folder))
+    window = F.window("at", "20 seconds", "10 seconds")
+    plain = read.withWatermark("at", "5 seconds").groupBy(window, "k").agg(F.sum("v").alias("v"))
+    theirs = plain.writeStream.format("memory").queryName("theirs").outputMode("append").start()
+    ours = (
+        sy.stream(read)
+        .with_watermark("at", "5 seconds")
+        .group_by("k")
+        .window("20 seconds", slide="10 seconds")
+        .agg(v=sy.sum("v"))
+        .sink("memory", name="ours")
+        .checkpoint(str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        for number, rows in enumerate(FILES):
+            drop_file(spark, folder, f"{number}", rows)
+            theirs.processAllAvailable()
+            ours.process_all_available()
+    finally:
+        theirs.stop()
+        ours.stop()
+    expected = spark.table("theirs").selectExpr("window.start window_start", "window.end window_end", "k", "v")
+    same(
+        spark.table("ours").toArrow().to_pylist(),
+        expected.toArrow().to_pylist(),
+        ["window_start", "k"],
+    )
+    assert sum(report.late_rows for report in ours.recent_progress) == 3
+    assert ours.exception() is None
+    assert not ours.is_active
+
+
+def test_a_restart_with_other_numbers_of_tasks_and_another_policy_goes_on_where_it_was(spark, tmp_path):
+    folder = tmp_path / "in"
+    out = str(tmp_path / "out")
+
+    def start(policy, blocks, buckets):
+        rows = spark.readStream.schema(SCHEMA).json(str(folder))
+        return (
+            sy.stream(rows)
+            .with_watermark("at", "60 seconds")
+            .group_by("k")
+            .window("20 seconds", slide="10 seconds")
+            .agg(v=sy.sum("v"), mean=Mean().of("v"))
+            .partition_by(policy, blocks=blocks, buckets=buckets)
+            .sink("parquet", path=out)
+            .checkpoint(str(tmp_path / "checkpoint"))
+            .trigger(available_now=True)
+            .start()
+        )
+
+    drop_file(spark, folder, "0", FILES[0] + FILES[1])
+    first = start("prompt", 3, 2)
+    first.await_termination()
+    drop_file(spark, folder, "1", FILES[2] + FILES[3] + FILES[4])
+    second = start("shuffle", 2, 5)
+    second.await_termination()
+    assert second.last_progress.buckets == 5
+    assert second.last_progress.batch == 1
+    rows = spark.createDataFrame([row for file in FILES for row in file], SCHEMA)
+    expected = (
+        rows.groupBy(F.window("at", "20 seconds", "10 seconds").alias("w"), "k")
+        .agg(F.sum("v").alias("v"), F.avg("v").alias("mean"))
+        .where("w.end <= timestamp'2024-05-01 00:04:00'")
+        .selectExpr("w.start window_start", "w.end window_end", "k", "v", "mean")
+    )
+    got = spark.read.parquet(out).drop("batch_id")
+    same(got.toArrow().to_pylist(), expected.toArrow().to_pylist(), ["window_start", "k"])
+
+
+def test_bad_rows_stop_the_query_with_our_own_error(spark, tmp_path):
+    folder = tmp_path / "in"
+    drop_file(spark, folder, "0", [(None, 1, at(0))])
+    rows = spark.readStream.schema(SCHEMA).json(str(folder))
+    query = sy.stream(rows).group_by("k").agg(n=sy.count()).sink("console").trigger(available_now=True).start()
+    with pytest.raises(BadRowError, match="null key in column 'k'"):
+        query.await_termination()
+    assert isinstance(query.exception(), BadRowError)
+
+
+def test_your_own_function_gets_each_batch_with_its_number(spark, tmp_path):
+    folder = tmp_path / "in"
+    drop_file(spark, folder, "0", FILES[0])
+    seen = []
+    query = (
+        sy.stream(spark.readStream.schema(SCHEMA).json(str(folder)))
+        .group_by("k")
+        .agg(n=sy.count())
+        .sink("foreach_batch", function=lambda rows, batch: seen.append((batch, sorted(map(tuple, rows.collect())))))
+        .trigger(available_now=True)
+        .start()
+    )
+    query.await_termination()
+    assert seen == [(0, [("a", 2), ("b", 1)])]
+
+
+def test_zero_and_minus_zero_are_one_key_to_every_plan(spark, tmp_path):
+    rows = [(key, 1, at(0)) for key in [0.0, -0.0] * 40]
+    kept = []
+    frame = spark.createDataFrame(rows, "k double, v int, at timestamp")
+    described = sy.stream(frame).group_by("k").agg(total=Mean().of("v"), rows=sy.count())
+    from steelyard.spark.microbatch import MicroBatch
+    from tests.spark.cases import Kept
+
+    sink = Kept()
+    engine = MicroBatch(spark, described._bound(), described._settings(), sink, str(tmp_path))
+    for batch in range(3):
+        kept.append(engine.process(frame, batch).rows)
+    assert kept == [80, 80, 80]
+    assert [row["rows"] for row in sink.batches[2]] == [240]
+
+
+def test_the_log_is_compacted_and_old_folders_are_swept(spark, tmp_path, monkeypatch):
+    from steelyard.spark import microbatch
+    from tests.spark.cases import Kept
+
+    monkeypatch.setattr(microbatch, "COMPACT_AFTER", 4)
+    frame = spark.createDataFrame([("a", 1, at(0)), ("b", 2, at(0))], SCHEMA)
+    described = sy.stream(frame).group_by("k").agg(total=sy.sum("v"), mean=Mean().of("v"))
+    sink = Kept()
+    engine = microbatch.MicroBatch(spark, described._bound(), described._settings(), sink, str(tmp_path))
+    for batch in range(9):
+        engine.process(frame, batch)
+        assert len(engine.last.log) <= 4
+    assert {row["k"]: (row["total"], row["mean"]) for row in sink.batches[8]} == {"a": (9, 1.0), "b": (18, 2.0)}
+    assert len(list((tmp_path / "steelyard" / "log").iterdir())) <= 12
+    assert len(list((tmp_path / "steelyard" / "commits").glob("*.json"))) == 3
