@@ -32,9 +32,9 @@ def at(seconds: float) -> datetime:
 
 FILES = [
     [("a", 1, at(1)), ("b", 2, at(2)), ("a", 3, at(14))],
-    [("a", 4, at(22)), ("b", 5, at(3)), ("c", 6, at(9))],  # b and c are late by then, but not too late
+    [("a", 4, at(22)), ("b", 5, at(3)), ("c", 6, at(9))],  # b is behind the watermark, but in an open window
     [("a", 7, at(61)), ("b", 8, at(1)), ("b", 8, at(33))],
-    [("c", 9, at(4)), ("c", 10, at(62)), ("a", 11, at(47))],  # 4 s is long closed
+    [("c", 9, at(4)), ("c", 10, at(62)), ("a", 11, at(47))],  # c at 4 s: all its windows are closed
     [("d", 12, at(300))],
 ]
 
@@ -71,7 +71,7 @@ def test_late_rows_are_taken_and_dropped_as_spark_does(spark, tmp_path):
         expected.toArrow().to_pylist(),
         ["window_start", "k"],
     )
-    assert sum(report.late_rows for report in ours.recent_progress) == 3
+    assert sum(report.late_rows for report in ours.recent_progress) == 1
     assert ours.exception() is None
     assert not ours.is_active
 

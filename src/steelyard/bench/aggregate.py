@@ -269,6 +269,9 @@ def _draw(figure: Figure, cases: Mapping[tuple[int, float], Case]) -> None:
     left = panels[0]
     title = f"{ROWS:,} rows, {headline.keys:,} keys, Zipf {headline.exponent:g}: seconds"
     charts.bars(left, headline.seconds, title=title)
+    for bar, name in zip(left.patches, headline.seconds, strict=True):
+        bar.set_color(charts.COLOURS[0] if name in (OURS, OURS_BUILTIN) else charts.GREY)
     left.set_xscale("log")
+    left.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     left.margins(x=0.25)
     left.grid(visible=False, axis="y")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from rich.console import Console
 
+from steelyard.bench.charts import PlottingError
 from steelyard.bench.demo_page import write_page, write_picture
 from steelyard.bench.demo_stream import ENGINES, HASH, PLAIN, PROMPT, SLOTS, Scenario, run, write_input
 from steelyard.bench.demo_view import View, median
@@ -52,7 +53,15 @@ def main(words: Sequence[str] = ()) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, NARROWEST))
-    return demonstrate(options.out / "demo", scenarios(options.seconds, options.seed), console)
+    out = options.out / "demo"
+    out.mkdir(parents=True, exist_ok=True)
+    begun = time.perf_counter()
+    log = out / "spark.log"
+    console.print(f"Starting Spark with {SLOTS} slots; its own messages go to {log}", highlight=False, soft_wrap=True)
+    with quiet_session(log) as spark:
+        demonstrate(spark, out, scenarios(options.seconds, options.seed), console)
+    console.print(f"[dim]{time.perf_counter() - begun:.0f} s in all[/dim]", highlight=False)
+    return 0
 
 
 def scenarios(seconds: float, seed: int) -> list[Scenario]:
@@ -86,13 +95,13 @@ def scenarios(seconds: float, seed: int) -> list[Scenario]:
     return [waiting, computing]
 
 
-def demonstrate(out: Path, chosen: Sequence[Scenario], console: Console) -> int:
-    """Run scenarios, compare the engines' answers, write `demo.png`, `index.html` and `demo.json` to `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    begun = time.perf_counter()
-    console.print("Starting Spark with 8 slots (its own messages go to " + str(out / "spark.log") + ")", soft_wrap=True)
-    with quiet_session(out / "spark.log") as spark, tempfile.TemporaryDirectory(prefix="steelyard-demo-") as scratch:
-        views = []
+def demonstrate(spark: SparkSession, out: Path, chosen: Sequence[Scenario], console: Console) -> None:
+    """Run scenarios, compare the engines' answers, write `demo.png`, `index.html` and `demo.json` to `out`.
+
+    Raises WrongAnswerError where two engines do not agree.
+    """
+    views = []
+    with tempfile.TemporaryDirectory(prefix="steelyard-demo-") as scratch:
         for scenario in chosen:
             folder = Path(scratch) / scenario.name
             write_input(folder / "input", scenario)
@@ -107,10 +116,8 @@ def demonstrate(out: Path, chosen: Sequence[Scenario], console: Console) -> int:
             console.print(f"[green]All three gave the same {count:,} answers.[/green]\n", highlight=False)
     said = gains(views)
     for sentence in said:
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
     _write(out, views, said, console)
-    console.print(f"[dim]{time.perf_counter() - begun:.0f} s in all[/dim]", highlight=False)
-    return 0
 
 
 def compare(found: dict[str, pa.Table], scenario: Scenario) -> None:
@@ -119,12 +126,11 @@ def compare(found: dict[str, pa.Table], scenario: Scenario) -> None:
     for engine, given in found.items():
         if given.equals(right):
             continue
-        pairs = ({tuple(row.values()) for row in table.to_pylist()} for table in (given, right))
-        here, there = pairs
-        example = sorted(here ^ there)[:1]
+        here, there = ({tuple(row.values()) for row in table.to_pylist()} for table in (given, right))
+        first = min(here ^ there, default="one that is repeated")
         raise WrongAnswerError(
             f"{scenario.name}: {engine} and {PLAIN} differ in {len(here ^ there)} answers of {right.num_rows}; "
-            f"the first (window, key, total) is {example[0] if example else 'a repeated one'}"
+            f"the first (window, key, total) is {first}"
         )
 
 
@@ -157,8 +163,6 @@ def gains(views: Sequence[View]) -> list[str]:
 
 
 def _write(out: Path, views: Sequence[View], said: Sequence[str], console: Console) -> None:
-    from steelyard.bench.charts import PlottingError  # noqa: PLC0415 - beside its only use
-
     record = [
         {"scenario": view.scenario.name, "rows": view.scenario.rows, "interval_s": view.scenario.interval}
         | {"keys": view.scenario.keys, "exponent": view.scenario.exponent, "seed": view.scenario.seed}

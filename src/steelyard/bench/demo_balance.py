@@ -53,7 +53,7 @@ def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
         plan = partitioner(policy).plan(counts, BLOCKS)
         _blocks(axes, hottest_rows(plan, HOTTEST), f"{title}: the largest has {plan.largest_over_mean:.2f} x the mean")
     panels[0].set_ylabel("rows of a block")
-    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=HOTTEST + 2, frameon=False, fontsize=10)
     figure.suptitle(

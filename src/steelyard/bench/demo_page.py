@@ -57,7 +57,7 @@ def _draw(figure: Figure, views: Sequence[View]) -> None:
         name = view.scenario.name
         _compare(times, view, "seconds", f"{name}: time of a batch, s")
         times.axvline(view.scenario.interval, color=charts.INK, linestyle=":", linewidth=1.2)
-        times.annotate("interval", (view.scenario.interval, -0.45), color=charts.INK, fontsize=8, ha="right")
+        times.annotate(" interval", (view.scenario.interval, -0.42), color=charts.INK, fontsize=8, ha="left")
         kind = "" if view.scenario.waits else ", processor"
         _compare(longest, view, "critical_path", f"longest task{kind}, s")
         longest.set_yticks([])
@@ -83,7 +83,7 @@ def _sizes(axes: Axes, view: View) -> None:
             [block + (place - 1) * width for block in range(1, SLOTS + 1)], sizes, width=width, color=COLOURS[engine]
         )
     axes.set_xticks(range(1, SLOTS + 1))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     charts.finish(axes, "rows of each task, largest first")
     axes.grid(visible=False, axis="x")
 

@@ -35,8 +35,10 @@ SLOTS = 8
 WARM_UPS = 2
 WINDOW_SECONDS = 10
 SMALL_ROWS, SMALL_KEYS = 1_000, 100
-MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 60
-MEMORY_WARM_UPS = 20
+MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 50
+MEMORY_WARM_UPS = 10
+MEMORY_SLOTS = 2
+"""Few tasks: small batches then follow each other quickly, and the driver does the same for each."""
 FIFTH = 5
 
 
@@ -61,12 +63,15 @@ class Stream:
         Where key counts come from: `"carried"` or `"exact"`.
     checkpoint
         Where state lives.
+    slots
+        Blocks and buckets.
     """
 
     spark: SparkSession
     rows: DataFrame
     statistics: str
     checkpoint: Path
+    slots: int = SLOTS
     batch: int = 0
     placing: list[float] = field(default_factory=list)
     """Seconds to turn each plan into a placement, in the driver."""
@@ -83,7 +88,7 @@ class Stream:
         size = WINDOW_SECONDS * 1_000_000
         uses = {"spread": Spread().of("value")}
         program = Program(("key",), uses, Window(size, size), "event_time", 0)
-        settings = Settings(partitioner("prompt"), Fixed(), SLOTS, SLOTS, statistics=self.statistics)
+        settings = Settings(partitioner("prompt"), Fixed(), self.slots, self.slots, statistics=self.statistics)
         bound = Bound.of(program, self._timed_rows().schema)
         return MicroBatch(self.spark, bound, settings, Nowhere(), str(self.checkpoint))
 
@@ -107,7 +112,7 @@ class Stream:
 
         rows = self._timed_rows()
         counts = self.engine.carried.counts if self.statistics == "carried" else exact_counts(rows, ("key",))
-        plan = self.engine.settings.partitioner.plan(counts, SLOTS)
+        plan = self.engine.settings.partitioner.plan(counts, self.slots)
         clock = time.perf_counter()
         placed(rows, plan, ("key",), None)
         return time.perf_counter() - clock
@@ -170,7 +175,7 @@ def watch_memory(spark: SparkSession, stream: Stream, batches: int, run: Run) ->
         if batch >= MEMORY_WARM_UPS and batch % every == 0:
             gc.collect()
             java.java.lang.System.gc()
-            numbers.append(batch)
+            numbers.append(batch - MEMORY_WARM_UPS + 1)
             sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
     return numbers, sizes
 
@@ -217,15 +222,19 @@ def overhead(run: Run) -> Result:
                 costs[rows] = time_size(spark, folder, rows, repetitions)
             run.progress.say(f"memory over {batches} batches")
             few = write_rows(Path(scratch) / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
-            stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory")
+            stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory", MEMORY_SLOTS)
             numbers, memory = watch_memory(spark, stream, batches, run)
     finally:
         spark.stop()
-    return result_of(costs, numbers, memory, repetitions)
+    return result_of(costs, numbers, memory, repetitions, batches)
 
 
 def result_of(
-    costs: dict[int, dict[str, Cost]], numbers: Sequence[int], memory: Sequence[float], repetitions: int
+    costs: dict[int, dict[str, Cost]],
+    numbers: Sequence[int],
+    memory: Sequence[float],
+    repetitions: int,
+    batches: int,
 ) -> Result:
     """The figures at a million rows, and the growth of memory."""
     carried, exact = (costs[HEADLINE_ROWS][source] for source in STATISTICS)
@@ -241,8 +250,9 @@ def result_of(
             "buckets": SLOTS,
             "repetitions": repetitions,
             "warm_ups": WARM_UPS,
-            "memory_batches": len(numbers) and numbers[-1] + 1 - MEMORY_WARM_UPS,
+            "memory_batches": batches,
             "memory_rows": SMALL_ROWS,
+            "memory_slots": MEMORY_SLOTS,
         },
         metrics={
             "overhead_share_1m": carried.share,
