@@ -27,7 +27,7 @@ SLOTS = 8
 """Tasks of every engine: blocks, buckets and Spark's shuffle partitions."""
 WARM_UPS = 2
 """Batches before those that count: the first compiles the plan of a batch, the second that of a window."""
-WARM_UP_ROWS = 4_000
+WARM_UP_ROWS = 2_000
 WINDOW_SECONDS = 10
 """Event time of a batch. Each batch is one window, so that plain Spark needs no state for the same answer."""
 PLAIN, HASH, PROMPT = "plain Spark", "Steelyard, hash", "Steelyard, Prompt"

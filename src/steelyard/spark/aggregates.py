@@ -29,6 +29,8 @@ class Builtin:
     column: str | None = None
     numeric: bool = field(default=False, init=False)
     """Whether the column must be a number; a string column is then read as one."""
+    casts_result: bool = field(default=False, init=False)
+    """Whether `finish` gives another type than plain Spark, to be cast to Spark's."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -38,6 +40,10 @@ class Builtin:
     def partial(self, value: Column, order: Column) -> Columns:
         """The state of some rows; `order` ranks rows by event time."""
         raise NotImplementedError
+
+    def inverse_parts(self, value: Column) -> Columns:
+        """Further parts of the state, needed only where states are subtracted."""
+        return {}
 
     def merge(self, at: Prefix) -> Columns:
         """One state from several."""
@@ -50,6 +56,10 @@ class Builtin:
     def plain(self, value: Column) -> Column:
         """Plain Spark's expression of the same."""
         raise NotImplementedError
+
+    def finish_counted(self, at: Prefix) -> Column:
+        """The result of a state that has its `inverse_parts`."""
+        return self.finish(at)
 
     def exactly_invertible(self, kind: T.DataType | None) -> bool:
         """Whether subtracting a state undoes adding it, to the last bit, for a column of this type."""
@@ -104,12 +114,18 @@ class Sum(Builtin):
     numeric: bool = field(default=True, init=False)
 
     def partial(self, value: Column, order: Column) -> Columns:
-        return {"sum": F.sum(value), "n": F.count(value)}
+        return {"sum": F.sum(value)}
+
+    def inverse_parts(self, value: Column) -> Columns:
+        return {"n": F.count(value)}  # tells a sum of nothing, null, from a sum of 0
 
     def merge(self, at: Prefix) -> Columns:
         return {"sum": F.sum(at("sum")), "n": F.sum(at("n"))}
 
     def finish(self, at: Prefix) -> Column:
+        return F.col(at("sum"))
+
+    def finish_counted(self, at: Prefix) -> Column:
         return F.when(F.col(at("n")) > 0, F.col(at("sum")))
 
     def plain(self, value: Column) -> Column:
@@ -126,11 +142,19 @@ class Sum(Builtin):
 class Mean(Sum):
     """The mean of a column."""
 
+    casts_result: bool = field(default=True, init=False)  # a mean of decimals has digits of its own
+
     def partial(self, value: Column, order: Column) -> Columns:
         return {"sum": F.sum(value), "n": F.count(value)}
 
+    def inverse_parts(self, value: Column) -> Columns:
+        return {}
+
     def finish(self, at: Prefix) -> Column:
         return F.when(F.col(at("n")) > 0, F.col(at("sum")) / F.col(at("n")))
+
+    def finish_counted(self, at: Prefix) -> Column:
+        return self.finish(at)
 
     def plain(self, value: Column) -> Column:
         return F.avg(value)

@@ -277,7 +277,7 @@ class MicroBatch:
 
     def _inverse_pays(self) -> bool:
         window = self.program.window
-        return window is not None and window.panes >= self.settings.inverse_from and self.partials.invertible
+        return window is not None and window.panes >= self.settings.inverse_from and self.partials.subtracts
 
     def _emit_running(self, spark: SparkSession, commit: Commit, starts: range, number: int) -> tuple[Commit, int]:
         """Results of closing windows, where the last one closed by adding and taking away panes."""

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts
-from steelyard.spark.combine import ROWS
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
@@ -21,28 +20,34 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
 
     Bad rows are dropped unless the settings say `fail`: then the job that evaluates the result raises.
     """
-    program = bound.program
     how = Partials(rows.sparkSession, bound)
-    before = settings.moves_rows(bound) and bound.places_before_map
+    clean = _checked(tidied(_rows(rows, bound, settings), bound, None), settings)
+    if how.reduced_is_merged:
+        merged = how.reduced(clean, settings.buckets)
+        return how.finished(_checked(merged, settings) if BAD in merged.columns else merged, listed=True)
+    partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
+    return how.finished(merged_windows(partials, how, None), listed=True)
+
+
+def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
+    """Rows after the map function, in their blocks where they move."""
+    program = bound.program
+    moves = settings.moves_rows(bound)
+    before = moves and bound.places_before_map
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
-    if settings.moves_rows(bound):
+    if moves:
         listed = settings.partitioner.needs_counts and bound.keys_can_be_listed
         counts = exact_counts(rows, program.keys) if listed else KeyCounts.of({})
         plan = settings.partitioner.plan(counts, settings.blocks)
-        time = program.time if program.time in rows.columns else None
-        rows = placed(rows, plan, program.keys, time)
-    if program.map is not None and before:
-        rows = mapped(rows, program.map, None)
-    tidy = tidied(rows, bound, None)
-    if settings.bad.policy == "fail":
-        complaint = F.concat(F.lit("a row cannot be processed: "), F.col(BAD))
-        tidy = tidy.where(F.when(F.col(BAD).isNull(), F.lit(True)).otherwise(F.raise_error(complaint).cast("boolean")))
-    partials = how.of_rows(tidy.where(f"{BAD} is null"), settings.buckets, None, 1)
-    if settings.bad.policy == "fail" and program.pythons:
-        complaint = F.concat(F.lit("a row cannot be processed: "), F.col(BAD))
-        partials = partials.where(
-            F.when(F.col(BAD).isNull(), F.lit(True)).otherwise(F.raise_error(complaint).cast("boolean"))
-        )
-    live = partials.where(F.col(BAD).isNull() & F.col(ROWS).isNotNull())
-    return how.finished(merged_windows(live, how, None), listed=True)
+        rows = placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
+    return mapped(rows, program.map, None) if program.map is not None and before else rows
+
+
+def _checked(rows: DataFrame, settings: Settings) -> DataFrame:
+    """Rows without bad ones; where the settings say `fail`, the first bad one makes its task raise."""
+    good = F.col(BAD).isNull()
+    if settings.bad.policy != "fail":
+        return rows.where(good)
+    complaint = F.concat(F.lit("a row cannot be processed: "), F.col(BAD))
+    return rows.where(F.when(good, F.lit(True)).otherwise(F.raise_error(complaint).cast("boolean")))

@@ -13,7 +13,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
 from steelyard.spark.placement import key_hash
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT
+from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, tidied
 from steelyard.spark.tasklog import TaskLog
 
 START = "__start"
@@ -40,7 +40,7 @@ class Partials:
     @cached_property
     def schema(self) -> T.StructType:
         """Columns of a partial: keys, pane, rows, then the states; and for refused rows the reason and the row."""
-        partial = self._builtin_partials(self._no_rows(), [*self._keys, F.col(PANE)]).schema
+        partial = self._builtin_partials(self._no_rows, [*self._keys, F.col(PANE)]).schema
         fields = [self.bound.rows[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
         own = {*self.program.keys, PANE, ROWS}
@@ -49,22 +49,24 @@ class Partials:
         fields += [T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
         return T.StructType([T.StructField(field.name, nullable(field.dataType), True) for field in fields])
 
+    @cached_property
     def _no_rows(self) -> DataFrame:
-        from steelyard.spark.rows import tidied  # noqa: PLC0415 - rows needs no partials
-
-        return tidied(self._spark.createDataFrame([], self.bound.rows), self.bound, None)
+        """No rows of the right types, to ask Spark for the types of expressions; runs no job."""
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.bound.rows.fields]
+        return tidied(self._spark.range(0).select(*nothing), self.bound, None)
 
     def _state_type(self, name: str) -> T.StructType:
         return ddl_fields(self.program.pythons[name].aggregator.state, f"`state` of aggregate {name!r}")
 
     @cached_property
     def result_types(self) -> dict[str, T.DataType]:
-        """The type of each aggregate's result: plain Spark's own, or what a Python aggregate declares."""
+        """Types of results that must be cast: what a Python aggregate declares, and plain Spark's own of a mean."""
         plain = {
             name: use.plain(self._value(use.column, use.numeric)).alias(name)
             for name, use in self.program.builtins.items()
+            if use.casts_result
         }
-        types = {f.name: nullable(f.dataType) for f in self._no_rows().agg(*plain.values()).schema} if plain else {}
+        types = {f.name: nullable(f.dataType) for f in self._no_rows.agg(*plain.values()).schema} if plain else {}
         for name, use in self.program.pythons.items():
             types[name] = ddl_fields(f"r {use.aggregator.result}", f"`result` of aggregate {name!r}")[0].dataType
         return types
@@ -81,7 +83,10 @@ class Partials:
     def _partial_columns(self) -> list[Column]:
         states = [F.count(F.lit(1)).alias(ROWS)]
         for name, use in self.program.builtins.items():
-            parts = use.partial(self._value(use.column, use.numeric), F.col(MICROS))
+            value = self._value(use.column, use.numeric)
+            parts = use.partial(value, F.col(MICROS))
+            if self.subtracts:
+                parts |= use.inverse_parts(value)
             states += [column.alias(self.bound.prefix(name)(part)) for part, column in parts.items()]
         return states
 
@@ -121,9 +126,17 @@ class Partials:
         return self.merged(sent, [F.col(BUCKET), *self._keys, F.col(PANE)])
 
     def _in_python(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+        gathered = self._gathered(rows, buckets, log, frequent)
+        return gathered.mapInArrow(merger(self.program.pythons, arrow_schema(self._python_schema)), self._python_schema)
+
+    @cached_property
+    def _python_schema(self) -> T.StructType:
+        return T.StructType([f for f in self.schema.fields if f.name not in self._builtin_names()])
+
+    def _gathered(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+        """Rows combined in Python where they are, and the states of a key and pane gathered in one list."""
         uses = self.program.pythons
-        state = T.StructType([f for f in self.schema.fields if f.name not in self._builtin_names()])
-        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *state.fields])
+        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *self._python_schema.fields])
         run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
         needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
         split = [SPLIT] if SPLIT in rows.columns else []
@@ -132,8 +145,19 @@ class Partials:
         sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
         by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
         lists = [F.collect_list(f"`{name}`").alias(name) for name in uses]
-        gathered = sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
-        return gathered.mapInArrow(merger(uses, arrow_schema(state)), state)
+        return sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
+
+    @property
+    def reduced_is_merged(self) -> bool:
+        """Whether what reduce tasks give needs no merging: a pane is a window, and one kind of aggregate runs."""
+        window = self.program.window
+        return (window is None or window.panes == 1) and not (self.program.builtins and self.program.pythons)
+
+    def reduced(self, rows: DataFrame, buckets: int) -> DataFrame:
+        """Merged states of each key and window of clean rows, Python states in lists; see `reduced_is_merged`."""
+        merged = self._gathered(rows, buckets, None, 1) if self.program.pythons else self._in_jvm(rows, buckets)
+        size = self.program.window.size if self.program.window else 0
+        return merged.withColumn(START, F.col(PANE) * F.lit(size))
 
     def _builtin_names(self) -> set[str]:
         own = {*self.program.keys, PANE, ROWS, BAD, BAD_ROW, *self.program.pythons}
@@ -151,7 +175,8 @@ class Partials:
         kinds = {f.name: f.dataType for f in self.schema.fields}
         for name, use in self.program.builtins.items():
             at = self.bound.prefix(name)
-            states += [column.cast(kinds[at(part)]).alias(at(part)) for part, column in use.merge(at).items()]
+            parts = {at(part): column for part, column in use.merge(at).items() if at(part) in kinds}
+            states += [column.cast(kinds[part]).alias(part) for part, column in parts.items()]
         return states
 
     def compacted(self, partials: DataFrame) -> DataFrame:
@@ -192,8 +217,10 @@ class Partials:
             if name in self.program.pythons:
                 columns.append(F.col(f"`{name}`"))
             else:
-                value = self.program.builtins[name].finish(self.bound.prefix(name))
-                columns.append(value.cast(self.result_types[name]).alias(name))
+                use = self.program.builtins[name]
+                finish = use.finish_counted if self.subtracts else use.finish
+                value = finish(self.bound.prefix(name))
+                columns.append((value.cast(self.result_types[name]) if use.casts_result else value).alias(name))
         shown = merged.select(*columns)
         if not self.program.pythons:
             return shown
@@ -202,9 +229,11 @@ class Partials:
         )
         return shown.mapInArrow(finisher(self.program.pythons, arrow_schema(out), listed), out)
 
-    @property
-    def invertible(self) -> bool:
-        """Whether a pane can be taken out of a window again, exactly, for every aggregate."""
+    @cached_property
+    def subtracts(self) -> bool:
+        """Whether a pane may be taken out of a sliding window again: exactly, for every aggregate."""
+        if self.program.window is None or self.program.window.panes == 1:
+            return False
         builtin = all(
             use.exactly_invertible(self.bound.rows[use.column].dataType if use.column else None)
             for use in self.program.builtins.values()
