@@ -194,6 +194,8 @@ def quiet_session(log: Path) -> Iterator[SparkSession]:
                 # Plain Spark would put these small batches into fewer tasks and have less to compare.
                 "spark.sql.adaptive.coalescePartitions.enabled": "false",
                 "spark.driver.memory": "2g",
+                # A minute is too short for the JVM's second compiler to pay: it would take the cores from the tasks.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             },
         )
     spark.sparkContext.setLogLevel("ERROR")

@@ -64,7 +64,7 @@ class Scenario:
     batches: int
     interval: float
     waits: bool
-    keys: int = 2_000
+    keys: int = 1_000
     exponent: float = 1.3
     seed: int = 7
 

@@ -172,9 +172,11 @@ def watch_memory(spark: SparkSession, stream: Stream, batches: int, run: Run) ->
     numbers, sizes = [], []
     for batch in run.progress.track(range(MEMORY_WARM_UPS + batches), "memory"):
         stream.next()
-        if batch >= MEMORY_WARM_UPS and batch % every == 0:
-            gc.collect()
-            java.java.lang.System.gc()
+        if batch >= MEMORY_WARM_UPS and batch % every:
+            continue
+        gc.collect()
+        java.java.lang.System.gc()  # in the warm-up too: a heap gives memory back bit by bit
+        if batch >= MEMORY_WARM_UPS:
             numbers.append(batch - MEMORY_WARM_UPS + 1)
             sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
     return numbers, sizes

@@ -18,6 +18,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Without it PySpark takes a stack trace for every column expression, at every batch.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # States of Python aggregates are gathered in lists, which Spark would sort for beyond 128 keys a task.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
 }
 _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
