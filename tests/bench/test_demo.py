@@ -132,7 +132,7 @@ def test_on_a_terminal_a_table_is_drawn():
         view.begin(PLAIN)
         view.add(batch(PLAIN, WARM_UPS, seconds=2.0, sizes=(3, 1)))
     last = console.file.getvalue()
-    assert "time / interval" in last
+    assert "of interval" in last
     assert "6.00" in last  # largest over the mean of eight slots
 
 

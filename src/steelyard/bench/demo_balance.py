@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS, KEYS, EXPONENT, BLOCKS = 80_000, 1_000, 1.3, 8
+ROWS, KEYS, EXPONENT, BLOCKS = 40_000, 1_000, 1.3, 8
 HOTTEST = 3
 """Keys that get a colour of their own."""
 REST = "#cbd5e1"

@@ -87,11 +87,11 @@ class View:
             self._live.update(self._table())
 
     def _table(self) -> Table:
-        path = "longest task" if self.scenario.waits else "longest task, processor"
-        table = Table(box=None, pad_edge=True, header_style="dim")
-        table.add_column("")
-        for heading in ("batch", "time", "time / interval", "largest / mean", "tasks", path):
-            table.add_column(heading, justify="right")
+        longest = "longest" if self.scenario.waits else "longest CPU"
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("", no_wrap=True)
+        for heading in ("batch", "time", "of interval", "largest/mean", "tasks", longest):
+            table.add_column(heading, justify="right", no_wrap=True)
         for engine in ENGINES:
             table.add_row(*self._row(engine))
         return table
@@ -101,7 +101,7 @@ class View:
         counted = self.counted(engine)
         name = Text(engine, style="bold" if engine == self.at_work else "")
         if not counted:
-            return [name, f"warm-up {len(seen)}/{WARM_UPS}" if engine == self.at_work else "", *[""] * 5]
+            return [name, f"warm {len(seen)}/{WARM_UPS}" if engine == self.at_work else "", *[""] * 5]
         seconds = median(counted, "seconds")
         load = seconds / self.scenario.interval
         return [

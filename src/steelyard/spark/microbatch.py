@@ -226,7 +226,7 @@ class MicroBatch:
             F.count_if(F.col(BAD).startswith(MAP_FAILED)).alias("map"),
         ]
         measures += [F.count_if(F.col(BAD) == why).alias(f"bad{i}") for i, why in enumerate(reasons(self.bound))]
-        if plan is not None and BLOCK in tidy.columns:
+        if plan is not None and BLOCK in tidy.columns and not self.program.pythons:  # Python tasks tell their rows
             measures += [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(plan.blocks)]
         return measures
 
