@@ -289,7 +289,7 @@ def _signed_sum(use: AggregatorUse, states: list[Any], signs: Any) -> Any:
 
 
 def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """The reduce task: fold each list of states, in the column of an aggregate's name, into one."""
+    """Fold each list of states, in the column of an aggregate's name, into a list of one."""
 
     def run(parts: Batches) -> Batches:
         for part in parts:
@@ -297,15 +297,16 @@ def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batch
             for field in schema:
                 column = part.column(field.name)
                 if field.name in uses:
-                    column = encoded(merged_states(column, uses[field.name]), field.type)
+                    states = encoded(merged_states(column, uses[field.name]), field.type.value_type)
+                    column = pa.ListArray.from_arrays(pa.array(np.arange(len(states) + 1), pa.int32()), states)
                 columns.append(column.cast(field.type))
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return run
 
 
-def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema, listed: bool) -> Callable[[Batches], Batches]:
-    """The last step: fold lists of states (where `listed`), and finish each state into its result."""
+def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """The last step: fold each list of states, and finish what comes of it into the result."""
 
     def run(parts: Batches) -> Batches:
         for part in parts:
@@ -313,9 +314,9 @@ def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema, listed: bool) ->
             for field in schema:
                 column = part.column(field.name)
                 if field.name in uses:
-                    use = uses[field.name]
-                    states = merged_states(column, use) if listed else decoded(column)
-                    column = pa.array([use.aggregator.finish(state) for state in states], field.type)
+                    finish = uses[field.name].aggregator.finish
+                    states = merged_states(column, uses[field.name])
+                    column = pa.array([finish(state) for state in states], field.type)
                 columns.append(column.cast(field.type))
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -253,7 +253,7 @@ class MicroBatch:
             touched = merged_windows(self._read(spark, [folder]), self.partials, self._still_open())
             by = [*self.program.keys, START] if self.program.window else list(self.program.keys)
             merged = merged.join(touched.select(*(f"`{name}`" for name in by)), by, "left_semi")
-        results = self.sink.write(self.partials.finished(merged, listed=True), number)
+        results = self.sink.write(self.partials.finished(merged), number)
         return (self._expired(commit) if self.settings.mode == "update" else commit), results
 
     def _still_open(self) -> Any:
@@ -272,7 +272,7 @@ class MicroBatch:
         if not self._inverse_pays():
             needed = self._holding(commit, starts)
             merged = merged_windows(self._read(spark, needed), self.partials, between(starts))
-            return self._expired(commit), self.sink.write(self.partials.finished(merged, listed=True), number)
+            return self._expired(commit), self.sink.write(self.partials.finished(merged), number)
         return self._emit_running(spark, commit, starts, number)
 
     def _inverse_pays(self) -> bool:
@@ -292,7 +292,7 @@ class MicroBatch:
             merged = merged_windows(self._read(spark, self._holding(commit, starts)), self.partials, between(starts))
             self.partials.folded(merged).write.parquet(self.state.running.child(name))
         windows = spark.read.parquet(self.state.running.child(name))
-        results = self.sink.write(self.partials.finished(windows, listed=False), number)
+        results = self.sink.write(self.partials.finished(windows), number)
         return self._expired(replace(commit, running=Running(name, number, last))), results
 
     def _slid(self, spark: SparkSession, commit: Commit, running: Running, start: int) -> DataFrame:

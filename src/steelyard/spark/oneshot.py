@@ -24,9 +24,9 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
     clean = _checked(tidied(_rows(rows, bound, settings), bound, None), settings)
     if how.reduced_is_merged:
         merged = how.reduced(clean, settings.buckets)
-        return how.finished(_checked(merged, settings) if BAD in merged.columns else merged, listed=True)
+        return how.finished(_checked(merged, settings) if BAD in merged.columns else merged)
     partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
-    return how.finished(merged_windows(partials, how, None), listed=True)
+    return how.finished(merged_windows(partials, how, None))
 
 
 def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:

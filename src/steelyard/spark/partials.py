@@ -39,13 +39,17 @@ class Partials:
 
     @cached_property
     def schema(self) -> T.StructType:
-        """Columns of a partial: keys, pane, rows, then the states; and for refused rows the reason and the row."""
+        """Columns of a partial: keys, pane, rows, then the states; and for refused rows the reason and the row.
+
+        States of Python aggregates are lists: reduce tasks gather what map tasks made, in the JVM, and Python folds
+        a list only where a result is made of it, or where the log is compacted.
+        """
         partial = self._builtin_partials(self._no_rows, [*self._keys, F.col(PANE)]).schema
         fields = [self.bound.rows[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
         own = {*self.program.keys, PANE, ROWS}
         fields += [field for field in partial.fields if field.name not in own]
-        fields += [T.StructField(name, self._state_type(name)) for name in self.program.pythons]
+        fields += [T.StructField(name, T.ArrayType(self._state_type(name))) for name in self.program.pythons]
         fields += [T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
         return T.StructType([T.StructField(field.name, nullable(field.dataType), True) for field in fields])
 
@@ -96,7 +100,7 @@ class Partials:
         if self.program.builtins or not self.program.pythons:
             parts.append(self._aligned(self._in_jvm(rows, buckets)))
         if self.program.pythons:
-            in_python = self._in_python(rows, buckets, log, frequent)
+            in_python = self._gathered(rows, buckets, log, frequent)
             if parts:  # rows were counted already
                 in_python = in_python.withColumn(ROWS, F.lit(0).cast("bigint"))
             parts.append(self._aligned(in_python))
@@ -125,18 +129,12 @@ class Partials:
         sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
         return self.merged(sent, [F.col(BUCKET), *self._keys, F.col(PANE)])
 
-    def _in_python(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
-        gathered = self._gathered(rows, buckets, log, frequent)
-        return gathered.mapInArrow(merger(self.program.pythons, arrow_schema(self._python_schema)), self._python_schema)
-
-    @cached_property
-    def _python_schema(self) -> T.StructType:
-        return T.StructType([f for f in self.schema.fields if f.name not in self._builtin_names()])
-
     def _gathered(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """Rows combined in Python where they are, and the states of a key and pane gathered in one list."""
         uses = self.program.pythons
-        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *self._python_schema.fields])
+        own = [f for f in self.schema.fields if f.name not in self._builtin_names() and f.name not in uses]
+        states = [T.StructField(name, self._state_type(name)) for name in uses]
+        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *own, *states])
         run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
         needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
         split = [SPLIT] if SPLIT in rows.columns else []
@@ -154,7 +152,7 @@ class Partials:
         return (window is None or window.panes == 1) and not (self.program.builtins and self.program.pythons)
 
     def reduced(self, rows: DataFrame, buckets: int) -> DataFrame:
-        """Merged states of each key and window of clean rows, Python states in lists; see `reduced_is_merged`."""
+        """Merged states of each key and window of clean rows; see `reduced_is_merged`."""
         merged = self._gathered(rows, buckets, None, 1) if self.program.pythons else self._in_jvm(rows, buckets)
         size = self.program.window.size if self.program.window else 0
         return merged.withColumn(START, F.col(PANE) * F.lit(size))
@@ -164,9 +162,9 @@ class Partials:
         return {f.name for f in self.schema.fields if f.name not in own}
 
     def merged(self, partials: DataFrame, by: list[Column]) -> DataFrame:
-        """Partials grouped `by`, their built-in states merged and their Python states gathered in lists."""
+        """Partials grouped `by`: built-in states merged, lists of Python states joined."""
         present = set(partials.columns)
-        lists = [F.collect_list(f"`{name}`").alias(name) for name in self.program.pythons if name in present]
+        lists = [F.flatten(F.collect_list(f"`{name}`")).alias(name) for name in self.program.pythons if name in present]
         return partials.groupBy(*by).agg(*self._merge_columns, *lists)
 
     @cached_property
@@ -184,10 +182,10 @@ class Partials:
         return self._aligned(self.folded(self.merged(partials, [*self._keys, F.col(PANE)])))
 
     def folded(self, merged: DataFrame) -> DataFrame:
-        """Lists of Python states folded into one state each."""
+        """Lists of Python states folded into lists of one."""
         if not self.program.pythons:
             return merged
-        kinds = {f.name: f.dataType for f in self.schema.fields}
+        kinds = {name: self.schema[name].dataType for name in self.program.pythons}
         out = T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in merged.schema.fields])
         return merged.mapInArrow(merger(self.program.pythons, arrow_schema(out)), out)
 
@@ -199,11 +197,11 @@ class Partials:
             negated |= {at(part): column for part, column in use.negate(at).items()}
         both = plus.withColumn(SIGN, F.lit(1)).unionByName(minus.withColumns(negated).withColumn(SIGN, F.lit(-1)))
         for name in self.program.pythons:
-            signed = F.struct(F.col(SIGN), F.col(f"`{name}`").alias(STATE))
-            both = both.withColumn(name, F.when(F.col(f"`{name}`").isNotNull(), signed))
+            signed = F.transform(f"`{name}`", lambda state: F.struct(F.col(SIGN), state.alias(STATE)))
+            both = both.withColumn(name, signed)
         return self.folded(self.merged(both, self._keys)).where(F.col(ROWS) > 0)
 
-    def finished(self, merged: DataFrame, listed: bool) -> DataFrame:
+    def finished(self, merged: DataFrame) -> DataFrame:
         """Results of merged states: keys, window if any, aggregates in the order they were named."""
         window = self.program.window
         spans = []
@@ -227,7 +225,7 @@ class Partials:
         out = T.StructType(
             [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
         )
-        return shown.mapInArrow(finisher(self.program.pythons, arrow_schema(out), listed), out)
+        return shown.mapInArrow(finisher(self.program.pythons, arrow_schema(out)), out)
 
     @cached_property
     def subtracts(self) -> bool:
