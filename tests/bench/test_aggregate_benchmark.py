@@ -5,22 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-import steelyard as sy
 from steelyard.bench import Run, aggregate, charts, overhead
 from steelyard.bench.progress import Reporter
 
 QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = sy.session(
-        "steelyard-tests",
-        master="local[2]",
-        config={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"},
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def case(keys, exponent, ours=2.0):

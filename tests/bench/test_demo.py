@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-import steelyard as sy
 from steelyard.bench import charts, demo, demo_balance, demo_page, demo_stream
 from steelyard.bench.demo_stream import ENGINES, HASH, PLAIN, PROMPT, SLOTS, WARM_UPS, Measured, Scenario
 from steelyard.bench.demo_view import View, median
@@ -23,17 +22,6 @@ from steelyard.bench.planning import zipf_counts
 from steelyard.partition import partitioner
 
 SMALL = Scenario("small", "a story", Total(), rows=6_000, batches=1, interval=1.0, waits=True, keys=50, exponent=1.5)
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = sy.session(
-        "steelyard-tests",
-        master="local[2]",
-        config={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"},
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def batch(engine, number, seconds=1.0, sizes=(10, 10), counts=True):

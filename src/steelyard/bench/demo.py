@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 60.0
 """About what everything takes on two cores, the start of Spark included."""
-SECONDS_A_BATCH = 20.0
+SECONDS_A_BATCH = 30.0
 """What one more batch costs: in every engine and scenario."""
 NARROWEST = 100
 
@@ -68,7 +68,7 @@ def scenarios(seconds: float, seed: int) -> list[Scenario]:
     """The two scenarios, with as many batches as fit into about `seconds`.
 
     >>> [(one.name, one.batches) for one in scenarios(60, seed=7)]
-    [('waiting', 3), ('computing', 2)]
+    [('waiting', 2), ('computing', 1)]
     """
     batches = max(1, round(seconds / SECONDS_A_BATCH))
     waiting = Scenario(
@@ -77,7 +77,7 @@ def scenarios(seconds: float, seed: int) -> list[Scenario]:
         LookUp(wait_us=250),
         rows=40_000,
         batches=batches,
-        interval=3.0,
+        interval=4.0,
         waits=True,
         seed=seed,
     )
