@@ -177,7 +177,7 @@ def kafka_connector(download: bool) -> Finding:
         if download:
             return Finding(what, True, f"{len(kafka.kafka_jars())} jars", needed=False)
         package = kafka.Coordinate.parse(kafka.kafka_packages()[0])
-        cached = [*kafka._cache_directory().glob(f"{package.artifact}-*")]
+        cached = [*kafka.jar_cache().glob(f"{package.artifact}-*")]
         found = cached[0].name if cached else f"{package.artifact} {package.version} is not there yet"
         return Finding(what, bool(cached), found, remedy, needed=False)
     except SteelyardError as problem:

@@ -132,7 +132,7 @@ def resolve(coordinates: Sequence[str], exclude: Iterable[str] = ()) -> list[Pat
     if not wanted:
         raise OptionError("no package was named: give at least one group:artifact:version")
     left_out = sorted(set(exclude))
-    target = _cache_directory() / _cache_name(wanted, left_out)
+    target = jar_cache() / _cache_name(wanted, left_out)
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         _logger.info("downloading %s to %s", ", ".join(coordinates), target)
@@ -175,7 +175,8 @@ def _modules_of(directory: Path) -> list[str]:
     return sorted({name.group(1) for name in names if name is not None})
 
 
-def _cache_directory() -> Path:
+def jar_cache() -> Path:
+    """Where downloaded jars are kept; can be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG rules say that a relative path is to be ignored.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "steelyard" / "jars"
