@@ -291,33 +291,35 @@ def _signed_sum(use: AggregatorUse, states: list[Any], signs: Any) -> Any:
 def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
     """Fold each list of states, in the column of an aggregate's name, into a list of one."""
 
-    def run(parts: Batches) -> Batches:
-        for part in parts:
-            columns = []
-            for field in schema:
-                column = part.column(field.name)
-                if field.name in uses:
-                    states = encoded(merged_states(column, uses[field.name]), field.type.value_type)
-                    column = pa.ListArray.from_arrays(pa.array(np.arange(len(states) + 1), pa.int32()), states)
-                columns.append(column.cast(field.type))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    def folded(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
+        single = encoded(states, kind.value_type)
+        return pa.ListArray.from_arrays(pa.array(np.arange(len(states) + 1), pa.int32()), single).cast(kind)
 
-    return run
+    return _of_states(uses, schema, folded)
 
 
 def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
     """The last step: fold each list of states, and finish what comes of it into the result."""
 
+    def finished(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
+        return pa.array([use.aggregator.finish(state) for state in states], kind)
+
+    return _of_states(uses, schema, finished)
+
+
+def _of_states(
+    uses: dict[str, AggregatorUse],
+    schema: pa.Schema,
+    made_of: Callable[[list[Any], AggregatorUse, pa.DataType], pa.Array],
+) -> Callable[[Batches], Batches]:
+    """Replace each aggregate's column by what is made of its merged states; the other columns stay."""
+
+    def column_of(part: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        column, use = part.column(field.name), uses.get(field.name)
+        return column.cast(field.type) if use is None else made_of(merged_states(column, use), use, field.type)
+
     def run(parts: Batches) -> Batches:
         for part in parts:
-            columns = []
-            for field in schema:
-                column = part.column(field.name)
-                if field.name in uses:
-                    finish = uses[field.name].aggregator.finish
-                    states = merged_states(column, uses[field.name])
-                    column = pa.array([finish(state) for state in states], field.type)
-                columns.append(column.cast(field.type))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield pa.RecordBatch.from_arrays([column_of(part, field) for field in schema], schema=schema)
 
     return run
