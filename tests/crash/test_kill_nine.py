@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.driver import BATCHES, start
+from tests.crash.driver import BATCHES, start, write_input
 from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -21,11 +21,11 @@ LONGEST_LIFE = 6.0
 ROOT = Path(__file__).parents[2]
 
 
-def live(folder: Path, seconds: float | None) -> bool:
+def live(folder: Path, source: Path, seconds: float | None) -> bool:
     """Run the driver; kill it and all its children after `seconds` of work. Whether it finished by itself."""
     with (folder / "driver.log").open("a") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.driver", str(folder)],
+            [sys.executable, "-m", "tests.crash.driver", str(folder), str(source)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -49,10 +49,11 @@ def results(spark, folder: Path) -> list[dict]:
 
 
 def test_a_driver_that_is_killed_twenty_times_gives_every_result_once(spark, tmp_path):
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    undisturbed, killed, source = tmp_path / "undisturbed", tmp_path / "killed", tmp_path / "in"
+    write_input(source)
     undisturbed.mkdir()
     killed.mkdir()
-    query = start(spark, str(undisturbed))
+    query = start(spark, undisturbed, source)
     query.await_termination()
     assert len(query.recent_progress) == BATCHES
 
@@ -60,8 +61,8 @@ def test_a_driver_that_is_killed_twenty_times_gives_every_result_once(spark, tmp
     kills = 0
     finished = False
     while not finished and kills < KILLS:
-        finished = live(killed, rng.uniform(0.0, LONGEST_LIFE))
+        finished = live(killed, source, rng.uniform(0.0, LONGEST_LIFE))
         kills += not finished
     assert kills == KILLS, f"the run ended after {kills} kills: make lives shorter"
-    assert live(killed, None)
+    assert live(killed, source, None)
     same(results(spark, killed), results(spark, undisturbed), ["window_start", "key"])
