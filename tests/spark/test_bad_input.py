@@ -106,6 +106,67 @@ def test_a_row_on_which_the_map_function_raises_is_found_by_halving(spark, rows,
     assert '"x": 3.0' in kept[0]["row"]
 
 
+def test_equal_bad_rows_are_counted_each_and_a_key_without_good_rows_has_no_result(spark, tmp_path):
+    class Ratio(Mean):
+        def add(self, state, values):
+            if (values < 0).any():
+                raise ValueError("negative")
+            return super().add(state, values)
+
+        def finish(self, state):
+            return state[1] / state[0]  # fails for no rows
+
+    rows = spark.createDataFrame([("a", "1", 1.0), *[("b", "1", -1.0)] * 5], SCHEMA)
+    letters = str(tmp_path / "letters")
+    described = sy.stream(rows).group_by("k").agg(mean=Ratio().of("x"), other=Mean().of("x"))
+    results, (report,) = run(spark, described.on_bad_rows("dead_letter", path=letters), tmp_path / "state", [rows])
+    assert report.bad_rows == {"an aggregate raised": 5}
+    assert spark.read.parquet(letters).count() == 5
+    assert {key: row["other"] for key, row in results.items()} == {"a": 1.0}
+
+
+def test_whole_numbers_keep_their_digits_beside_nulls(spark):
+    class Largest(sy.Aggregator):
+        state = "largest bigint"
+        result = "bigint"
+
+        def zero(self):
+            return 0
+
+        def add(self, state, values):
+            return max(state, int(values[values == values].max(initial=0)))
+
+        def merge(self, left, right):
+            return max(left, right)
+
+        def finish(self, state):
+            return state
+
+    rows = spark.createDataFrame([("a", 2**53 + 1), ("b", None), ("b", 7)], "k string, n bigint")
+    found = sy.stream(rows).group_by("k").agg(largest=Largest().of("n")).to_df()
+    assert {row["k"]: row["largest"] for row in found.collect()} == {"a": 2**53 + 1, "b": 7}
+
+
+def test_the_map_function_sees_only_the_users_columns(spark, rows, tmp_path):
+    def checked(frame):
+        assert list(frame.columns) == ["k", "amount", "x"]
+        return frame[["k", "x"]]
+
+    described = sy.stream(rows).map(checked, "k string, x double", "pandas").group_by("k").agg(n=sy.count())
+    _, (report,) = run(spark, described.on_bad_rows("drop"), tmp_path, [rows])
+    assert report.placement == "blocks"
+    assert report.bad_rows == {"null key in column 'k'": 1}
+
+
+def test_a_folder_of_results_belongs_to_one_query(spark, rows, tmp_path):
+    from steelyard.spark.sinks import claim
+
+    claim(spark, str(tmp_path / "out"), "one")
+    claim(spark, str(tmp_path / "out"), "one")
+    with pytest.raises(OptionError, match="belongs to another query"):
+        claim(spark, str(tmp_path / "out"), "other")
+
+
 def test_empty_batches_single_keys_and_more_blocks_than_keys_work(spark, rows, tmp_path):
     described = sy.stream(rows).group_by("k").agg(mean=Mean().of("x")).partition_by("prompt", blocks=7, buckets=5)
     one = spark.createDataFrame([("a", "1", 2.0)], SCHEMA)

@@ -171,3 +171,22 @@ def test_the_log_is_compacted_and_old_folders_are_swept(spark, tmp_path, monkeyp
     assert {row["k"]: (row["total"], row["mean"]) for row in sink.batches[8]} == {"a": (9, 1.0), "b": (18, 2.0)}
     assert len(list((tmp_path / "steelyard" / "log").iterdir())) <= 12
     assert len(list((tmp_path / "steelyard" / "commits").glob("*.json"))) == 3
+
+
+def test_a_long_window_keeps_only_the_panes_that_it_needs(spark, tmp_path, monkeypatch):
+    from steelyard.spark import microbatch
+    from tests.spark.cases import Kept
+
+    monkeypatch.setattr(microbatch, "COMPACT_AFTER", 3)
+    frames = [spark.createDataFrame([("a", 1, at(2 * batch))], SCHEMA) for batch in range(12)]
+    described = sy.stream(frames[0]).with_watermark("at", "0 seconds").group_by("k").window("8 seconds", "2 seconds")
+    described = described.agg(low=sy.min("v"), bad_rows=sy.count())
+    sink = Kept()
+    engine = microbatch.MicroBatch(spark, described._bound(), described._settings(), sink, str(tmp_path))
+    for batch, frame in enumerate(frames):
+        engine.process(frame, batch)
+        spans = [entry.panes for entry in engine.last.log]
+        assert max(span.last for span in spans) - min(span.first for span in spans) <= 6
+    rows = [row for batch in sink.batches.values() for row in batch]
+    assert [row["bad_rows"] for row in rows[3:]] == [4] * len(rows[3:])
+    assert len(rows) == 11

@@ -37,6 +37,10 @@ class Builtin:
         """The input columns."""
         return () if self.column is None else (self.column,)
 
+    def prepared(self, value: Column, kind: T.DataType | None) -> Column:
+        """The column as `partial` wants it."""
+        return value
+
     def partial(self, value: Column, order: Column) -> Columns:
         """The state of some rows; `order` ranks rows by event time."""
         raise NotImplementedError
@@ -143,6 +147,13 @@ class Mean(Sum):
     """The mean of a column."""
 
     casts_result: bool = field(default=True, init=False)  # a mean of decimals has digits of its own
+
+    def prepared(self, value: Column, kind: T.DataType | None) -> Column:
+        # As Spark does: sums of whole numbers as doubles, which do not overflow.
+        return value if isinstance(kind, T.DecimalType) else value.cast("double")
+
+    def exactly_invertible(self, kind: T.DataType | None) -> bool:
+        return _exact(kind) and not isinstance(kind, T.LongType)  # doubles hold sums of shorter ones exactly
 
     def partial(self, value: Column, order: Column) -> Columns:
         return {"sum": F.sum(value), "n": F.count(value)}

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from steelyard.core.counts import one_zero
 from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
-from steelyard.spark.isolate import Bad, isolate
+from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
 from steelyard.spark.tasklog import TaskLog, timed
 
@@ -53,18 +54,41 @@ def combiner(
             if not batches:
                 return
             with task.working():
-                block = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+                block = pa.concat_batches(batches)
                 task.rows = block.num_rows
-                groups = Groups.of(block, keys)
-                bad: Bad = []
-                states = {name: _added(use, block, groups, bad, name) for name, use in uses.items()}
-                out = _clusters(block, keys, groups, states, buckets, schema)
-                task.extra = {"clusters": len(groups.starts), "frequent": groups.frequent(block, keys, frequent)}
-            yield out
-            if bad:
-                yield _dead_letters(bad, schema)
+                block, groups, states, letters = _combined(block, keys, uses)
+                out = _clusters(block, keys, groups, states, buckets, schema) if groups else None
+                if groups:
+                    frequent_keys = groups.frequent(block, keys, frequent)
+                    task.extra = {"clusters": len(groups.starts), "frequent": frequent_keys}
+            if out is not None:
+                yield out
+            if letters:
+                yield _dead_letters(letters, schema)
 
     return run
+
+
+Letters = list[tuple[str, str]]
+"""(reason, row as JSON) of rows that an aggregate refused."""
+
+
+def _combined(
+    block: pa.RecordBatch, keys: tuple[str, ...], uses: dict[str, AggregatorUse]
+) -> tuple[pa.RecordBatch, Groups | None, dict[str, list[Any]], Letters]:
+    """The states of a block's groups. A row that one aggregate refuses is taken from all of them."""
+    letters: Letters = []
+    while block.num_rows:
+        groups = Groups.of(block, keys)
+        refused: dict[int, tuple[str, str]] = {}
+        states = {name: _added(use, block, groups, name, refused) for name, use in uses.items()}
+        if not refused:
+            return block, groups, states, letters
+        letters += refused.values()
+        keep = np.ones(block.num_rows, dtype=bool)
+        keep[list(refused)] = False
+        block = block.filter(pa.array(keep))
+    return block, None, {}, letters
 
 
 class Groups:
@@ -113,7 +137,7 @@ class Groups:
 def _codes(column: pa.Array) -> Ints:
     if pa.types.is_nested(column.type):
         column = pa.array([str(value) for value in column.to_pylist()])
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    encoded = pc.dictionary_encode(one_zero(column), null_encoding="encode")
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
@@ -126,51 +150,60 @@ def _narrowed(left: Ints, right: Ints) -> Ints:
 
 
 def slices_of(column: pa.Array, order: Ints) -> Any:
-    """A column in group order, as NumPy where NumPy has the type, else as Arrow."""
+    """A column in group order, to be sliced: as NumPy where NumPy has the type, else as Arrow."""
     kind = column.type
-    plain = pa.types.is_primitive(kind) and not pa.types.is_decimal(kind)
-    if plain:
-        return column.to_numpy(zero_copy_only=False)[order]
-    return column.take(pa.array(order))
+    if not pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return column.take(pa.array(order))
+    if column.null_count and pa.types.is_integer(kind):
+        return WholeNumbers(column, order)
+    return column.to_numpy(zero_copy_only=False)[order]
 
 
-def _added(use: AggregatorUse, block: pa.RecordBatch, groups: Groups, bad: Bad, name: str) -> list[Any]:
-    """The state of each group: one call of `add` a group."""
+class WholeNumbers:
+    """Whole numbers with nulls. A slice without nulls keeps every digit; one with nulls is floats, with NaN."""
+
+    def __init__(self, column: pa.Array, order: Ints) -> None:
+        self._values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)[order]
+        self._null = column.is_null().to_numpy(zero_copy_only=False)[order]
+
+    def __getitem__(self, part: slice) -> Any:
+        values, null = self._values[part], self._null[part]
+        return np.where(null, np.nan, values) if null.any() else values
+
+
+def _added(
+    use: AggregatorUse, block: pa.RecordBatch, groups: Groups, name: str, refused: dict[int, tuple[str, str]]
+) -> list[Any]:
+    """The state of each group: one call of `add` a group. Rows that make it raise go to `refused`."""
     add, zero = use.aggregator.add, use.aggregator.zero
     columns = [slices_of(block.column(column), groups.order) for column in use.columns]
-    bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
     states: list[Any] = []
-    if len(columns) == 1:
-        column = columns[0]
-        for start, end in bounds:
-            try:
-                states.append(add(zero(), column[start:end]))
-            except Exception:  # noqa: BLE001 - the rows at fault are found below
-                states.append(_saved(use, block, groups.order[start:end], bad, name))
-        return states
-    for start, end in bounds:
+    for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
         try:
-            states.append(add(zero(), *(column[start:end] for column in columns)))
-        except Exception:  # noqa: BLE001
-            states.append(_saved(use, block, groups.order[start:end], bad, name))
+            states.append(add(zero(), *[column[start:end] for column in columns]))
+        except Exception:  # noqa: BLE001 - the rows at fault are found one by one
+            states.append(_saved(use, block, groups.order[start:end], name, refused))
     return states
 
 
-def _saved(use: AggregatorUse, block: pa.RecordBatch, rows: Ints, bad: Bad, name: str) -> Any:
+def _saved(
+    use: AggregatorUse, block: pa.RecordBatch, rows: Ints, name: str, refused: dict[int, tuple[str, str]]
+) -> Any:
     """The state of a group without the rows that make `add` raise."""
-    group = block.take(pa.array(rows))
+    at = "__at"
+    group = block.take(pa.array(rows)).append_column(at, pa.array(rows))
 
-    def alone(part: pa.RecordBatch) -> pa.RecordBatch:
+    def state_of(part: pa.RecordBatch) -> Any:
         every = np.arange(part.num_rows)
-        use.aggregator.add(use.aggregator.zero(), *(slices_of(part.column(c), every) for c in use.columns))
-        return part
+        columns = [slices_of(part.column(column), every)[:] for column in use.columns]
+        return use.aggregator.add(use.aggregator.zero(), *columns)
 
-    good, found = isolate(group, alone)
-    bad.extend((f"aggregate {name!r}: {why}", row) for why, row in found)
+    good, bad = isolate(group, state_of)
+    for why, row in bad:
+        refused[row.column(at)[0].as_py()] = (f"aggregate {name!r}: {why}", as_json(row))
     state = use.aggregator.zero()
     for part in good:
-        every = np.arange(part.num_rows)
-        state = use.aggregator.add(state, *(slices_of(part.column(c), every) for c in use.columns))
+        state = use.aggregator.merge(state, part)
     return state
 
 
@@ -191,7 +224,7 @@ def _clusters(
     columns: dict[str, Any] = {key: block.column(key).take(first) for key in keys}
     columns[PANE] = block.column(PANE).take(first)
     columns[ROWS] = pa.array(groups.ends - groups.starts, pa.int64())
-    columns[BUCKET] = _local_buckets(split, buckets)
+    columns[BUCKET] = _local_buckets(columns, split, buckets)
     for name, values in states.items():
         columns[schema.field(name).name] = encoded(values, schema.field(name).type)
     columns[BAD] = pa.nulls(count, pa.string())
@@ -199,30 +232,39 @@ def _clusters(
     return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
 
-def _local_buckets(split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
+def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
     """Algorithm 3 on this task's clusters, one record each; null for split keys, which the JVM hashes.
 
-    Where nearly all are split there is nothing to choose. The few split clusters' own share of a bucket is
-    one record each, so leaving it out of the capacities moves no bucket by more than their number.
+    Clusters are dealt in the order of their keys, so that a task that is run again deals them alike. Where
+    Arrow has no order for a type of key, all are hashed. The few split clusters are one record each, so
+    leaving them out of the capacities moves no bucket by more than their number.
     """
-    from pyspark import TaskContext  # noqa: PLC0415 - keeps this module importable without a task
-
-    context = TaskContext.get()
-    task = context.partitionId() if context else 0
-    free = ~split
-    weights = np.ones(int(free.sum()), dtype=np.int64)
-    allotted = PromptAllocator().allot(
-        weights, np.zeros(len(weights), bool), np.zeros(len(weights), np.int64), buckets, task
-    )
+    free = np.flatnonzero(~split)
+    names = [name for name in clusters if name != ROWS]
+    try:
+        table = pa.table({name: clusters[name].take(pa.array(free)) for name in names})
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    except pa.ArrowNotImplementedError:
+        return pa.nulls(len(split), pa.int32())
+    none = np.zeros(len(free), dtype=np.int64)
+    dealt = PromptAllocator().allot(none + 1, none.astype(bool), none, buckets, _task())
     bucket = np.zeros(len(split), dtype=np.int32)
-    bucket[free] = allotted.bucket
+    bucket[free[order]] = dealt.bucket
     return pa.array(bucket, pa.int32(), mask=split)
 
 
-def _dead_letters(bad: Bad, schema: pa.Schema) -> pa.RecordBatch:
+def _task() -> int:
+    from pyspark import TaskContext  # noqa: PLC0415 - keeps this module importable without Spark
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
     known: dict[str, Any] = {
         BUCKET: pa.array(np.zeros(len(bad), np.int32)),
         ROWS: pa.array(np.zeros(len(bad), np.int64)),
+        PANE: pa.array(np.arange(len(bad)) + (_task() << 33)),  # equal rows stay apart when they are grouped
         BAD: pa.array([why for why, _ in bad]),
         BAD_ROW: pa.array([row for _, row in bad]),
     }

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-Bad = list[tuple[str, str]]
-"""(what was raised, the row as JSON) for each row."""
+Bad = list[tuple[str, pa.RecordBatch]]
+"""(what was raised, the row) for each row."""
 
 
 def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tuple[list[Any], Bad]:
@@ -18,14 +18,15 @@ def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tup
     Costs nothing where nothing is raised, and about 2 log2(n) calls for each bad row of n.
 
     >>> rows = pa.record_batch({"x": [1, 0, 4]})
-    >>> isolate(rows, lambda part: [8 // x for x in part["x"].to_pylist()])
+    >>> good, bad = isolate(rows, lambda part: [8 // x for x in part["x"].to_pylist()])
+    >>> good, [(why, as_json(row)) for why, row in bad]
     ([[8], [2]], [('ZeroDivisionError: integer division or modulo by zero', '{"x": 0}')])
     """
     try:
         return [apply(part)], []
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises belongs to the row
         if part.num_rows <= 1:
-            return [], [(f"{type(error).__name__}: {error}", as_json(part))] if part.num_rows else []
+            return [], [(f"{type(error).__name__}: {error}", part)] if part.num_rows else []
     middle = part.num_rows // 2
     good, bad = isolate(part.slice(0, middle), apply)
     more_good, more_bad = isolate(part.slice(middle), apply)

@@ -34,8 +34,22 @@ from steelyard.spark.combine import ROWS
 from steelyard.spark.partials import START, Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BLOCK, LATE, MAP_FAILED, MICROS, PANE, failed, mapped, reasons, refused, tidied
-from steelyard.spark.sinks import Sink
+from steelyard.spark.rows import (
+    BAD,
+    BAD_ROW,
+    BLOCK,
+    LATE,
+    MAP_FAILED,
+    MICROS,
+    PANE,
+    SPLIT,
+    failed,
+    mapped,
+    reasons,
+    refused,
+    tidied,
+)
+from steelyard.spark.sinks import Sink, claim
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
@@ -102,14 +116,17 @@ class MicroBatch:
         self.program = bound.program
         if settings.statistics == "exact" and not bound.places_before_map:
             raise OptionError(
-                "statistics('exact') counts keys before the map function runs, and the input has no column "
-                f"{', '.join(key for key in bound.program.keys if key not in bound.given.names)}: use 'carried'"
+                "statistics('exact') counts keys before the map function runs, and the input does not have "
+                f"{', '.join(bound.program.keys)} in the type that the map function gives: use 'carried'"
             )
         self.settings = settings
         self.sink = sink
         self.partials = Partials(spark, bound)
         self.state = StateFolder(spark, checkpoint)
-        self.state.same_program(bound.signature())
+        self.state.same_program({**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts})
+        for path in (getattr(sink, "path", None), settings.bad.path):
+            if path is not None:
+                claim(spark, path, self.state.identity())
         self.last = self.state.latest()
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
         # What a policy had chosen holds over a restart; fixed numbers are those of the newest start.
@@ -196,7 +213,7 @@ class MicroBatch:
         if plan is not None:
             rows = placed(rows, plan, self.program.keys, self._arrival(rows))
         if function is not None and before:
-            rows = mapped(rows, function, self.log)
+            rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log)
         return rows
 
     def _arrival(self, rows: DataFrame) -> str | None:
@@ -308,7 +325,7 @@ class MicroBatch:
         entering = self._read(spark, before).where((pane > old.last) & (pane <= new.last))
         arrived = self._read(spark, since).where((pane >= new.first) & (pane <= new.last))
         leaving = self._read(spark, before).where((pane >= old.first) & (pane < new.first))
-        names = [field.name for field in self.partials.schema.fields if not field.name.startswith((PANE, BAD))]
+        names = [field.name for field in self.partials.schema.fields if field.name not in (PANE, BAD, BAD_ROW)]
         shown = [F.col(f"`{name}`") for name in names]
         plus = held.select(*shown).unionByName(entering.select(*shown)).unionByName(arrived.select(*shown))
         return self.partials.signed(plus, leaving.select(*shown))
@@ -326,13 +343,15 @@ class MicroBatch:
         if window is None or self.settings.mode == "complete":
             return commit
 
-        def needed(entry: LogFolder) -> bool:
-            if entry.panes is None:
-                return False
-            keep_for = window.slide if commit.running is not None else 0  # a pane leaves a slide after it closed
-            return last_end(window, entry.panes.last) + keep_for > commit.watermark
+        live = (entry for entry in commit.log if entry.panes and not self._is_over(entry.panes.last, commit))
+        return replace(commit, log=tuple(live))
 
-        return replace(commit, log=tuple(entry for entry in commit.log if needed(entry)))
+    def _is_over(self, pane: int, commit: Commit) -> bool:
+        """Whether no window will read a pane again; where panes are taken out, that is one slide after the last."""
+        window = self.program.window
+        assert window is not None
+        keep_for = window.slide if commit.running is not None else 0
+        return last_end(window, pane) + keep_for <= commit.watermark
 
     def _compacted(self, spark: SparkSession, commit: Commit, number: int) -> Commit:
         """The log with its older folders merged into one, where there are many.
@@ -341,17 +360,28 @@ class MicroBatch:
         its folder's batch.
         """
         limit = commit.running.batch if commit.running else number
-        old = [entry for entry in commit.log if entry.batch <= limit]
-        if len(old) < COMPACT_AFTER:
-            return commit
-        panes: Span | None = None
-        for entry in old:
-            panes = entry.panes.joined(panes) if entry.panes else panes
+        before = tuple(entry for entry in commit.log if entry.batch <= limit)
+        since = tuple(entry for entry in commit.log if entry.batch > limit)
+        log = [self._one_folder(spark, part, commit, number) for part in (before, since)]
+        return replace(commit, log=(*log[0], *log[1]))
+
+    def _one_folder(
+        self, spark: SparkSession, part: tuple[LogFolder, ...], commit: Commit, number: int
+    ) -> tuple[LogFolder, ...]:
+        """Many folders as one, without the panes that no open window will read; few folders as they are."""
+        if len(part) < COMPACT_AFTER:
+            return part
+        live = self._read(spark, [entry.name for entry in part])
+        first = min(entry.panes.first for entry in part if entry.panes)
+        last = max(entry.panes.last for entry in part if entry.panes)
+        window = self.program.window
+        if window is not None and self.settings.mode != "complete":
+            while first < last and self._is_over(first, commit):
+                first += 1
+            live = live.where(F.col(PANE) >= first)
         name = self.state.new_folder(number)
-        live = self._read(spark, [entry.name for entry in old])
         self.partials.compacted(live).write.parquet(self.state.log.child(name))
-        merged = LogFolder(name, max(entry.batch for entry in old), panes)
-        return replace(commit, log=(merged, *(entry for entry in commit.log if entry.batch > limit)))
+        return (LogFolder(name, max(entry.batch for entry in part), Span(first, last)),)
 
     def _read(self, spark: SparkSession, names: list[str]) -> DataFrame:
         if not names:

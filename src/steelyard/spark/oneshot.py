@@ -10,7 +10,7 @@ from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, mapped, tidied
+from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, tidied
 from steelyard.spark.statistics import exact_counts
 from steelyard.spark.windows import merged_windows
 
@@ -41,7 +41,7 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
         counts = exact_counts(rows, program.keys) if listed else KeyCounts.of({})
         plan = settings.partitioner.plan(counts, settings.blocks)
         rows = placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
-    return mapped(rows, program.map, None) if program.map is not None and before else rows
+    return mapped(rows.drop(BLOCK, SPLIT), program.map, None) if program.map is not None and before else rows
 
 
 def _checked(rows: DataFrame, settings: Settings) -> DataFrame:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.spark.aggregates import Builtin
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
 from steelyard.spark.placement import key_hash
@@ -75,6 +76,9 @@ class Partials:
             types[name] = ddl_fields(f"r {use.aggregator.result}", f"`result` of aggregate {name!r}")[0].dataType
         return types
 
+    def _kind(self, use: Builtin) -> T.DataType | None:
+        return self.bound.rows[use.column].dataType if use.column else None
+
     def _value(self, column: str | None, numeric: bool) -> Column:
         if column is None:
             return F.lit(1)
@@ -87,7 +91,7 @@ class Partials:
     def _partial_columns(self) -> list[Column]:
         states = [F.count(F.lit(1)).alias(ROWS)]
         for name, use in self.program.builtins.items():
-            value = self._value(use.column, use.numeric)
+            value = use.prepared(self._value(use.column, use.numeric), self._kind(use))
             parts = use.partial(value, F.col(MICROS))
             if self.subtracts:
                 parts |= use.inverse_parts(value)
@@ -149,7 +153,9 @@ class Partials:
     def reduced_is_merged(self) -> bool:
         """Whether what reduce tasks give needs no merging: a pane is a window, and one kind of aggregate runs."""
         window = self.program.window
-        return (window is None or window.panes == 1) and not (self.program.builtins and self.program.pythons)
+        one_kind = not (self.program.builtins and self.program.pythons)
+        # Keys that Arrow tells apart and Spark does not may be in two buckets, and must be merged by Spark.
+        return (window is None or window.panes == 1) and one_kind and self.bound.keys_can_be_listed
 
     def reduced(self, rows: DataFrame, buckets: int) -> DataFrame:
         """Merged states of each key and window of clean rows; see `reduced_is_merged`."""
@@ -232,10 +238,7 @@ class Partials:
         """Whether a pane may be taken out of a sliding window again: exactly, for every aggregate."""
         if self.program.window is None or self.program.window.panes == 1:
             return False
-        builtin = all(
-            use.exactly_invertible(self.bound.rows[use.column].dataType if use.column else None)
-            for use in self.program.builtins.values()
-        )
+        builtin = all(use.exactly_invertible(self._kind(use)) for use in self.program.builtins.values())
         return builtin and all(use.aggregator.has_inverse for use in self.program.pythons.values())
 
 

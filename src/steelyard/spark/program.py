@@ -45,7 +45,6 @@ class MapFunction:
     function: Callable[[Any], Any]
     schema: T.StructType
     form: str
-    keeps_keys: bool
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,10 @@ class Bound:
 
     @property
     def places_before_map(self) -> bool:
-        """Whether rows can be placed by key before the map function runs, because they have their keys then."""
-        return all(key in self.given.names for key in self.program.keys)
+        """Whether rows can be placed by key before the map function runs: they have their keys then, as they stay."""
+        return all(
+            key in self.given.names and self.given[key].dataType == self.rows[key].dataType for key in self.program.keys
+        )
 
     @property
     def keys_can_be_listed(self) -> bool:

@@ -62,6 +62,8 @@ class Query:
             ended: Any = self._query.awaitTermination(timeout)  # type: ignore[arg-type] # takes fractions too
         except Exception:
             self._raise_own()
+            if self._engine.stopping:  # a batch that began while the query was being stopped
+                return True
             raise
         return True if ended is None else bool(ended)
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.spark.arrow import arrow_schema
-from steelyard.spark.isolate import isolate
+from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.program import Bound, MapFunction, Window
 from steelyard.spark.tasklog import TaskLog, timed
 
@@ -53,7 +53,7 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
                     yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=full)
                 if bad:
                     empty = [pa.nulls(len(bad), field.type) for field in arrow]
-                    said = [pa.array([prefix + why for why, _ in bad]), pa.array([row for _, row in bad])]
+                    said = [pa.array([prefix + why for why, _ in bad]), pa.array([as_json(row) for _, row in bad])]
                     yield pa.RecordBatch.from_arrays([*empty, *said], schema=full)
 
     return rows.mapInArrow(run, out)

@@ -15,6 +15,9 @@ from steelyard.core import OptionError
 from steelyard.spark.files import Folder
 from steelyard.spark.kafka import as_records
 
+MARK = "_steelyard-"
+"""Begins the name of the file that tells whose folder it is; Spark does not read files with an underscore."""
+
 
 class Sink(Protocol):
     """Called by the engine once a batch that has results, before the batch is committed.
@@ -26,6 +29,20 @@ class Sink(Protocol):
     def write(self, results: DataFrame, batch: int) -> int:
         """Write the results of a batch, and say how many there were."""
         ...
+
+
+def claim(spark: SparkSession, path: str, owner: str) -> None:
+    """Mark a folder as one query's. Another's parts would pass for parts that this one wrote before a crash."""
+    folder = Folder(spark, path)
+    marks = [name for name in folder.names() if name.startswith(MARK)]
+    if not marks:
+        folder.make()
+        folder.write_once(f"{MARK}{owner}", "")
+    elif marks != [f"{MARK}{owner}"]:
+        raise OptionError(
+            f"{path} belongs to another query, or to this one with another checkpoint: choose a new path, "
+            "or the checkpoint that goes with it"
+        )
 
 
 def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
@@ -70,10 +87,13 @@ class MemorySink:
 
     name: str
     spark: SparkSession
+    mode: str = "append"
     tables: dict[int, pa.Table] = field(default_factory=dict)
 
     def write(self, results: DataFrame, batch: int) -> int:
-        """Keep the batch's rows; the same batch again replaces them."""
+        """Keep the batch's rows; the same batch again replaces them, and in complete mode any batch does."""
+        if self.mode == "complete":
+            self.tables.clear()
         self.tables[batch] = results.toArrow()
         frame = self.spark.createDataFrame(self.table(), schema=results.schema)
         frame.createOrReplaceTempView(self.name)
@@ -155,7 +175,7 @@ _NEEDED = {
 }
 
 
-def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, **options: Any) -> Sink:
+def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, **options: Any) -> Sink:
     """A sink by its kind; an OptionError names a kind or an option that is wrong."""
     if kind not in _NEEDED:
         raise OptionError.unknown("sink", kind, _NEEDED)
@@ -170,7 +190,7 @@ def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, **options: Any) 
     if kind == "kafka":
         return KafkaSink(options["servers"], options["topic"], keys)
     if kind == "memory":
-        return MemorySink(options["name"], spark)
+        return MemorySink(options["name"], spark, mode)
     makers: dict[str, Callable[..., Sink]] = {
         "parquet": ParquetSink,
         "console": ConsoleSink,

@@ -114,6 +114,13 @@ class StateFolder:
                     f"{now.get(part)}. Use a new checkpoint location, or the old {part}"
                 )
 
+    def identity(self) -> str:
+        """What tells this checkpoint from any other; made at the first start."""
+        if not self.root.exists("identity"):
+            self.root.make()
+            self.root.write_once("identity", uuid.uuid4().hex)
+        return self.root.read("identity")
+
     def latest(self) -> Commit:
         """The newest commit, or the empty one."""
         names = [name for name in self.commits.names() if name.endswith(".json") and not name.startswith(".")]

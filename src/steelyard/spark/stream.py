@@ -69,13 +69,7 @@ class Stream:
         """Event time is in `column`, and rows may come `delay` behind the newest, as in PySpark's withWatermark."""
         return replace(self, _time=column, _delay=micros(delay, "with_watermark"))
 
-    def map(
-        self,
-        function: Callable[[Any], Any],
-        schema: str | T.StructType,
-        form: str = "arrow",
-        keeps_keys: bool = False,
-    ) -> Stream:
+    def map(self, function: Callable[[Any], Any], schema: str | T.StructType, form: str = "arrow") -> Stream:
         """Run a vectorised function over the rows, before they are aggregated.
 
         Parameters
@@ -87,15 +81,13 @@ class Stream:
             Of what it gives, as DDL or StructType.
         form
             `"arrow"` or `"pandas"`.
-        keeps_keys
-            Say True if rows keep the keys they came with; keys in one block can then go to any reduce task.
         """
         if form not in FORMS:
             raise OptionError.unknown("form of map", form, FORMS)
         if not callable(function):
             raise OptionError(f"map needs a function, got {function!r}")
         fields = schema if isinstance(schema, T.StructType) else ddl_fields(schema, "schema of map")
-        return replace(self, _map=MapFunction(function, fields, form, keeps_keys))
+        return replace(self, _map=MapFunction(function, fields, form))
 
     def group_by(self, *columns: str) -> Stream:
         """The key columns."""
@@ -181,10 +173,13 @@ class Stream:
             raise OptionError("say where results go, for example .sink('console')")
         bound = self._bound()
         spark = self.rows.sparkSession
+        settings = self._settings()
         kind, options = self._sink
-        target = make_sink(kind, self._keys, spark, **options)
+        if kind == "parquet" and "batch_id" in bound.program.result_columns:
+            raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
+        target = make_sink(kind, self._keys, spark, settings.mode, **options)
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
-        engine = MicroBatch(spark, bound, self._settings(), target, checkpoint)
+        engine = MicroBatch(spark, bound, settings, target, checkpoint)
         failures: list[BaseException] = []
 
         def work(batch: DataFrame, number: int) -> None:
@@ -217,6 +212,13 @@ class Stream:
             raise OptionError("a window needs event time: add .with_watermark('column', '10 seconds')")
         if self._mode == "append" and self._window is None:
             raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        kind = self.rows.schema[self._time].dataType if self._time in self.rows.columns else None
+        zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
+        if isinstance(kind, T.TimestampNTZType) and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
+            raise OptionError(
+                f"time column {self._time!r} has no time zone and the session's is {zone}: cast it to timestamp, or "
+                "set spark.sql.session.timeZone to UTC"
+            )
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
         return Bound.of(program, self.rows.schema)
 
