@@ -31,6 +31,8 @@ class Builtin:
     """Whether the column must be a number; a string column is then read as one."""
     casts_result: bool = field(default=False, init=False)
     """Whether `finish` gives another type than plain Spark, to be cast to Spark's."""
+    is_plain: bool = field(default=True, init=False)
+    """Whether `plain` gives the same result, where no states need merging."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -278,6 +280,7 @@ class Collect(Builtin):
     """
 
     limit: int = 100
+    is_plain: bool = field(default=False, init=False)  # plain Spark keeps all values, in no order
 
     def partial(self, value: Column, order: Column) -> Columns:
         row = F.when(value.isNotNull(), F.struct(order.alias("at"), value.alias("value")))

@@ -10,9 +10,11 @@ from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, tidied
-from steelyard.spark.statistics import exact_counts
+from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, quoted, reasons, tidied
+from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
+
+COMPLAINT = "a row cannot be processed: "
 
 
 def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
@@ -20,6 +22,8 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
 
     Bad rows are dropped unless the settings say `fail`: then the job that evaluates the result raises.
     """
+    if _is_plain_sparks(bound, settings):
+        return _by_plain_spark(rows, bound, settings)
     how = Partials(rows.sparkSession, bound)
     clean = _checked(tidied(_rows(rows, bound, settings), bound, None), settings)
     if how.reduced_is_merged:
@@ -27,6 +31,23 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
         return how.finished(_checked(merged, settings) if BAD in merged.columns else merged)
     partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
     return how.finished(merged_windows(partials, how, None))
+
+
+def _is_plain_sparks(bound: Bound, settings: Settings) -> bool:
+    """Whether plain Spark does just this: nothing moves, nothing is Python, no windows, nothing is parsed."""
+    program = bound.program
+    simple = not (program.map or program.pythons or program.window or bound.parsed or settings.moves_rows(bound))
+    return simple and all(use.is_plain for use in program.builtins.values())
+
+
+def _by_plain_spark(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
+    """Spark's own aggregation, with bad rows treated as the settings say."""
+    for reason, test in reasons(bound).items():
+        refusal = F.raise_error(F.lit(COMPLAINT + reason)).isNull() if settings.bad.policy == "fail" else F.lit(False)
+        rows = rows.where(~test | refusal)
+    values = {name: quoted(use.column) if use.column else F.lit(1) for name, use in bound.program.builtins.items()}
+    states = [use.plain(values[name]).alias(name) for name, use in bound.program.builtins.items()]
+    return rows.groupBy(*(quoted(key) for key in bound.program.keys)).agg(*states)
 
 
 def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
@@ -38,7 +59,7 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
         rows = mapped(rows, program.map, None)
     if moves:
         listed = settings.partitioner.needs_counts and bound.keys_can_be_listed
-        counts = exact_counts(rows, program.keys) if listed else KeyCounts.of({})
+        counts = exact_counts(rows, program.keys).top(FREQUENT) if listed else KeyCounts.of({})
         plan = settings.partitioner.plan(counts, settings.blocks)
         rows = placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
     return mapped(rows.drop(BLOCK, SPLIT), program.map, None) if program.map is not None and before else rows
@@ -49,5 +70,5 @@ def _checked(rows: DataFrame, settings: Settings) -> DataFrame:
     good = F.col(BAD).isNull()
     if settings.bad.policy != "fail":
         return rows.where(good)
-    complaint = F.concat(F.lit("a row cannot be processed: "), F.col(BAD))
+    complaint = F.concat(F.lit(COMPLAINT), F.col(BAD))
     return rows.where(F.when(good, F.lit(True)).otherwise(F.raise_error(complaint).cast("boolean")))

@@ -45,7 +45,9 @@ class Partials:
         States of Python aggregates are lists: reduce tasks gather what map tasks made, in the JVM, and Python folds
         a list only where a result is made of it, or where the log is compacted.
         """
-        partial = self._builtin_partials(self._no_rows, [*self._keys, F.col(PANE)]).schema
+        partial = T.StructType()
+        if self.program.builtins:
+            partial = self._builtin_partials(self._no_rows, [*self._keys, F.col(PANE)]).schema
         fields = [self.bound.rows[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
         own = {*self.program.keys, PANE, ROWS}

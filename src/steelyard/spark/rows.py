@@ -74,9 +74,9 @@ def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
     program = bound.program
     named = [name for name in (BLOCK, SPLIT) if name in rows.columns]
     wanted = dict.fromkeys([*program.keys, *bound.inputs])
-    kept = [F.col(_quoted(name)) for name in wanted]
-    numbers = [F.col(_quoted(name)).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
-    when = F.unix_micros(F.col(_quoted(program.time)).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
+    kept = [quoted(name) for name in wanted]
+    numbers = [quoted(name).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
+    when = F.unix_micros(quoted(program.time).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
     tidy = rows.select(
         *kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *(F.col(name) for name in named)
     )
@@ -98,11 +98,11 @@ def last_window_end(pane_start: Column, window: Window) -> Column:
 def reasons(bound: Bound) -> dict[str, Column]:
     """Why a row can be refused in the JVM, as conditions on it."""
     program = bound.program
-    tests = {f"null key in column {key!r}": F.col(_quoted(key)).isNull() for key in program.keys}
+    tests = {f"null key in column {key!r}": quoted(key).isNull() for key in program.keys}
     if program.time is not None:
-        tests[f"null time in column {program.time!r}"] = F.col(_quoted(program.time)).isNull()
+        tests[f"null time in column {program.time!r}"] = quoted(program.time).isNull()
     for name in bound.parsed:
-        column = F.col(_quoted(name))
+        column = quoted(name)
         tests[f"not a number in column {name!r}"] = column.isNotNull() & column.try_cast("double").isNull()
     return tests
 
@@ -118,7 +118,7 @@ def _reason(rows: DataFrame, bound: Bound) -> Column:
 def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
     own = [name for name in rows.columns if not name.startswith("__")]
-    text = F.to_json(F.struct(*(F.col(_quoted(name)) for name in own)))
+    text = F.to_json(F.struct(*(quoted(name) for name in own)))
     row = F.coalesce(F.col(BAD_ROW), text) if BAD_ROW in rows.columns else text
     return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")
 
@@ -128,5 +128,6 @@ def failed(partials: DataFrame) -> DataFrame:
     return partials.where(F.col(BAD).isNotNull()).select(F.col(BAD).alias("reason"), F.col(BAD_ROW).alias("row"))
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def quoted(name: str) -> Column:
+    """A column by its very name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -15,8 +15,9 @@ from steelyard.core import KeyCounts
 from steelyard.core.counts import one_zero
 from steelyard.spark.combine import ROWS
 
-FREQUENT = 20_000
-"""Keys that carried statistics list. Rarer ones are spread by hash, which many small keys even out."""
+FREQUENT = 5_000
+"""Keys that carried statistics list. Rarer ones are spread by hash, which many small keys even out; a longer list
+would cost more to join with than it gains."""
 DECAY = 0.5
 """Weight of the batches before, when a batch's counts come in: half of what is known is one batch old."""
 
