@@ -16,7 +16,7 @@ from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 KILLS = 20
-LONGEST_LIFE = 6.0
+LONGEST_LIFE = 4.0
 """Seconds from a driver's start of the query to its death, at most: a few batches."""
 ROOT = Path(__file__).parents[2]
 
