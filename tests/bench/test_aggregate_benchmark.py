@@ -65,11 +65,12 @@ def test_one_case_and_all_cases_can_be_drawn(tmp_path, every):
 
 
 @pytest.mark.spark
-def test_a_batch_costs_something_with_either_statistics(spark, tmp_path):
+def test_a_batch_is_timed_with_either_statistics_and_in_place(spark, tmp_path):
     folder = aggregate.write_rows(tmp_path / "rows", 2_000, 30, 1.2, seed=1)
-    costs = overhead.time_size(spark, folder, 2_000, repetitions=1)
-    assert set(costs) == {"carried", "exact"}
-    assert all(0 < one.share < 1 for one in costs.values())
+    costs = overhead.time_size(spark, folder, 2_000, warm_ups=1, repetitions=1)
+    assert set(costs) == {"carried", "exact", "in place"}
+    assert all(0 < costs[way].share < 1 for way in ("carried", "exact"))
+    assert costs["in place"].placing == costs["in place"].planning == 0
 
 
 @pytest.mark.spark
@@ -83,17 +84,16 @@ def test_the_same_rows_are_a_new_window_each_time(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_memory_is_measured_after_the_warm_up(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(overhead, "MEMORY_WARM_UPS", 1)
+def test_memory_is_measured_after_the_warm_up(spark, tmp_path):
     rows = spark.createDataFrame(pa.table({"key": [1], "value": [5]}))
     stream = overhead.Stream(spark, rows, "carried", tmp_path / "state")
-    numbers, sizes = overhead.watch_memory(spark, stream, 2, QUIET)
+    numbers, sizes = overhead.watch_memory(spark, stream, 1, 2, QUIET)
     assert numbers == [1, 2]
     assert all(size > 50 for size in sizes)  # a JVM and a Python
 
 
 def test_overhead_is_counting_planning_and_placing_over_the_whole():
-    costs = {rows: {s: cost(rows, s) for s in overhead.STATISTICS} for rows in overhead.SIZES}
+    costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
     costs[overhead.HEADLINE_ROWS]["exact"] = cost(overhead.HEADLINE_ROWS, "exact", total=2.0)
     result = overhead.result_of(costs, [1, 2, 3, 4, 5], [100, 100, 100, 100, 105], repetitions=1, batches=5)
     assert result.metrics["overhead_share_1m"] == pytest.approx(0.05)
@@ -104,6 +104,6 @@ def test_overhead_is_counting_planning_and_placing_over_the_whole():
 
 
 def test_the_overhead_can_be_drawn(tmp_path):
-    costs = {rows: {s: cost(rows, s) for s in overhead.STATISTICS} for rows in overhead.SIZES}
+    costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
     result = overhead.result_of(costs, [1, 2, 3], [100.0, 101.0, 99.0], repetitions=1, batches=3)
     assert charts.save(charts.draw_result(result), tmp_path / "a.png").stat().st_size > 10_000

@@ -157,10 +157,10 @@ def test_zero_and_minus_zero_are_one_key_to_every_plan(spark, tmp_path):
 
 
 def test_the_log_is_compacted_and_old_folders_are_swept(spark, tmp_path, monkeypatch):
-    from steelyard.spark import microbatch
+    from steelyard.spark import emission, microbatch
     from tests.spark.cases import Kept
 
-    monkeypatch.setattr(microbatch, "COMPACT_AFTER", 4)
+    monkeypatch.setattr(emission, "COMPACT_AFTER", 4)
     frame = spark.createDataFrame([("a", 1, at(0)), ("b", 2, at(0))], SCHEMA)
     described = sy.stream(frame).group_by("k").agg(total=sy.sum("v"), mean=Mean().of("v"))
     sink = Kept()
@@ -174,10 +174,10 @@ def test_the_log_is_compacted_and_old_folders_are_swept(spark, tmp_path, monkeyp
 
 
 def test_a_long_window_keeps_only_the_panes_that_it_needs(spark, tmp_path, monkeypatch):
-    from steelyard.spark import microbatch
+    from steelyard.spark import emission, microbatch
     from tests.spark.cases import Kept
 
-    monkeypatch.setattr(microbatch, "COMPACT_AFTER", 3)
+    monkeypatch.setattr(emission, "COMPACT_AFTER", 3)
     frames = [spark.createDataFrame([("a", 1, at(2 * batch))], SCHEMA) for batch in range(12)]
     described = sy.stream(frames[0]).with_watermark("at", "0 seconds").group_by("k").window("8 seconds", "2 seconds")
     described = described.agg(low=sy.min("v"), bad_rows=sy.count())

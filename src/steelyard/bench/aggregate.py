@@ -208,7 +208,11 @@ def result_of(cases: Mapping[tuple[int, float], Case], repetitions: Mapping[str,
     """The figures of the headline's case, with the others behind them."""
     headline = cases[HEADLINE]
     seconds = headline.seconds
-    busy = f"plain Spark's own aggregates took {seconds[JVM]:.2f} s in the same run"
+    floor = (
+        f"one Python call for each of {headline.distinct:,} keys in each partition, on top of a job that takes plain "
+        f"Spark {seconds[JVM]:.2f} s in the JVM, is what is left of {seconds[OURS]:.2f} s"
+    )
+    alike = f"both run one plan: {seconds[OURS_BUILTIN]:.2f} s against {seconds[JVM]:.2f} s is noise"
     return Result(
         parameters={
             "rows": ROWS,
@@ -231,9 +235,9 @@ def result_of(cases: Mapping[tuple[int, float], Case], repetitions: Mapping[str,
         tables=[_table(cases)],
         series=_series(cases),
         targets=[
-            Target("python_vs_apply_in_pandas", at_least=10, explanation=busy),
-            Target("python_vs_apply_in_arrow", at_least=3, explanation=busy),
-            Target("builtin_slowdown", at_most=1.15, explanation=busy),
+            Target("python_vs_apply_in_pandas", at_least=10, explanation=floor),
+            Target("python_vs_apply_in_arrow", at_least=3, explanation=floor),
+            Target("builtin_slowdown", at_most=1.15, explanation=alike),
         ],
         chart=lambda figure: _draw(figure, cases),
         notes=[
@@ -241,6 +245,7 @@ def result_of(cases: Mapping[tuple[int, float], Case], repetitions: Mapping[str,
             "builtin_slowdown is time here over time in plain Spark for count, sum, min and max.",
             "All ways gave the same answers. After a warm-up of all they took turns, as often as the parameters say; "
             "times are medians, with results collected as Arrow.",
+            "Rows stay where they are read: the four files are even blocks already, and their keys combine in each.",
         ],
     )
 

@@ -31,12 +31,15 @@ SIZES = (10_000, 100_000, 1_000_000, 5_000_000)
 HEADLINE_ROWS = 1_000_000
 KEYS, EXPONENT = 20_000, 1.2
 STATISTICS = ("carried", "exact")
+IN_PLACE = "in place"
+"""A third way to run: no statistics, no plan, rows combined where they are read."""
+WAYS = (*STATISTICS, IN_PLACE)
 SLOTS = 8
-WARM_UPS = 2
+WARM_UPS, QUICK_WARM_UPS = 2, 1
 WINDOW_SECONDS = 10
 SMALL_ROWS, SMALL_KEYS = 1_000, 100
-MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 25
-MEMORY_WARM_UPS = 10
+MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 20
+MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS = 10, 5
 MEMORY_SLOTS = 2
 """Few tasks: small batches then follow each other quickly, and the driver does the same for each."""
 FIFTH = 5
@@ -59,8 +62,8 @@ class Stream:
     ----------
     spark, rows
         A session, and the rows of a batch.
-    statistics
-        Where key counts come from: `"carried"` or `"exact"`.
+    way
+        Where key counts come from, `"carried"` or `"exact"`; or `"in place"`, without a plan.
     checkpoint
         Where state lives.
     slots
@@ -69,7 +72,7 @@ class Stream:
 
     spark: SparkSession
     rows: DataFrame
-    statistics: str
+    way: str
     checkpoint: Path
     slots: int = SLOTS
     batch: int = 0
@@ -88,7 +91,14 @@ class Stream:
         size = WINDOW_SECONDS * 1_000_000
         uses = {"spread": Spread().of("value")}
         program = Program(("key",), uses, Window(size, size), "event_time", 0)
-        settings = Settings(partitioner("prompt"), Fixed(), self.slots, self.slots, statistics=self.statistics)
+        settings = Settings(
+            partitioner("prompt"),
+            Fixed(),
+            self.slots,
+            self.slots,
+            statistics="carried" if self.way == IN_PLACE else self.way,
+            placement="in_place" if self.way == IN_PLACE else "auto",
+        )
         bound = Bound.of(program, self._timed_rows().schema)
         return MicroBatch(self.spark, bound, settings, Nowhere(), str(self.checkpoint))
 
@@ -110,8 +120,10 @@ class Stream:
         from steelyard.spark.placement import placed  # noqa: PLC0415 - loads Spark
         from steelyard.spark.statistics import exact_counts  # noqa: PLC0415
 
+        if self.way == IN_PLACE:
+            return 0.0
         rows = self._timed_rows()
-        counts = self.engine.carried.counts if self.statistics == "carried" else exact_counts(rows, ("key",))
+        counts = self.engine.carried.counts if self.way == "carried" else exact_counts(rows, ("key",))
         plan = self.engine.settings.partitioner.plan(counts, self.slots)
         clock = time.perf_counter()
         placed(rows, plan, ("key",), None)
@@ -123,7 +135,7 @@ class Cost:
     """Median seconds of the parts of a batch."""
 
     rows: int
-    statistics: str
+    way: str
     total: float
     counting: float
     planning: float
@@ -135,27 +147,27 @@ class Cost:
         return (self.counting + self.planning + self.placing) / self.total
 
 
-def time_size(spark: SparkSession, folder: Path, rows: int, repetitions: int) -> dict[str, Cost]:
-    """The cost of a batch of `rows` with carried and with exact statistics; the two take turns."""
+def time_size(spark: SparkSession, folder: Path, rows: int, warm_ups: int, repetitions: int) -> dict[str, Cost]:
+    """The cost of a batch of `rows` in each way; the ways take turns."""
     frame = spark.read.parquet(str(folder))
-    streams = {source: Stream(spark, frame, source, folder.parent / f"{folder.name}-{source}") for source in STATISTICS}
-    reports: dict[str, list[BatchReport]] = {source: [] for source in STATISTICS}
-    for repetition in range(WARM_UPS + repetitions):
-        for source, stream in streams.items():
+    streams = {way: Stream(spark, frame, way, folder.parent / f"{folder.name}-{way}") for way in WAYS}
+    reports: dict[str, list[BatchReport]] = {way: [] for way in WAYS}
+    for repetition in range(warm_ups + repetitions):
+        for way, stream in streams.items():
             report = stream.next()
-            if repetition >= WARM_UPS:
-                reports[source].append(report)
+            if repetition >= warm_ups:
+                reports[way].append(report)
                 stream.placing.append(stream.time_placing())
     return {
-        source: Cost(
+        way: Cost(
             rows,
-            source,
-            total=_median(report.seconds["total"] for report in reports[source]),
-            counting=_median(report.seconds.get("statistics", 0.0) for report in reports[source]),
-            planning=_median(report.seconds.get("plan", 0.0) for report in reports[source]),
-            placing=_median(streams[source].placing),
+            way,
+            total=_median(report.seconds["total"] for report in reports[way]),
+            counting=_median(report.seconds.get("statistics", 0.0) for report in reports[way]),
+            planning=_median(report.seconds.get("plan", 0.0) for report in reports[way]),
+            placing=_median(streams[way].placing),
         )
-        for source in STATISTICS
+        for way in WAYS
     }
 
 
@@ -163,21 +175,23 @@ def _median(values: Any) -> float:
     return float(statistics.median(list(values)))
 
 
-def watch_memory(spark: SparkSession, stream: Stream, batches: int, run: Run) -> tuple[list[int], list[float]]:
+def watch_memory(
+    spark: SparkSession, stream: Stream, warm_ups: int, batches: int, run: Run
+) -> tuple[list[int], list[float]]:
     """Numbers of batches, and the driver's memory in MiB after each, garbage collected."""
     java = spark.sparkContext._jvm
     assert java is not None, "a driver has a JVM"
     machine = java.java.lang.ProcessHandle.current().pid()
     every = max(1, batches // 100)
     numbers, sizes = [], []
-    for batch in run.progress.track(range(MEMORY_WARM_UPS + batches), "memory"):
+    for batch in run.progress.track(range(warm_ups + batches), "memory"):
         stream.next()
-        if batch >= MEMORY_WARM_UPS and batch % every:
+        if batch >= warm_ups and batch % every:
             continue
         gc.collect()
         java.java.lang.System.gc()  # in the warm-up too: a heap gives memory back bit by bit
-        if batch >= MEMORY_WARM_UPS:
-            numbers.append(batch - MEMORY_WARM_UPS + 1)
+        if batch >= warm_ups:
+            numbers.append(batch - warm_ups + 1)
             sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
     return numbers, sizes
 
@@ -211,7 +225,9 @@ def overhead(run: Run) -> Result:
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     sizes = [SIZES[0], HEADLINE_ROWS] if run.quick else list(SIZES)
-    repetitions = 1 if run.quick else 5
+    repetitions = 2 if run.quick else 5
+    warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
+    first = QUICK_MEMORY_WARM_UPS if run.quick else MEMORY_WARM_UPS
     batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
     spark = sy.session("steelyard bench overhead", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
     spark.sparkContext.setLogLevel("ERROR")
@@ -221,11 +237,11 @@ def overhead(run: Run) -> Result:
             for rows in run.progress.track(sizes, "sizes"):
                 run.progress.say(f"{rows:,} rows")
                 folder = write_rows(Path(scratch) / str(rows), rows, KEYS, EXPONENT, run.seed)
-                costs[rows] = time_size(spark, folder, rows, repetitions)
+                costs[rows] = time_size(spark, folder, rows, warm_ups, repetitions)
             run.progress.say(f"memory over {batches} batches")
             few = write_rows(Path(scratch) / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
             stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory", MEMORY_SLOTS)
-            numbers, memory = watch_memory(spark, stream, batches, run)
+            numbers, memory = watch_memory(spark, stream, first, batches, run)
     finally:
         spark.stop()
     return result_of(costs, numbers, memory, repetitions, batches)
@@ -239,7 +255,7 @@ def result_of(
     batches: int,
 ) -> Result:
     """The figures at a million rows, and the growth of memory."""
-    carried, exact = (costs[HEADLINE_ROWS][source] for source in STATISTICS)
+    carried, exact, in_place = (costs[HEADLINE_ROWS][way] for way in WAYS)
     parts = (
         f"counting took {carried.counting:.2f} s, planning {carried.planning:.2f} s and placing "
         f"{carried.placing:.2f} s of {carried.total:.2f} s"
@@ -251,7 +267,6 @@ def result_of(
             "blocks": SLOTS,
             "buckets": SLOTS,
             "repetitions": repetitions,
-            "warm_ups": WARM_UPS,
             "memory_batches": batches,
             "memory_rows": SMALL_ROWS,
             "memory_slots": MEMORY_SLOTS,
@@ -260,6 +275,7 @@ def result_of(
             "overhead_share_1m": carried.share,
             "exact_overhead_share_1m": exact.share,
             "carried_vs_exact": exact.total / carried.total,
+            "blocks_vs_in_place": in_place.total / carried.total,
             "batch_1m_s": carried.total,
             "driver_rss_growth": growth(memory),
             "driver_rss_mib": float(memory[-1]),
@@ -275,17 +291,19 @@ def result_of(
             "A batch is one window: its rows are combined by a Python aggregate, and the window before it closes.",
             "Overhead is key counting, planning and making the placement in the driver; joining rows with it and "
             "moving them is part of the batch.",
+            "blocks_vs_in_place is the whole price of balance where there is nothing to balance: the speed with "
+            "carried statistics, rows joined with the plan and moved, over that of rows combined where they are read.",
         ],
     )
 
 
 def _table(costs: dict[int, dict[str, Cost]]) -> Table:
     rows = [
-        (c.rows, c.statistics, c.total, c.counting, c.planning, c.placing, c.share)
+        (c.rows, c.way, c.total, c.counting, c.planning, c.placing, c.share)
         for both in costs.values()
         for c in both.values()
     ]
-    columns = ("rows", "statistics", "batch s", "counting s", "planning s", "placing s", "share")
+    columns = ("rows", "way", "batch s", "counting s", "planning s", "placing s", "share")
     return Table("median seconds of a batch", columns, rows)
 
 

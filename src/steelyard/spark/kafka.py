@@ -26,6 +26,7 @@ from pyspark.sql import functions as sf
 
 from steelyard.core.errors import OptionError, SteelyardError
 from steelyard.spark.java import java_executable
+from steelyard.spark.rows import quoted
 
 BATCH_HEADER = "steelyard-batch"
 DOWNLOAD_SECONDS = 900
@@ -161,7 +162,7 @@ def as_records(result: DataFrame, keys: Sequence[str], batch_id: int) -> DataFra
     # Spark's JSON leaves nulls out by default; a consumer should see the same fields in every record.
     whole = {"ignoreNullFields": "false"}
     header = sf.struct(sf.lit(BATCH_HEADER).alias("key"), sf.lit(str(batch_id)).cast("binary").alias("value"))
-    row, key = ([sf.col(f"`{name}`") for name in names] for names in (result.columns, keys))
+    row, key = ([quoted(name) for name in names] for names in (result.columns, keys))
     return result.select(
         sf.to_json(sf.struct(*key), whole).alias("key"),
         sf.to_json(sf.struct(*row), whole).alias("value"),

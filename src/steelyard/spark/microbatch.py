@@ -31,12 +31,12 @@ from steelyard.core import Observation as Seen
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import ROWS
-from steelyard.spark.partials import START, Partials
+from steelyard.spark.emission import Emission
+from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
 from steelyard.spark.rows import (
     BAD,
-    BAD_ROW,
     BLOCK,
     LATE,
     MAP_FAILED,
@@ -50,13 +50,11 @@ from steelyard.spark.rows import (
     tidied,
 )
 from steelyard.spark.sinks import Sink, claim
-from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
+from steelyard.spark.state import Commit, LogFolder, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
-from steelyard.spark.windows import Span, between, closing, last_end, merged_windows
+from steelyard.spark.windows import Span
 
-COMPACT_AFTER = 24
-"""Folders in the log before they are merged into one."""
 REPORTS = 100
 """Batch reports that a query keeps, as many as Spark keeps progress reports."""
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
@@ -76,6 +74,8 @@ class Settings:
     interval: float = 0.0
     """Seconds between triggers."""
     bad: BadRows = field(default_factory=BadRows)
+    is_planned: bool = True
+    """Whether the user named the partitioner, or left the choice to us."""
     inverse_from: int = 8
     """Panes of a window from which on it is made from the one before, where that is exact: it takes a job more."""
 
@@ -127,6 +127,7 @@ class MicroBatch:
         for path in (getattr(sink, "path", None), settings.bad.path):
             if path is not None:
                 claim(spark, path, self.state.identity())
+        self.emission = Emission(self.partials, self.state, sink, settings.mode, settings.inverse_from)
         self.last = self.state.latest()
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
         # What a policy had chosen holds over a restart; fixed numbers are those of the newest start.
@@ -170,8 +171,8 @@ class MicroBatch:
         self._refuse_bad_rows(batch, folder, report)
         with clock.phase("windows"):
             commit = self._next_commit(folder, seen, number)
-            commit, results = self._emit(spark, commit, folder, number)
-            commit = self._compacted(spark, commit, number)
+            commit, results = self.emission.emit(spark, self.last.watermark, commit, folder)
+            commit = self.emission.compacted(spark, commit)
         with clock.phase("statistics"):
             self._carry(spark, folder, report)
         self._finish(commit, replace(report, results=results, watermark=self._watermark_text(commit)), clock)
@@ -259,136 +260,6 @@ class MicroBatch:
         grown = replace(self.last, batch=number, watermark=watermark)
         return grown.with_log(LogFolder(folder, number, panes)) if panes else grown
 
-    def _emit(self, spark: SparkSession, commit: Commit, folder: str, number: int) -> tuple[Commit, int]:
-        if self.settings.mode == "append":
-            return self._emit_closed(spark, commit, number)
-        if not any(entry.batch == number for entry in commit.log):
-            return self._expired(commit), 0
-        everything = self._read(spark, [entry.name for entry in commit.log])
-        merged = merged_windows(everything, self.partials, None)
-        if self.settings.mode == "update":
-            touched = merged_windows(self._read(spark, [folder]), self.partials, self._still_open())
-            by = [*self.program.keys, START] if self.program.window else list(self.program.keys)
-            merged = merged.join(touched.select(*(f"`{name}`" for name in by)), by, "left_semi")
-        results = self.sink.write(self.partials.finished(merged), number)
-        return (self._expired(commit) if self.settings.mode == "update" else commit), results
-
-    def _still_open(self) -> Any:
-        window = self.program.window
-        return F.col(START) + window.size > self.last.watermark if window is not None else None
-
-    def _emit_closed(self, spark: SparkSession, commit: Commit, number: int) -> tuple[Commit, int]:
-        window = self.program.window
-        assert window is not None, "append needs a window; the builder checks it"
-        live: Span | None = None
-        for entry in commit.log:
-            live = entry.panes.joined(live) if entry.panes else live
-        starts = closing(window, live, self.last.watermark, commit.watermark) if live else range(0)
-        if not starts:
-            return self._expired(commit), 0
-        if not self._inverse_pays():
-            needed = self._holding(commit, starts)
-            merged = merged_windows(self._read(spark, needed), self.partials, between(starts))
-            return self._expired(commit), self.sink.write(self.partials.finished(merged), number)
-        return self._emit_running(spark, commit, starts, number)
-
-    def _inverse_pays(self) -> bool:
-        window = self.program.window
-        return window is not None and window.panes >= self.settings.inverse_from and self.partials.subtracts
-
-    def _emit_running(self, spark: SparkSession, commit: Commit, starts: range, number: int) -> tuple[Commit, int]:
-        """Results of closing windows, where the last one closed by adding and taking away panes."""
-        window = self.program.window
-        assert window is not None
-        running, last = commit.running, starts[-1]
-        name = self.state.new_folder(number)
-        if running is not None and starts[0] == last == running.start + window.slide:
-            states = self._slid(spark, commit, running, last)
-            states.withColumn(START, F.lit(last).cast("bigint")).write.parquet(self.state.running.child(name))
-        else:
-            merged = merged_windows(self._read(spark, self._holding(commit, starts)), self.partials, between(starts))
-            self.partials.folded(merged).write.parquet(self.state.running.child(name))
-        windows = spark.read.parquet(self.state.running.child(name))
-        results = self.sink.write(self.partials.finished(windows), number)
-        return self._expired(replace(commit, running=Running(name, number, last))), results
-
-    def _slid(self, spark: SparkSession, commit: Commit, running: Running, start: int) -> DataFrame:
-        """The window at `start` from the one before it: new and late partials added, expired panes taken away."""
-        window = self.program.window
-        assert window is not None
-        old = Span(running.start // window.pane, (running.start + window.size) // window.pane - 1)
-        new = Span(start // window.pane, (start + window.size) // window.pane - 1)
-        before = [entry.name for entry in commit.log if entry.batch <= running.batch]
-        since = [entry.name for entry in commit.log if entry.batch > running.batch]
-        pane = F.col(PANE)
-        held = spark.read.parquet(self.state.running.child(running.name)).where(F.col(START) == running.start)
-        entering = self._read(spark, before).where((pane > old.last) & (pane <= new.last))
-        arrived = self._read(spark, since).where((pane >= new.first) & (pane <= new.last))
-        leaving = self._read(spark, before).where((pane >= old.first) & (pane < new.first))
-        names = [field.name for field in self.partials.schema.fields if field.name not in (PANE, BAD, BAD_ROW)]
-        shown = [F.col(f"`{name}`") for name in names]
-        plus = held.select(*shown).unionByName(entering.select(*shown)).unionByName(arrived.select(*shown))
-        return self.partials.signed(plus, leaving.select(*shown))
-
-    def _holding(self, commit: Commit, starts: range) -> list[str]:
-        """Log folders with panes in the windows at `starts`."""
-        window = self.program.window
-        assert window is not None
-        first, last = starts[0] // window.pane, (starts[-1] + window.size) // window.pane - 1
-        return [e.name for e in commit.log if e.panes and e.panes.first <= last and e.panes.last >= first]
-
-    def _expired(self, commit: Commit) -> Commit:
-        """Without log folders that no open window will read."""
-        window = self.program.window
-        if window is None or self.settings.mode == "complete":
-            return commit
-
-        live = (entry for entry in commit.log if entry.panes and not self._is_over(entry.panes.last, commit))
-        return replace(commit, log=tuple(live))
-
-    def _is_over(self, pane: int, commit: Commit) -> bool:
-        """Whether no window will read a pane again; where panes are taken out, that is one slide after the last."""
-        window = self.program.window
-        assert window is not None
-        keep_for = window.slide if commit.running is not None else 0
-        return last_end(window, pane) + keep_for <= commit.watermark
-
-    def _compacted(self, spark: SparkSession, commit: Commit, number: int) -> Commit:
-        """The log with its older folders merged into one, where there are many.
-
-        Folders that came after the running window stay as they are: whether a partial is in it is told by
-        its folder's batch.
-        """
-        limit = commit.running.batch if commit.running else number
-        before = tuple(entry for entry in commit.log if entry.batch <= limit)
-        since = tuple(entry for entry in commit.log if entry.batch > limit)
-        log = [self._one_folder(spark, part, commit, number) for part in (before, since)]
-        return replace(commit, log=(*log[0], *log[1]))
-
-    def _one_folder(
-        self, spark: SparkSession, part: tuple[LogFolder, ...], commit: Commit, number: int
-    ) -> tuple[LogFolder, ...]:
-        """Many folders as one, without the panes that no open window will read; few folders as they are."""
-        if len(part) < COMPACT_AFTER:
-            return part
-        live = self._read(spark, [entry.name for entry in part])
-        first = min(entry.panes.first for entry in part if entry.panes)
-        last = max(entry.panes.last for entry in part if entry.panes)
-        window = self.program.window
-        if window is not None and self.settings.mode != "complete":
-            while first < last and self._is_over(first, commit):
-                first += 1
-            live = live.where(F.col(PANE) >= first)
-        name = self.state.new_folder(number)
-        self.partials.compacted(live).write.parquet(self.state.log.child(name))
-        return (LogFolder(name, max(entry.batch for entry in part), Span(first, last)),)
-
-    def _read(self, spark: SparkSession, names: list[str]) -> DataFrame:
-        if not names:
-            return spark.createDataFrame([], self.partials.schema)
-        paths = [self.state.log.child(name) for name in names]
-        return spark.read.schema(self.partials.schema).parquet(*paths).where(f"{BAD} is null")
-
     # -- report
 
     def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> BatchReport:
@@ -435,7 +306,7 @@ class MicroBatch:
             return
         reported = reported_counts(self._frequent, self.program.keys)
         if reported is None:
-            reported = frequent_in_log(self._read(spark, [folder]), self.program.keys)
+            reported = frequent_in_log(self.emission.read(spark, [folder]), self.program.keys)
         self.carried.update(reported)
 
     def _watermark_text(self, commit: Commit) -> str | None:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from steelyard.core import KeyCounts
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
-from steelyard.spark.placement import placed
+from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, quoted, reasons, tidied
 from steelyard.spark.statistics import FREQUENT, exact_counts
@@ -50,10 +50,21 @@ def _by_plain_spark(rows: DataFrame, bound: Bound, settings: Settings) -> DataFr
     return rows.groupBy(*(quoted(key) for key in bound.program.keys)).agg(*states)
 
 
+def _moves(rows: DataFrame, bound: Bound, settings: Settings) -> bool:
+    """Whether rows go to planned blocks.
+
+    The partitions of static rows are blocks already: Spark cuts files into even ones, and a hot key's rows are
+    spread over them as they lie. Where the user named no policy, moving rows pays only to keep more slots busy.
+    """
+    if settings.placement != "auto" or settings.is_planned or not settings.moves_rows(bound):
+        return settings.moves_rows(bound)
+    return partitions(rows) < settings.blocks
+
+
 def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows after the map function, in their blocks where they move."""
     program = bound.program
-    moves = settings.moves_rows(bound)
+    moves = _moves(rows, bound, settings)
     before = moves and bound.places_before_map
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)

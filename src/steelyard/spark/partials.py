@@ -14,7 +14,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
 from steelyard.spark.placement import key_hash
 from steelyard.spark.program import Bound
-from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, tidied
+from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, quoted, tidied
 from steelyard.spark.tasklog import TaskLog
 
 START = "__start"
@@ -35,7 +35,7 @@ class Partials:
         self.bound = bound
         self.program = bound.program
         self._spark = spark
-        self._keys = [F.col(f"`{key}`") for key in self.program.keys]
+        self._keys = [quoted(key) for key in self.program.keys]
         self._alignments: dict[frozenset[str], list[Column]] = {}
 
     @cached_property
@@ -84,7 +84,7 @@ class Partials:
     def _value(self, column: str | None, numeric: bool) -> Column:
         if column is None:
             return F.lit(1)
-        return F.col(f"`{self.bound.number(column) if numeric else column}`")
+        return quoted(self.bound.number(column) if numeric else column)
 
     def _builtin_partials(self, rows: DataFrame, by: list[Column]) -> DataFrame:
         return rows.groupBy(*by).agg(*self._partial_columns)
@@ -116,7 +116,7 @@ class Partials:
         have = frozenset(partials.columns)
         if have not in self._alignments:  # building columns costs more than using them
             self._alignments[have] = [
-                (F.col(f"`{f.name}`") if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
+                (quoted(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
                 for f in self.schema.fields
             ]
         return partials.select(*self._alignments[have])
@@ -144,11 +144,11 @@ class Partials:
         run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
         needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
         split = [SPLIT] if SPLIT in rows.columns else []
-        clusters = rows.select(*(F.col(f"`{name}`") for name in [*needed, *split])).mapInArrow(run, out)
+        clusters = rows.select(*(quoted(name) for name in [*needed, *split])).mapInArrow(run, out)
         hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets)).cast("int")
         sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
         by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
-        lists = [F.collect_list(f"`{name}`").alias(name) for name in uses]
+        lists = [F.collect_list(quoted(name)).alias(name) for name in uses]
         return sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
 
     @property
@@ -172,7 +172,9 @@ class Partials:
     def merged(self, partials: DataFrame, by: list[Column]) -> DataFrame:
         """Partials grouped `by`: built-in states merged, lists of Python states joined."""
         present = set(partials.columns)
-        lists = [F.flatten(F.collect_list(f"`{name}`")).alias(name) for name in self.program.pythons if name in present]
+        lists = [
+            F.flatten(F.collect_list(quoted(name))).alias(name) for name in self.program.pythons if name in present
+        ]
         return partials.groupBy(*by).agg(*self._merge_columns, *lists)
 
     @cached_property
@@ -205,7 +207,7 @@ class Partials:
             negated |= {at(part): column for part, column in use.negate(at).items()}
         both = plus.withColumn(SIGN, F.lit(1)).unionByName(minus.withColumns(negated).withColumn(SIGN, F.lit(-1)))
         for name in self.program.pythons:
-            signed = F.transform(f"`{name}`", lambda state: F.struct(F.col(SIGN), state.alias(STATE)))
+            signed = F.transform(quoted(name), lambda state: F.struct(F.col(SIGN), state.alias(STATE)))
             both = both.withColumn(name, signed)
         return self.folded(self.merged(both, self._keys)).where(F.col(ROWS) > 0)
 
@@ -221,7 +223,7 @@ class Partials:
         columns = [*spans, *self._keys]
         for name in self.program.aggregates:
             if name in self.program.pythons:
-                columns.append(F.col(f"`{name}`"))
+                columns.append(quoted(name))
             else:
                 use = self.program.builtins[name]
                 finish = use.finish_counted if self.subtracts else use.finish

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import BlockPlan, RowRule
-from steelyard.spark.rows import BLOCK, SPLIT
+from steelyard.spark.rows import BLOCK, SPLIT, quoted
 
 ROW = "__row"
 SLOTS = 1024
@@ -17,7 +17,7 @@ SLOTS = 1024
 
 def key_hash(keys: tuple[str, ...]) -> Column:
     """The hash that sends an unlisted key to a block, and a split one to a bucket."""
-    return F.xxhash64(*(F.col(f"`{key}`") for key in keys))
+    return F.xxhash64(*(quoted(key) for key in keys))
 
 
 def placed(rows: DataFrame, plan: BlockPlan, keys: tuple[str, ...], time: str | None) -> DataFrame:
@@ -42,7 +42,7 @@ def _marked(rows: DataFrame, plan: BlockPlan, keys: tuple[str, ...], time: str |
     if not len(plan.counts):
         return rows.withColumns({BLOCK: hashed, SPLIT: F.lit(False)})
     table = rows.sparkSession.createDataFrame(plan_table(plan, keys))
-    on = [F.col(f"`{key}`") == F.col(f"__key{i}") for i, key in enumerate(keys)]
+    on = [quoted(key) == F.col(f"__key{i}") for i, key in enumerate(keys)]
     slot = F.pmod(F.xxhash64(F.col(ROW)), F.size("__slots")).cast("int")
     block = F.when(F.col("__slots").isNotNull(), F.element_at("__slots", slot + 1))
     return (
@@ -108,14 +108,22 @@ def row_identity(rows: DataFrame) -> Column:
     level = rows._jdf.queryExecution().toRdd().outputDeterministicLevel().toString()
     if level == "DETERMINATE":
         return F.monotonically_increasing_id()
-    return F.xxhash64(*(F.col(f"`{name}`") for name in rows.columns))
+    return F.xxhash64(*(quoted(name) for name in rows.columns))
+
+
+def partitions(rows: DataFrame) -> int:
+    """How many partitions rows come in. Runs no job: of rows that were shuffled it is what Spark starts from."""
+    execution = rows._jdf.queryExecution()
+    if execution.executedPlan().getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        return int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return int(execution.toRdd().getNumPartitions())
 
 
 def _by_arrival(rows: DataFrame, blocks: int, time: str | None) -> Column:
     if time is None:
         parts = rows.rdd.getNumPartitions()
         return F.floor(F.spark_partition_id() * blocks / parts).cast("int")
-    micros = F.unix_micros(F.col(f"`{time}`").cast("timestamp"))
+    micros = F.unix_micros(quoted(time).cast("timestamp"))
     low, high = rows.agg(F.min(micros), F.max(micros)).first() or (None, None)
     if low is None or high == low:
         return F.lit(0)

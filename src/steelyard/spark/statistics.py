@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from steelyard.core import KeyCounts
 from steelyard.core.counts import one_zero
 from steelyard.spark.combine import ROWS
+from steelyard.spark.rows import quoted
 
 FREQUENT = 5_000
 """Keys that carried statistics list. Rarer ones are spread by hash, which many small keys even out; a longer list
@@ -24,14 +25,16 @@ DECAY = 0.5
 
 def exact_counts(rows: DataFrame, keys: tuple[str, ...]) -> KeyCounts:
     """Rows of every key, by one pass in the JVM."""
-    columns = [F.col(f"`{key}`") for key in keys]
-    known = rows.where(" and ".join(f"`{key}` is not null" for key in keys))
+    columns = [quoted(key) for key in keys]
+    known = rows
+    for column in columns:
+        known = known.where(column.isNotNull())
     return counts_of_table(known.groupBy(*columns).agg(F.count(F.lit(1)).alias(ROWS)).toArrow(), keys)
 
 
 def frequent_in_log(partials: DataFrame, keys: tuple[str, ...]) -> KeyCounts:
     """The frequent keys of a batch, read off the partials that it wrote."""
-    columns = [F.col(f"`{key}`") for key in keys]
+    columns = [quoted(key) for key in keys]
     by_key = partials.where(F.col(ROWS) > 0).groupBy(*columns).agg(F.sum(ROWS).alias(ROWS))
     top = by_key.orderBy(F.col(ROWS).desc()).limit(FREQUENT)
     return counts_of_table(top.toArrow(), keys)

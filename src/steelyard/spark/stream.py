@@ -29,6 +29,7 @@ MODES = ("append", "update", "complete")
 STATISTICS = ("carried", "exact")
 PLACEMENTS = ("auto", "blocks", "in_place")
 FORMS = ("arrow", "pandas")
+DEFAULT_POLICY = "prompt"
 
 
 def stream(rows: DataFrame) -> Stream:
@@ -52,7 +53,7 @@ class Stream:
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
-    _partitioner: Partitioner = field(default_factory=lambda: named_partitioner("prompt"))
+    _partitioner: Partitioner | None = None
     _blocks: int | None = None
     _buckets: int | None = None
     _elastic: ElasticityPolicy = field(default_factory=Fixed)
@@ -226,7 +227,8 @@ class Stream:
         cores = self.rows.sparkSession.sparkContext.defaultParallelism
         text = self._trigger.get("processingTime")
         return Settings(
-            partitioner=self._partitioner,
+            partitioner=self._partitioner or named_partitioner(DEFAULT_POLICY),
+            is_planned=self._partitioner is not None,
             elastic=self._elastic,
             blocks=self._blocks or cores,
             buckets=self._buckets or cores,

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from steelyard.spark.partials import START, Partials
 from steelyard.spark.program import Window
-from steelyard.spark.rows import PANE
+from steelyard.spark.rows import PANE, quoted
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def by_window(partials: DataFrame, window: Window) -> DataFrame:
 
 def merged_windows(partials: DataFrame, how: Partials, only: Column | None) -> DataFrame:
     """Merged states of each key and window (of each key, where there are no windows), filtered by `only`."""
-    keys = [F.col(f"`{key}`") for key in how.program.keys]
+    keys = [quoted(key) for key in how.program.keys]
     if how.program.window is None:
         return how.merged(partials, keys)
     spread = by_window(partials, how.program.window)
