@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from steelyard.bench import charts, demo, demo_balance, demo_page, demo_stream
-from steelyard.bench.demo_stream import ENGINES, HASH, PLAIN, PROMPT, SLOTS, WARM_UPS, Measured, Scenario
+from steelyard.bench.demo_stream import ENGINES, HASH, PLAIN, PROMPT, SLOTS, Measured, Scenario
 from steelyard.bench.demo_view import View, median
 from steelyard.bench.demo_work import LookUp, Score, Total
 from steelyard.bench.planning import zipf_counts
@@ -31,16 +31,16 @@ def batch(engine, number, seconds=1.0, sizes=(10, 10), counts=True):
 def filled_view(scenario=SMALL, console=None):
     view = View(scenario, console or Console(file=io.StringIO(), width=120))
     for place, engine in enumerate(ENGINES):
-        for number in range(WARM_UPS):
+        for number in range(SMALL.warm_ups):
             view.add(batch(engine, number, counts=False))
-        view.add(batch(engine, WARM_UPS, seconds=3.0 - place, sizes=(40 - 15 * place, *[10] * 7)))
+        view.add(batch(engine, SMALL.warm_ups, seconds=3.0 - place, sizes=(40 - 15 * place, *[10] * 7)))
     return view
 
 
 def test_the_input_has_small_warm_ups_then_full_batches_then_one_row(tmp_path):
     demo_stream.write_input(tmp_path / "input", replace(SMALL, batches=2))
     rows = [pq.read_metadata(path).num_rows for path in sorted((tmp_path / "input").iterdir())]
-    assert rows == [*[demo_stream.WARM_UP_ROWS] * WARM_UPS, SMALL.rows, SMALL.rows, 1]
+    assert rows == [*[demo_stream.WARM_UP_ROWS] * SMALL.warm_ups, SMALL.rows, SMALL.rows, 1]
 
 
 def test_every_batch_is_one_window_of_its_own(tmp_path):
@@ -101,7 +101,7 @@ def test_a_missing_slot_counts_in_the_mean():
 
 def test_warm_ups_and_the_closing_row_do_not_count():
     view = filled_view()
-    view.add(batch(PROMPT, WARM_UPS + SMALL.batches, seconds=99.0, counts=False))
+    view.add(batch(PROMPT, SMALL.warm_ups + SMALL.batches, seconds=99.0, counts=False))
     assert [one.seconds for one in view.counted(PROMPT)] == [1.0]
     assert median(view.counted(PLAIN), "seconds") == 3.0
 
@@ -110,15 +110,15 @@ def test_without_a_terminal_every_batch_is_a_line():
     console = Console(file=io.StringIO(), width=120)
     filled_view(console=console)
     lines = console.file.getvalue().splitlines()
-    assert len(lines) == len(ENGINES) * (WARM_UPS + 1)
-    assert lines[WARM_UPS].endswith("3.00 s, 3.00 of the interval, largest/mean 2.91, 8 tasks")
+    assert len(lines) == len(ENGINES) * (SMALL.warm_ups + 1)
+    assert lines[SMALL.warm_ups].endswith("3.00 s, 3.00 of the interval, largest/mean 2.91, 8 tasks")
 
 
 def test_on_a_terminal_a_table_is_drawn():
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     with View(SMALL, console) as view:
         view.begin(PLAIN)
-        view.add(batch(PLAIN, WARM_UPS, seconds=2.0, sizes=(3, 1)))
+        view.add(batch(PLAIN, SMALL.warm_ups, seconds=2.0, sizes=(3, 1)))
     last = console.file.getvalue()
     assert "of interval" in last
     assert "6.00" in last  # largest over the mean of eight slots

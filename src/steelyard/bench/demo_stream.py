@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 SLOTS = 8
 """Tasks of every engine: blocks, buckets and Spark's shuffle partitions."""
-WARM_UPS = 2
-"""Batches before those that count: the first compiles the plan of a batch, the second that of a window."""
 WARM_UP_ROWS = 2_000
 WINDOW_SECONDS = 10
 """Event time of a batch. Each batch is one window, so that plain Spark needs no state for the same answer."""
@@ -53,6 +51,8 @@ class Scenario:
         Seconds between two batches: a batch that takes longer makes the stream fall behind.
     waits
         Whether tasks wait rather than compute; then wall-clock time shows balance on any number of cores.
+    warm_ups
+        Batches before those that count: the first compiles the plan of a batch, the second that of a window.
     keys, exponent, seed
         Of Zipf's law, by which keys are drawn.
     """
@@ -64,6 +64,7 @@ class Scenario:
     batches: int
     interval: float
     waits: bool
+    warm_ups: int = 2
     keys: int = 1_000
     exponent: float = 1.3
     seed: int = 7
@@ -102,7 +103,7 @@ def write_input(folder: Path, scenario: Scenario) -> None:
     """One Parquet file for each batch: warm-ups, those that count, and one late row that closes the last window."""
     folder.mkdir(parents=True)
     law = Zipf(scenario.exponent, scenario.keys, seed=scenario.seed)
-    sizes = [*[WARM_UP_ROWS] * WARM_UPS, *[scenario.rows] * scenario.batches, 1]
+    sizes = [*[WARM_UP_ROWS] * scenario.warm_ups, *[scenario.rows] * scenario.batches, 1]
     first = 0
     for batch, rows in enumerate(sizes):
         offsets = np.arange(rows) * (WINDOW_SECONDS * MICROS) // rows
@@ -128,7 +129,7 @@ def run(engine: str, spark: SparkSession, scenario: Scenario, folder: Path, watc
 
 
 def _counts(scenario: Scenario, batch: int) -> bool:
-    return WARM_UPS <= batch < WARM_UPS + scenario.batches
+    return scenario.warm_ups <= batch < scenario.warm_ups + scenario.batches
 
 
 def _run_steelyard(engine: str, rows: DataFrame, scenario: Scenario, place: Path, watch: Watch) -> None:
@@ -228,7 +229,7 @@ def _run_plain(engine: str, rows: DataFrame, scenario: Scenario, place: Path, wa
 def answers(folder: Path, scenario: Scenario) -> pa.Table:
     """All results of an engine: window, key and total, sorted. The window of the one late row is left out."""
     found = ds.dataset(folder, format="parquet").to_table(columns=["window_start", "key", "total"])
-    last = (WARM_UPS + scenario.batches) * WINDOW_SECONDS * MICROS
+    last = (scenario.warm_ups + scenario.batches) * WINDOW_SECONDS * MICROS
     starts = found.column("window_start").cast(pa.timestamp("us", tz="UTC"))
     found = found.set_column(0, "window_start", starts.cast(pa.int64()))
     kept = found.filter(pa.compute.less(found.column("window_start"), last))

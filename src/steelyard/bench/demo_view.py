@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.bench.demo_stream import ENGINES, WARM_UPS, Measured, Scenario
+from steelyard.bench.demo_stream import ENGINES, Measured, Scenario
 
 
 def median(batches: list[Measured], of: str) -> float:
@@ -59,7 +59,7 @@ class View:
 
     def add(self, batch: Measured) -> None:
         """An engine has finished a batch."""
-        if batch.batch >= WARM_UPS + self.scenario.batches:  # the row that closes the last window
+        if batch.batch >= self.scenario.warm_ups + self.scenario.batches:  # the row that closes the last window
             return
         self.batches.append(batch)
         if self._live is not None:
@@ -74,9 +74,10 @@ class View:
     def line(self, batch: Measured) -> str:
         """One batch in words."""
         if not batch.counts:
-            return f"  {batch.engine}: warm-up {batch.batch + 1} of {WARM_UPS}, {batch.seconds:.2f} s"
+            return f"  {batch.engine}: warm-up {batch.batch + 1} of {self.scenario.warm_ups}, {batch.seconds:.2f} s"
         return (
-            f"  {batch.engine}: batch {batch.batch - WARM_UPS + 1} of {self.scenario.batches}, {batch.seconds:.2f} s, "
+            f"  {batch.engine}: batch {batch.batch - self.scenario.warm_ups + 1} of {self.scenario.batches}, "
+            f"{batch.seconds:.2f} s, "
             f"{batch.seconds / self.scenario.interval:.2f} of the interval, "
             f"largest/mean {batch.largest_over_mean:.2f}, {len(batch.sizes)} tasks"
         )
@@ -101,7 +102,7 @@ class View:
         counted = self.counted(engine)
         name = Text(engine, style="bold" if engine == self.at_work else "")
         if not counted:
-            return [name, f"warm {len(seen)}/{WARM_UPS}" if engine == self.at_work else "", *[""] * 5]
+            return [name, f"warm {len(seen)}/{self.scenario.warm_ups}" if engine == self.at_work else "", *[""] * 5]
         seconds = median(counted, "seconds")
         load = seconds / self.scenario.interval
         return [

@@ -25,6 +25,7 @@ _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "steelyard.spark.daemon",
 }
 
 
