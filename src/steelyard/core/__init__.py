@@ -3,7 +3,7 @@
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
-from steelyard.core.policies import BucketAllocator, ElasticityPolicy, Partitioner
+from steelyard.core.policies import BucketAllocator, ElasticityPolicy, Partitioner, Routed, Router, State, TuplePolicy
 from steelyard.core.reports import BatchReport, Observation, ScalingDecision, TaskReport
 
 __all__ = [
@@ -17,8 +17,12 @@ __all__ = [
     "Observation",
     "OptionError",
     "Partitioner",
+    "Routed",
+    "Router",
     "RowRule",
     "ScalingDecision",
+    "State",
     "SteelyardError",
     "TaskReport",
+    "TuplePolicy",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +26,56 @@ class Partitioner(Protocol):
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """The blocks of a batch with these counts. Raises nothing for empty counts or one block."""
+        ...
+
+
+Blocks = np.ndarray[Any, np.dtype[np.int32]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+State = Mapping[str, np.ndarray[Any, Any]]
+"""What a policy has learnt, as named arrays: what a checkpoint keeps."""
+
+
+class Routed(NamedTuple):
+    """Where rows go, and whether their keys may be in other blocks too."""
+
+    block: Blocks
+    """int32[rows]: the block of each row."""
+    split: Flags
+    """bool[rows]: False only where every row of the key went to one and the same block."""
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Sends rows to blocks one by one, in their order, and may learn from what it did.
+
+    One object is one partitioner with its state. Keys come as 64-bit ids (`kernels.xxhash.spark_hash` of a key
+    column), so that a key is the same in every batch and in every partitioner, and its hash block is
+    `id mod blocks`, where Spark's own hash would send it.
+    """
+
+    blocks: int
+
+    def route(self, keys: Ints, times: Ints) -> Routed:
+        """Blocks for rows in order of arrival. `times` never falls: milliseconds, or a count of rows."""
+        ...
+
+    def state(self) -> State:
+        """All that the next `route` depends on."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on as the router that gave this state would."""
+        ...
+
+
+@runtime_checkable
+class TuplePolicy(Protocol):
+    """Decides row by row. The policy is its parameters; a router is one partitioner that follows it."""
+
+    name: str
+
+    def router(self, blocks: int, partitioner: int = 0) -> Router:
+        """A new partitioner. Several that share a stream have different numbers, and so different seeds."""
         ...
 
 

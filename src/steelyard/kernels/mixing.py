@@ -1,0 +1,50 @@
+"""Hashes of 64-bit key ids, alike in NumPy, in compiled loops and in every process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+@njit(cache=True, inline="always")
+def mix(key: int, seed: int) -> np.uint64:
+    """The finaliser of SplitMix64 over `key + seed * golden`: another hash of the same key for every seed."""
+    x = np.uint64(key) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, inline="always")
+def home(key: int, blocks: int) -> int:
+    """The hash block of a key: `pmod(id, blocks)`, as Spark has it."""
+    return key % blocks
+
+
+@njit(cache=True, inline="always")
+def choice(key: int, number: int, blocks: int) -> int:
+    """The `number`-th candidate of a key: its hash block first, then independent ones."""
+    if number == 0:
+        return home(key, blocks)
+    return int(mix(key, number) % np.uint64(blocks))
+
+
+def choice_plain(key: int, number: int, blocks: int) -> int:
+    """The plain twin of `choice`.
+
+    >>> [choice_plain(7, number, 5) == choice(7, number, 5) for number in range(4)]
+    [True, True, True, True]
+    """
+    if number == 0:
+        return key % blocks
+    mask = (1 << 64) - 1
+    x = (key + number * GOLDEN) & mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return int((x ^ (x >> 31)) % blocks)
