@@ -117,6 +117,7 @@ class Stream:
 
     def time_placing(self) -> float:
         """Seconds that the driver needs to make a placement of the newest plan; Spark then joins with it."""
+        from steelyard.partition import partitioner  # noqa: PLC0415
         from steelyard.spark.placement import placed  # noqa: PLC0415 - loads Spark
         from steelyard.spark.statistics import exact_counts  # noqa: PLC0415
 
@@ -124,7 +125,7 @@ class Stream:
             return 0.0
         rows = self._timed_rows()
         counts = self.engine.carried.counts if self.way == "carried" else exact_counts(rows, ("key",))
-        plan = self.engine.settings.partitioner.plan(counts, self.slots)
+        plan = partitioner(self.engine.settings.partitioner).plan(counts, self.slots)
         clock = time.perf_counter()
         placed(rows, plan, ("key",), None)
         return time.perf_counter() - clock

@@ -3,7 +3,17 @@
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
-from steelyard.core.policies import BucketAllocator, ElasticityPolicy, Partitioner, Routed, Router, State, TuplePolicy
+from steelyard.core.policies import (
+    BucketAllocator,
+    Cooperative,
+    ElasticityPolicy,
+    Learning,
+    Partitioner,
+    Routed,
+    Router,
+    State,
+    TuplePolicy,
+)
 from steelyard.core.reports import BatchReport, Observation, ScalingDecision, TaskReport
 
 __all__ = [
@@ -12,8 +22,10 @@ __all__ = [
     "BlockPlan",
     "BucketAllocator",
     "BucketPlan",
+    "Cooperative",
     "ElasticityPolicy",
     "KeyCounts",
+    "Learning",
     "Observation",
     "OptionError",
     "Partitioner",

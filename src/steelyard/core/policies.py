@@ -80,6 +80,28 @@ class TuplePolicy(Protocol):
 
 
 @runtime_checkable
+class Cooperative(Protocol):
+    """A tuple policy whose partitioners learn from each other between batches."""
+
+    def synchronise(self, states: Mapping[int, State], blocks: int) -> Mapping[int, State]:
+        """What each partitioner goes on with, from what each of them has learnt; called in the driver."""
+        ...
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A policy with a state: engines keep it in the checkpoint and give it back after a restart."""
+
+    def state(self) -> State:
+        """What was learnt."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on from it."""
+        ...
+
+
+@runtime_checkable
 class BucketAllocator(Protocol):
     """Sends key clusters to reduce buckets. Called inside every map task, without talking to the others."""
 

@@ -3,7 +3,7 @@
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
-from steelyard.partition.registry import partitioner, partitioner_names
+from steelyard.partition.registry import partitioner, partitioner_names, policy, tuple_policy
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
 
@@ -16,4 +16,6 @@ __all__ = [
     "TimeBased",
     "partitioner",
     "partitioner_names",
+    "policy",
+    "tuple_policy",
 ]

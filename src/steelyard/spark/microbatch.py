@@ -26,15 +26,18 @@ from steelyard.core import (
     OptionError,
     Partitioner,
     SteelyardError,
+    TuplePolicy,
 )
 from steelyard.core import Observation as Seen
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import ROWS
 from steelyard.spark.emission import Emission
+from steelyard.spark.memory import PolicyMemory
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
 from steelyard.spark.program import Bound
+from steelyard.spark.routing import ROUTE
 from steelyard.spark.rows import (
     BAD,
     BLOCK,
@@ -64,7 +67,7 @@ MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 class Settings:
     """How a query runs; none of it changes its answers, and all of it may change at a restart."""
 
-    partitioner: Partitioner
+    partitioner: Partitioner | TuplePolicy
     elastic: ElasticityPolicy
     blocks: int
     buckets: int
@@ -134,6 +137,8 @@ class MicroBatch:
         chosen = self.last.blocks > 0 and not isinstance(settings.elastic, Fixed)
         self.blocks = self.last.blocks if chosen else settings.blocks
         self.buckets = self.last.buckets if chosen else settings.buckets
+        self.memory = PolicyMemory(self.state, settings.partitioner, settings.elastic)
+        self.memory.recall(self.last.policy)
         self.log = TaskLog(spark.sparkContext)
         self.reports: deque[BatchReport] = deque(maxlen=REPORTS)
         self.stopping = False
@@ -188,9 +193,10 @@ class MicroBatch:
     # -- measure and plan
 
     def _planned(self, batch: DataFrame, clock: Clock) -> tuple[BlockPlan | None, str, DataFrame]:
-        if not self.settings.moves_rows(self.bound):
+        policy = self.settings.partitioner
+        if not self.settings.moves_rows(self.bound) or not isinstance(policy, Partitioner):
             return None, "none", batch
-        if not self.settings.partitioner.needs_counts or not self.bound.keys_can_be_listed:
+        if not policy.needs_counts or not self.bound.keys_can_be_listed:
             counts, source = KeyCounts.of({}), "none"
         elif self.settings.statistics == "exact":
             batch = batch.persist()
@@ -199,32 +205,40 @@ class MicroBatch:
         else:
             counts, source = self.carried.counts, "carried"
         with clock.phase("plan"):
-            plan = self.settings.partitioner.plan(counts, self.blocks)
+            plan = policy.plan(counts, self.blocks)
         return plan, source, batch
 
     # -- act
 
-    def _rows(self, batch: DataFrame, plan: BlockPlan | None) -> DataFrame:
-        """Rows after the map function, in their blocks where there is a plan."""
+    def _rows(self, batch: DataFrame, plan: BlockPlan | None, number: int) -> DataFrame:
+        """Rows after the map function, in the blocks where they are planned or routed to."""
         function = self.program.map
-        before = plan is not None and self.bound.places_before_map
+        moves = self.settings.moves_rows(self.bound)
+        before = moves and self.bound.places_before_map
         rows = batch
         if function is not None and not before:
             rows = mapped(rows, function, self.log)
         if plan is not None:
             rows = placed(rows, plan, self.program.keys, self._arrival(rows))
+        elif moves and self.memory.partitioners is not None:
+            routed = self.memory.partitioners.placed
+            rows = routed(rows, self.program.keys, self.blocks, number, self.log)
         if function is not None and before:
             rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log)
         return rows
+
+    def _mapped(self, batch: DataFrame) -> DataFrame:
+        """Rows after the map function, where they are."""
+        return mapped(batch, self.program.map, None) if self.program.map is not None else batch
 
     def _arrival(self, rows: DataFrame) -> str | None:
         return self.program.time if self.program.time in rows.columns else None
 
     def _write_partials(self, batch: DataFrame, plan: BlockPlan | None, number: int) -> tuple[str, dict[str, Any]]:
         closed = None if self.settings.mode == "complete" else self.last.watermark
-        tidy = tidied(self._rows(batch, plan), self.bound, closed)
+        tidy = tidied(self._rows(batch, plan, number), self.bound, closed)
         seen = Observation()
-        tidy = tidy.observe(seen, *self._measures(tidy, plan))
+        tidy = tidy.observe(seen, *self._measures(tidy))
         clean = tidy.where(f"{BAD} is null and not {LATE}")
         name = self.state.new_folder(number)
         partials = self.partials.of_rows(clean, self.buckets, self.log, FREQUENT)
@@ -233,7 +247,7 @@ class MicroBatch:
         partials.write.parquet(self.state.log.child(name))
         return name, {**seen.get, **made.get}
 
-    def _measures(self, tidy: DataFrame, plan: BlockPlan | None) -> list[Any]:
+    def _measures(self, tidy: DataFrame) -> list[Any]:
         clean = F.col(BAD).isNull() & ~F.col(LATE)
         measures = [
             F.count(F.lit(1)).alias("rows"),
@@ -244,8 +258,8 @@ class MicroBatch:
             F.count_if(F.col(BAD).startswith(MAP_FAILED)).alias("map"),
         ]
         measures += [F.count_if(F.col(BAD) == why).alias(f"bad{i}") for i, why in enumerate(reasons(self.bound))]
-        if plan is not None and BLOCK in tidy.columns and not self.program.pythons:  # Python tasks tell their rows
-            measures += [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(plan.blocks)]
+        if BLOCK in tidy.columns and not self.program.pythons:  # Python tasks tell their rows
+            measures += [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(self.blocks)]
         return measures
 
     # -- windows and results
@@ -264,23 +278,27 @@ class MicroBatch:
 
     def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> BatchReport:
         entries = self.log.take()
+        if self.memory.partitioners is not None:
+            self.memory.partitioners.learn(entries)
+        entries = {at: entry for at, entry in entries.items() if at[0] != ROUTE}
+        moves = self.settings.moves_rows(self.bound)
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}
         bad |= {MAP_RAISED: seen["map"], AGGREGATE_RAISED: seen["failed"]}
-        sizes = [seen.get(f"block{block}", 0) for block in range(plan.blocks)] if plan else []
+        sizes = [seen.get(f"block{block}", 0) for block in range(self.blocks)] if moves else []
         tasks = task_reports(entries)
         if not any(sizes):
             sizes = [task.rows for task in tasks]
-        mean = sum(sizes) / max(1, plan.blocks if plan else len(sizes)) if sizes else 0
+        mean = sum(sizes) / max(1, self.blocks if moves else len(sizes)) if sizes else 0
         self._frequent = [entry["frequent"] for entry in entries.values() if "frequent" in entry]
         return BatchReport(
             batch=number,
             rows=seen["rows"],
             late_rows=seen["late"],
             bad_rows={why: rows for why, rows in bad.items() if rows},
-            blocks=plan.blocks if plan else len(tasks),
+            blocks=self.blocks if moves else len(tasks),
             buckets=self.buckets,
-            policy=self.settings.partitioner.name if plan else "",
-            placement="blocks" if plan else "in_place",
+            policy=self.settings.partitioner.name if moves else "",
+            placement="blocks" if moves else "in_place",
             statistics=source,
             plan=_plan_metrics(plan),
             tasks=tasks,
@@ -292,7 +310,7 @@ class MicroBatch:
         bad = self.settings.bad
         if not report.bad_rows or bad.policy == "drop":
             return
-        letters = refused(self._rows(batch, None), self.bound)
+        letters = refused(self._mapped(batch), self.bound)
         if report.bad_rows.get(AGGREGATE_RAISED):
             partials = batch.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
             letters = letters.unionByName(failed(partials))
@@ -301,7 +319,7 @@ class MicroBatch:
         bad.keep(letters, report.batch)
 
     def _carry(self, spark: SparkSession, folder: str, report: BatchReport) -> None:
-        wanted = self.settings.partitioner.needs_counts and self.settings.statistics == "carried"
+        wanted = getattr(self.settings.partitioner, "needs_counts", False) and self.settings.statistics == "carried"
         if not wanted or report.statistics != "carried" or not report.state_rows:
             return
         reported = reported_counts(self._frequent, self.program.keys)
@@ -329,7 +347,8 @@ class MicroBatch:
         changed = (decision.blocks, decision.buckets) != (self.blocks, self.buckets)
         with clock.phase("commit"):
             counts = self.carried.to_text()
-            self.last = replace(commit, blocks=decision.blocks, buckets=decision.buckets, counts=counts)
+            memory = self.memory.keep(report.batch)
+            self.last = replace(commit, blocks=decision.blocks, buckets=decision.buckets, counts=counts, policy=memory)
             self.state.commit(self.last)
         self.blocks, self.buckets = decision.blocks, decision.buckets
         self.reports.append(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import KeyCounts
+from steelyard.core import KeyCounts, Partitioner
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
+from steelyard.spark.routing import Partitioners
 from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, quoted, reasons, tidied
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
@@ -69,11 +70,19 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
     if moves:
-        listed = settings.partitioner.needs_counts and bound.keys_can_be_listed
-        counts = exact_counts(rows, program.keys).top(FREQUENT) if listed else KeyCounts.of({})
-        plan = settings.partitioner.plan(counts, settings.blocks)
-        rows = placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
+        rows = _in_blocks(rows, bound, settings)
     return mapped(rows.drop(BLOCK, SPLIT), program.map, None) if program.map is not None and before else rows
+
+
+def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
+    """Rows where the policy plans or routes them."""
+    program, policy = bound.program, settings.partitioner
+    if not isinstance(policy, Partitioner):
+        return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)
+    listed = policy.needs_counts and bound.keys_can_be_listed
+    counts = exact_counts(rows, program.keys).top(FREQUENT) if listed else KeyCounts.of({})
+    plan = policy.plan(counts, settings.blocks)
+    return placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
 
 
 def _checked(rows: DataFrame, settings: Settings) -> DataFrame:

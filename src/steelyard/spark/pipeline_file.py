@@ -153,9 +153,9 @@ def _accepted_by(use: Callable[[Any], object]) -> Check:
 
 
 def _policy(value: Any) -> str | None:
-    from steelyard.partition import partitioner  # noqa: PLC0415 - loads compiled code, which `--help` must not
+    from steelyard.partition import policy  # noqa: PLC0415 - loads compiled code, which `--help` must not
 
-    return _accepted_by(lambda name: partitioner(str(name)))(value)
+    return _accepted_by(lambda name: policy(str(name)))(value)
 
 
 def _workload_fields(name: Any) -> dict[str, Check]:

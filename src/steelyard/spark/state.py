@@ -4,6 +4,7 @@
     commits/000000000012.json    everything that is true after batch 12
     log/12-<run>/                partials of batch 12, as Parquet
     running/12-<run>/            states of the last sliding window that closed, where panes leave by inverse
+    policy/12-<run>              what the policies had learnt after batch 12
 
 A commit names all live folders, so the newest commit is all that a restart reads. A batch's folders have a name
 of their own at each try; those that no commit names are swept.
@@ -56,7 +57,8 @@ class Commit:
     buckets: int = 0
     counts: str = ""
     """Frequent keys of the batches before, as text, for the next plan."""
-    policy: Any = None
+    policy: str | None = None
+    """The file that keeps what policies have learnt."""
 
     def to_json(self) -> str:
         """As JSON."""
@@ -97,6 +99,7 @@ class StateFolder:
         self.commits = Folder(self.spark, self.root.child("commits"))
         self.log = Folder(self.spark, self.root.child("log"))
         self.running = Folder(self.spark, self.root.child("running"))
+        self.policy = Folder(self.spark, self.root.child("policy"))
 
     def same_program(self, signature: dict[str, Any]) -> None:
         """Write the program's signature at the first start; later, refuse another."""
@@ -143,7 +146,8 @@ class StateFolder:
         kept = [Commit.from_json(self.commits.read(name)) for name in names[-KEPT_COMMITS:]]
         needed = {folder.name for commit in kept for folder in commit.log}
         needed |= {commit.running.name for commit in kept if commit.running}
-        for folder in (self.log, self.running):
+        needed |= {commit.policy for commit in kept if commit.policy}
+        for folder in (self.log, self.running, self.policy):
             for name in folder.names():
                 if name not in needed and not name.startswith("."):
                     folder.delete(name)

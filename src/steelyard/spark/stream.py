@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner
-from steelyard.partition import partitioner as named_partitioner
+from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
+from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
@@ -53,7 +53,7 @@ class Stream:
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
-    _partitioner: Partitioner | None = None
+    _partitioner: Partitioner | TuplePolicy | None = None
     _blocks: int | None = None
     _buckets: int | None = None
     _elastic: ElasticityPolicy = field(default_factory=Fixed)
@@ -117,12 +117,14 @@ class Stream:
                 raise OptionError(f"aggregate {name!r}: names that start with '__' are reserved")
         return replace(self, _aggregates={**self._aggregates, **aggregates})
 
-    def partition_by(self, policy: str | Partitioner, blocks: int | None = None, buckets: int | None = None) -> Stream:
+    def partition_by(
+        self, policy: str | Partitioner | TuplePolicy, blocks: int | None = None, buckets: int | None = None
+    ) -> Stream:
         """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core."""
         for option, value in (("blocks", blocks), ("buckets", buckets)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")
-        return replace(self, _partitioner=named_partitioner(policy), _blocks=blocks, _buckets=buckets)
+        return replace(self, _partitioner=named_policy(policy), _blocks=blocks, _buckets=buckets)
 
     def statistics(self, source: str) -> Stream:
         """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
@@ -227,7 +229,7 @@ class Stream:
         cores = self.rows.sparkSession.sparkContext.defaultParallelism
         text = self._trigger.get("processingTime")
         return Settings(
-            partitioner=self._partitioner or named_partitioner(DEFAULT_POLICY),
+            partitioner=self._partitioner or named_policy(DEFAULT_POLICY),
             is_planned=self._partitioner is not None,
             elastic=self._elastic,
             blocks=self._blocks or cores,

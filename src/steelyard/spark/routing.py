@@ -1,0 +1,126 @@
+"""Policies that decide row by row, in the tasks that read a batch: each source partition is one partitioner.
+
+A partitioner sees the 64-bit ids of its rows' keys and gives back blocks; the rows themselves stay in the JVM.
+What it learnt comes back to the driver with the task's other reports, goes out again with the next batch, and
+is part of the query's commit. A task that is run again starts from the same state and so decides the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from steelyard.core import Cooperative, State, TuplePolicy
+from steelyard.spark.placement import key_hash
+from steelyard.spark.rows import BLOCK, SPLIT
+from steelyard.spark.tasklog import Entry, TaskLog
+
+ROUTE = "route"
+"""The stage under which partitioners report."""
+
+
+class Partitioners:
+    """The partitioners of a query and what they know between batches.
+
+    Parameters
+    ----------
+    policy
+        What they follow.
+    states
+        What each has learnt, by the number of its source partition.
+    blocks
+        How many blocks they learnt it for; with another number they begin anew.
+    """
+
+    def __init__(self, policy: TuplePolicy, states: Mapping[int, State] | None = None, blocks: int = 0) -> None:
+        self.policy = policy
+        self.states: dict[int, State] = dict(states or {})
+        self.blocks = blocks
+
+    def placed(self, rows: DataFrame, keys: tuple[str, ...], blocks: int, batch: int, log: TaskLog | None) -> DataFrame:
+        """`rows` in `blocks` partitions, each where its partitioner sends it; adds `__block` and `__split`.
+
+        A batch is one slide of the policy's window. Every key may be in several blocks, since a partitioner does
+        not know what the others do with it.
+        """
+        if blocks != self.blocks:
+            self.states, self.blocks = {}, blocks
+        route = _routing(self.policy, _packed_states(self.states), blocks, batch, log)
+        where = F.arrow_udf(route, "int").asNondeterministic()(key_hash(keys))
+        return rows.withColumns({BLOCK: where, SPLIT: F.lit(True)}).repartitionById(blocks, BLOCK)
+
+    def learn(self, entries: Mapping[Any, Entry]) -> None:
+        """Take in what the partitioners of a batch reported; those that cooperate are told of each other."""
+        for (stage, number), entry in entries.items():
+            if stage == ROUTE:
+                self.states[number] = unpacked(entry["state"])
+        if isinstance(self.policy, Cooperative) and self.states:
+            self.states = dict(self.policy.synchronise(self.states, self.blocks))
+
+    def to_text(self) -> str:
+        """As text, for a checkpoint."""
+        whole = {"blocks": np.array(self.blocks)}
+        for number, state in self.states.items():
+            whole |= {f"{number}/{name}": array for name, array in state.items()}
+        return base64.b85encode(packed(whole)).decode()
+
+    def restore(self, text: str) -> None:
+        """The inverse of `to_text`."""
+        whole = dict(unpacked(base64.b85decode(text)))
+        self.blocks = int(whole.pop("blocks"))
+        states: dict[int, dict[str, Any]] = {}
+        for name, array in whole.items():
+            number, _, own = name.partition("/")
+            states.setdefault(int(number), {})[own] = array
+        self.states = dict(states)
+
+
+def _packed_states(states: Mapping[int, State]) -> dict[int, bytes]:
+    return {number: packed(state) for number, state in states.items()}
+
+
+def _routing(policy: TuplePolicy, states: dict[int, bytes], blocks: int, batch: int, log: TaskLog | None) -> Any:
+    """The function that a task runs over its key ids."""
+    tick = batch * getattr(policy, "slide", 1)
+
+    def route(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        task = TaskContext.get()
+        number = task.partitionId() if task else 0
+        router = policy.router(blocks, number)
+        if number in states:
+            router.restore(unpacked(states[number]))
+        rows = 0
+        for part in parts:
+            keys = np.ascontiguousarray(part.to_numpy(zero_copy_only=False), dtype=np.int64)
+            rows += len(keys)
+            yield pa.array(router.route(keys, np.full(len(keys), tick, dtype=np.int64)).block, pa.int32())
+        if log is not None and rows:
+            log.add(ROUTE, {"rows": rows, "state": packed(router.state())})
+
+    route.__annotations__ = {"parts": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return route
+
+
+def packed(state: State) -> bytes:
+    """Arrays as bytes.
+
+    >>> unpacked(packed({"q": np.arange(3.0)}))["q"].tolist()
+    [0.0, 1.0, 2.0]
+    """
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **dict(state))
+    return file.getvalue()
+
+
+def unpacked(data: bytes) -> State:
+    """The inverse of `packed`."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
