@@ -26,6 +26,8 @@ class RowRule(Enum):
     """By its position in the input: block sizes are equal, keys are spread."""
     ARRIVAL = "arrival"
     """By its arrival time: the interval is cut into as many equal parts as there are blocks."""
+    IN_PLACE = "in_place"
+    """Nowhere: every row, listed or not, stays in the partition it is read in."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.core.plans import BlockPlan, BucketPlan
-from steelyard.core.reports import Observation, ScalingDecision
+from steelyard.core.reports import BatchReport, Observation, ScalingDecision
 
 
 @runtime_checkable
@@ -20,9 +20,15 @@ class Partitioner(Protocol):
     than those that come (statistics carried over), so an engine must treat unknown keys by the plan's rule.
     """
 
-    name: str
-    needs_counts: bool
-    """Whether `plan` looks at the counts; where it does not, an engine gathers none."""
+    @property
+    def name(self) -> str:
+        """How it is called in reports and in the registry."""
+        ...
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether `plan` looks at the counts; where it does not, an engine gathers none."""
+        ...
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """The blocks of a batch with these counts. Raises nothing for empty counts or one block."""
@@ -53,7 +59,10 @@ class Router(Protocol):
     `id mod blocks`, where Spark's own hash would send it.
     """
 
-    blocks: int
+    @property
+    def blocks(self) -> int:
+        """How many there are to send rows to."""
+        ...
 
     def route(self, keys: Ints, times: Ints) -> Routed:
         """Blocks for rows in order of arrival. `times` never falls: milliseconds, or a count of rows."""
@@ -72,7 +81,10 @@ class Router(Protocol):
 class TuplePolicy(Protocol):
     """Decides row by row. The policy is its parameters; a router is one partitioner that follows it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How it is called in reports and in the registry."""
+        ...
 
     def router(self, blocks: int, partitioner: int = 0) -> Router:
         """A new partitioner. Several that share a stream have different numbers, and so different seeds."""
@@ -98,6 +110,15 @@ class Learning(Protocol):
 
     def restore(self, state: State) -> None:
         """Go on from it."""
+        ...
+
+
+@runtime_checkable
+class Observing(Protocol):
+    """A policy that looks at what its decisions cost."""
+
+    def observe(self, report: BatchReport) -> None:
+        """Called in the driver after each batch, before its commit."""
         ...
 
 

@@ -10,14 +10,16 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.partition.auto import Auto
 from steelyard.partition.hash import Hash
+from steelyard.partition.in_place import InPlace
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
 
 Policy = Partitioner | TuplePolicy
 
-_POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in (Hash, Shuffle, TimeBased, Prompt)}
+_POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in (Auto, Hash, InPlace, Prompt, Shuffle, TimeBased)}
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 

@@ -23,8 +23,10 @@ from steelyard.core import (
     BlockPlan,
     ElasticityPolicy,
     KeyCounts,
+    Observing,
     OptionError,
     Partitioner,
+    RowRule,
     SteelyardError,
     TuplePolicy,
 )
@@ -213,12 +215,12 @@ class MicroBatch:
     def _rows(self, batch: DataFrame, plan: BlockPlan | None, number: int) -> DataFrame:
         """Rows after the map function, in the blocks where they are planned or routed to."""
         function = self.program.map
-        moves = self.settings.moves_rows(self.bound)
+        moves = self._moves(plan)
         before = moves and self.bound.places_before_map
         rows = batch
         if function is not None and not before:
             rows = mapped(rows, function, self.log)
-        if plan is not None:
+        if moves and plan is not None:
             rows = placed(rows, plan, self.program.keys, self._arrival(rows))
         elif moves and self.memory.partitioners is not None:
             routed = self.memory.partitioners.placed
@@ -226,6 +228,10 @@ class MicroBatch:
         if function is not None and before:
             rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log)
         return rows
+
+    def _moves(self, plan: BlockPlan | None) -> bool:
+        """Whether the rows of this batch go to other partitions than those they are read in."""
+        return self.settings.moves_rows(self.bound) and (plan is None or plan.rule is not RowRule.IN_PLACE)
 
     def _mapped(self, batch: DataFrame) -> DataFrame:
         """Rows after the map function, where they are."""
@@ -281,7 +287,7 @@ class MicroBatch:
         if self.memory.partitioners is not None:
             self.memory.partitioners.learn(entries)
         entries = {at: entry for at, entry in entries.items() if at[0] != ROUTE}
-        moves = self.settings.moves_rows(self.bound)
+        moves = self._moves(plan)
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}
         bad |= {MAP_RAISED: seen["map"], AGGREGATE_RAISED: seen["failed"]}
         sizes = [seen.get(f"block{block}", 0) for block in range(self.blocks)] if moves else []
@@ -297,7 +303,7 @@ class MicroBatch:
             bad_rows={why: rows for why, rows in bad.items() if rows},
             blocks=self.blocks if moves else len(tasks),
             buckets=self.buckets,
-            policy=self.settings.partitioner.name if moves else "",
+            policy=plan.policy if plan else self.settings.partitioner.name if moves else "",
             placement="blocks" if moves else "in_place",
             statistics=source,
             plan=_plan_metrics(plan),
@@ -345,6 +351,8 @@ class MicroBatch:
         )
         decision = self.settings.elastic.decide(observation)
         changed = (decision.blocks, decision.buckets) != (self.blocks, self.buckets)
+        if isinstance(self.settings.partitioner, Observing):
+            self.settings.partitioner.observe(replace(report, seconds=clock.phases | {"total": clock.total()}))
         with clock.phase("commit"):
             counts = self.carried.to_text()
             memory = self.memory.keep(report.batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import KeyCounts, Partitioner
+from steelyard.core import KeyCounts, Partitioner, RowRule
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
@@ -82,6 +82,8 @@ def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     listed = policy.needs_counts and bound.keys_can_be_listed
     counts = exact_counts(rows, program.keys).top(FREQUENT) if listed else KeyCounts.of({})
     plan = policy.plan(counts, settings.blocks)
+    if plan.rule is RowRule.IN_PLACE:
+        return rows
     return placed(rows, plan, program.keys, program.time if program.time in rows.columns else None)
 
 

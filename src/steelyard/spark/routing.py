@@ -17,6 +17,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.util import PythonEvalType
 
 from steelyard.core import Cooperative, State, TuplePolicy
 from steelyard.spark.placement import key_hash
@@ -54,8 +57,10 @@ class Partitioners:
         if blocks != self.blocks:
             self.states, self.blocks = {}, blocks
         route = _routing(self.policy, _packed_states(self.states), blocks, batch, log)
-        where = F.arrow_udf(route, "int").asNondeterministic()(key_hash(keys))
-        return rows.withColumns({BLOCK: where, SPLIT: F.lit(True)}).repartitionById(blocks, BLOCK)
+        where: Any = arrow_udf(route, T.IntegerType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
+        return rows.withColumns(
+            {BLOCK: where.asNondeterministic()(key_hash(keys)), SPLIT: F.lit(True)}
+        ).repartitionById(blocks, BLOCK)
 
     def learn(self, entries: Mapping[Any, Entry]) -> None:
         """Take in what the partitioners of a batch reported; those that cooperate are told of each other."""
@@ -105,7 +110,6 @@ def _routing(policy: TuplePolicy, states: dict[int, bytes], blocks: int, batch: 
         if log is not None and rows:
             log.add(ROUTE, {"rows": rows, "state": packed(router.state())})
 
-    route.__annotations__ = {"parts": Iterator[pa.Array], "return": Iterator[pa.Array]}
     return route
 
 

@@ -1,0 +1,122 @@
+"""The policy that chooses among policies, in worlds whose prices are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from steelyard.core import BatchReport, KeyCounts, Learning, Observing, OptionError, RowRule, TaskReport
+from steelyard.core.plans import spread
+from steelyard.partition import partitioner
+from steelyard.partition.auto import Auto
+
+BLOCKS = 8
+ROWS = 100_000
+
+
+def zipf(exponent: float, keys: int = 2_000, rows: int = ROWS) -> KeyCounts:
+    weights = 1 / np.arange(1, keys + 1) ** exponent
+    shares = np.maximum(1, (weights / weights.sum() * rows).astype(np.int64))
+    return KeyCounts.of(dict(enumerate(shares.tolist())))
+
+
+@dataclass(frozen=True)
+class World:
+    """What things cost: seconds a row, a key, a moved row and a merged record, and how even the source is."""
+
+    row: float = 1e-5
+    key: float = 1e-5
+    moved: float = 1e-7
+    merged: float = 1e-6
+    fixed: float = 0.1
+    largest_source: float = 1.0
+
+    def run(self, plan, number: int = 0) -> BatchReport:
+        """A batch by a plan."""
+        if plan.rule is RowRule.IN_PLACE:
+            sizes = spread(plan.counts.total, BLOCKS) * 1.0
+            sizes[0] *= self.largest_source
+        else:
+            sizes = plan.sizes * 1.0
+        tasks = tuple(
+            TaskReport(i, int(rows), int(keys), self.row * rows + self.key * keys, 0.0)
+            for i, (rows, keys) in enumerate(zip(sizes, plan.cardinalities, strict=True))
+        )
+        longest = max(task.seconds for task in tasks)
+        moving = 0.0 if plan.rule is RowRule.IN_PLACE else self.moved * plan.counts.total
+        total = self.fixed + longest + moving + self.merged * int(plan.cardinalities.sum())
+        return BatchReport(number, plan.counts.total, blocks=BLOCKS, tasks=tasks, seconds={"total": total})
+
+
+WORLDS = {
+    "moving is dear": World(moved=1e-5),
+    "the source is uneven": World(largest_source=4.0),
+    "merging is dear": World(merged=1e-4),
+    "keys are dear": World(key=1e-3),
+    "rows are cheap": World(row=1e-8, key=1e-8),
+    "rows wait": World(row=1e-3),
+}
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2, 1.6])
+@pytest.mark.parametrize("world", WORLDS)
+def test_it_is_hardly_slower_than_the_best_candidate_in_any_world(world, exponent):
+    costs, counts = WORLDS[world], zipf(exponent)
+    auto = Auto()
+    taken = []
+    for number in range(100):
+        known = counts if number else KeyCounts.of({})  # the first batch of a stream has no statistics
+        planned = auto.plan(known, BLOCKS)
+        if not number:
+            planned = auto._policies[auto._chosen].plan(counts, BLOCKS)
+        report = costs.run(planned, number)
+        auto.observe(report)
+        taken.append(report.seconds["total"])
+    fixed = {
+        name: costs.run(partitioner(name).plan(counts, BLOCKS)).seconds["total"] for name in auto.candidates.split(",")
+    }
+    assert sum(taken) <= 1.05 * 100 * min(fixed.values()), (fixed, taken[:8], taken[-1])
+
+
+def test_it_follows_when_the_stream_turns_skewed():
+    costs, auto = WORLDS["rows wait"], Auto()
+    for number in range(20):
+        auto.observe(costs.run(auto.plan(zipf(0.0), BLOCKS), number))
+    uneven = World(row=1e-3, largest_source=3.0)
+    for number in range(20, 30):
+        auto.observe(uneven.run(auto.plan(zipf(1.4), BLOCKS), number))
+    assert auto.plan(zipf(1.4), BLOCKS).policy == "auto (prompt)"
+
+
+def test_without_counts_rows_stay_where_they_are():
+    assert Auto().plan(KeyCounts.of({}), 4).rule is RowRule.IN_PLACE
+
+
+def test_what_it_learnt_survives_a_round_trip():
+    first, second, counts, costs = Auto(), Auto(), zipf(1.2), WORLDS["the source is uneven"]
+    for number in range(6):
+        first.observe(costs.run(first.plan(counts, BLOCKS), number))
+    second.restore(first.state())
+    assert isinstance(first, Learning)
+    assert isinstance(first, Observing)
+    for number in range(6, 12):
+        plans = [policy.plan(counts, BLOCKS) for policy in (first, second)]
+        assert plans[0].policy == plans[1].policy
+        for policy, plan in zip((first, second), plans, strict=True):
+            policy.observe(costs.run(plan, number))
+
+
+def test_a_batch_without_rows_teaches_nothing():
+    auto = Auto()
+    auto.plan(zipf(1.0), BLOCKS)
+    before = {name: array.tolist() for name, array in auto.state().items()}
+    auto.observe(BatchReport(0))
+    assert {name: array.tolist() for name, array in auto.state().items()} == before
+
+
+@pytest.mark.parametrize("wrong", ["candidates=in_place,promt", "memory=1", "retry_every=0", "memory=x"])
+def test_a_wrong_parameter_is_named(wrong):
+    with pytest.raises(OptionError, match=wrong.partition("=")[0][:8]):
+        partitioner(f"auto?{wrong}")
