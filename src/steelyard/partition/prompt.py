@@ -14,6 +14,8 @@ from steelyard.core import BlockPlan, KeyCounts, OptionError
 from steelyard.core.plans import at_least_one_block, sums
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Scan = Literal["all", "first_small"]
+SCANS = ("all", "first_small")
 
 
 @dataclass(frozen=True)
@@ -50,37 +52,80 @@ class Prompt:
             ("zigzag_start", self.zigzag_start, ("restart", "continue")),
         ):
             if value not in known:
-                raise OptionError.unknown(f"{option} of prompt", value, known)
+                raise OptionError.unknown(f"{option} of {self.name}", value, known)
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
-        """Algorithm 2 in its three phases."""
+        """Sort the keys, then Algorithm 2 in its three phases."""
+        order = self.order(counts)
+        key, block, rows = self._fragments(counts.rows[order], blocks, "all")
+        return BlockPlan.of(counts, blocks, key=order[key], block=block, rows=rows, policy=self.name)
+
+    def plan_sorted(self, counts: KeyCounts, blocks: int, scan: Scan = "all") -> BlockPlan:
+        """Algorithm 2 for keys that come nearly in descending order, as `Accumulated.counts` does: no sort.
+
+        Parameters
+        ----------
+        counts
+            Exact counts, of which only the order may be a little wrong.
+        blocks
+            Number of blocks.
+        scan
+            `"all"` looks at every key for those above the mean, and orders their rests by size: the order of
+            the list then hardly matters. `"first_small"` is the listing taken literally: what comes after
+            the first small key is dealt whole, even where it is large, and rests keep the order of the list.
+
+        Examples
+        --------
+        >>> counts = KeyCounts.of({"a": 30, "b": 2, "hot": 80, "c": 3})
+        >>> Prompt().plan_sorted(counts, 2).sizes.tolist()
+        [57, 58]
+        >>> Prompt().plan_sorted(counts, 2, scan="first_small").sizes.tolist()
+        [35, 80]
+        """
+        if scan not in SCANS:
+            raise OptionError.unknown(f"scan of {self.name}", scan, SCANS)
+        key, block, rows = self._fragments(counts.rows, blocks, scan)
+        return BlockPlan.of(counts, blocks, key=key, block=block, rows=rows, policy=self.name)
+
+    @staticmethod
+    def order(counts: KeyCounts) -> Ints:
+        """int64[keys]: the keys in descending order of their counts; equal ones as they are listed."""
+        return np.argsort(-counts.rows, kind="stable")
+
+    @staticmethod
+    def after_cut_off(sort_seconds: float, plan_seconds: float) -> float:
+        """What of a batch's partitioning is left to do at the cut-off: keys were ordered as they arrived."""
+        return plan_seconds
+
+    def _fragments(self, rows: Ints, blocks: int, scan: Scan) -> tuple[Ints, Ints, Ints]:
+        """Key (position in `rows`), block and rows of each fragment."""
         from steelyard.kernels.packing import place_residuals  # noqa: PLC0415 - tasks need no compiler
 
         at_least_one_block(blocks)
-        if not len(counts):
-            return BlockPlan.of(counts, blocks, key=[], block=[], rows=[], policy=self.name)
-        order = np.argsort(-counts.rows, kind="stable")
-        rows = counts.rows[order]
-        total = int(rows.sum())
+        if not len(rows):
+            return rows, rows, rows
         # P_size = ceil(N / P);  S_cut = P_size / P_card with P_card = max(1, K / P): the mean key frequency
-        capacity = -(-total // blocks)
+        capacity = -(-int(rows.sum()) // blocks)
         cut = max(1, capacity * blocks // max(blocks, len(rows)))
-        large = int(np.searchsorted(-rows, -cut, side="left"))  # keys with more than `cut` rows
+        large, small = _large_and_small(rows, cut, scan)
 
-        turn, home = np.divmod(np.arange(large), blocks)
+        turn, home = np.divmod(np.arange(len(large)), blocks)
         # Large keys that are not a multiple of the blocks can overfill the first of them (the listing does not
         # look), so the last slices are thinner: no block ever holds more than P_size.
         slices = np.clip(capacity - turn * cut, 0, cut)
-        whole = _zigzag(len(rows) - large, blocks, large if self.zigzag_start == "continue" else 0)
+        whole = _zigzag(len(small), blocks, len(large) if self.zigzag_start == "continue" else 0)
         sizes = sums(home, slices, blocks)
-        moved = _overflow(whole, rows[large:], sizes, capacity)
-        sizes = sizes + sums(whole[~moved], rows[large:][~moved], blocks)
+        # A large key that a literal scan has missed stays where it was dealt, as the listing would leave it.
+        moved = _overflow(whole, rows[small], sizes, capacity) & (rows[small] <= cut)
+        sizes = sizes + sums(whole[~moved], rows[small][~moved], blocks)
 
         # Rests in descending order: the large keys' by insertion, then small keys that overflowed, which
         # have no home. Reversed, the smallest rests go home first, and only a few hot keys are cut.
-        rest_key = np.r_[np.arange(large), large + np.flatnonzero(moved)]
-        rest_rows = np.r_[rows[:large] - slices, rows[large:][moved]]
-        rest_home = np.r_[home, np.full(int(moved.sum()), -1, dtype=np.int64)]
+        by_size = scan == "all" and self.residual_order == "ascending"
+        first = np.argsort(-rows[large], kind="stable") if by_size else np.arange(len(large))
+        rest_key = np.r_[large[first], small[moved]]
+        rest_rows = np.r_[(rows[large] - slices)[first], rows[small][moved]]
+        rest_home = np.r_[home[first], np.full(int(moved.sum()), -1, dtype=np.int64)]
         if self.residual_order == "ascending":
             rest_key, rest_rows, rest_home = rest_key[::-1], rest_rows[::-1], rest_home[::-1]
         which, block, put = place_residuals(
@@ -89,15 +134,19 @@ class Prompt:
             np.ascontiguousarray(rest_home, dtype=np.int64),
             np.ascontiguousarray(rest_rows, dtype=np.int64),
         )
-        stays = np.flatnonzero(~moved)
-        return BlockPlan.of(
-            counts,
-            blocks,
-            key=order[np.r_[np.arange(large), large + stays, rest_key[which]].astype(np.int64)],
-            block=np.r_[home, whole[stays], block],
-            rows=np.r_[slices, rows[large:][stays], put],
-            policy=self.name,
+        return (
+            np.r_[large, small[~moved], rest_key[which]],
+            np.r_[home, whole[~moved], block],
+            np.r_[slices, rows[small][~moved], put],
         )
+
+
+def _large_and_small(rows: Ints, cut: int, scan: Scan) -> tuple[Ints, Ints]:
+    """Positions of the keys with more than `cut` rows, and of the others; both in the order of the list."""
+    is_large = rows > cut
+    if scan == "first_small":
+        is_large = np.logical_and.accumulate(is_large)
+    return np.flatnonzero(is_large), np.flatnonzero(~is_large)
 
 
 def _zigzag(keys: int, blocks: int, start: int) -> Ints:
@@ -110,7 +159,7 @@ def _zigzag(keys: int, blocks: int, start: int) -> Ints:
 def _overflow(block: Ints, rows: Ints, sizes: Ints, capacity: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """The whole keys that no longer fit into their block, which rounding can bring about.
 
-    Keys come in descending order, so that what is taken out again is each block's smallest.
+    Keys come in (nearly) descending order, so that what is taken out again is (nearly) each block's smallest.
     """
     order = np.argsort(block, kind="stable")
     running = np.cumsum(rows[order])

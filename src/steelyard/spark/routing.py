@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.util import PythonEvalType
 
 from steelyard.core import Cooperative, State, TuplePolicy
 from steelyard.spark.placement import key_hash
@@ -57,7 +56,8 @@ class Partitioners:
         if blocks != self.blocks:
             self.states, self.blocks = {}, blocks
         route = _routing(self.policy, _packed_states(self.states), blocks, batch, log)
-        where: Any = arrow_udf(route, T.IntegerType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
+        make: Any = arrow_udf  # its overloads do not know functions with type hints
+        where = make(route, T.IntegerType())
         return rows.withColumns(
             {BLOCK: where.asNondeterministic()(key_hash(keys)), SPLIT: F.lit(True)}
         ).repartitionById(blocks, BLOCK)
