@@ -197,8 +197,8 @@ def result_of(found: Mapping[float, Mapping[str, Sustained]], batches: int) -> R
         ],
         chart=lambda figure: _draw(figure, found),
         notes=[
-            f"Every row waits {WAIT_US:g} microseconds, as for a remote service, in one of {SLOTS} slots: balance shows "
-            "on the clock whatever the number of cores.",
+            f"Every row waits {WAIT_US:g} microseconds, as for a remote service, in one of {SLOTS} slots: balance "
+            "shows on the clock whatever the number of cores.",
             "The sustained rate is rows over the median time of a batch, from its rows to its committed results. All "
             "policies gave the same answers.",
         ],
