@@ -1,17 +1,28 @@
-"""Partitioners: who goes into which block, decided from key counts. One policy a file."""
+"""Partitioners: who goes into which block, decided for a batch or row by row. One policy a file."""
 
+from steelyard.partition.accumulator import Accumulated, Accumulator
+from steelyard.partition.adapters import PlannedByRouting, RoutedByPlan
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
+from steelyard.partition.reference import ReferenceTables
 from steelyard.partition.registry import partitioner, partitioner_names, policy, tuple_policy
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
 
 __all__ = [
+    "Accumulated",
+    "Accumulator",
+    "DoubleBuffer",
+    "EarlyRelease",
     "Hash",
     "HashAllocator",
+    "PlannedByRouting",
     "Prompt",
     "PromptAllocator",
+    "ReferenceTables",
+    "RoutedByPlan",
     "Shuffle",
     "TimeBased",
     "partitioner",

@@ -9,6 +9,7 @@ import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.core.plans import at_least_one_block
+from steelyard.partition.simple_routers import HashRouter
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class Hash:
 
     name: ClassVar[str] = "hash"
     needs_counts: ClassVar[bool] = False
+
+    def router(self, blocks: int, partitioner: int = 0) -> HashRouter:
+        """The same, row by row."""
+        return HashRouter(blocks, partitioner)
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """Every key whole, in the block of its hash."""

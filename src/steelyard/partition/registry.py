@@ -10,16 +10,47 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.partition.affinity import Affinity
 from steelyard.partition.auto import Auto
+from steelyard.partition.cardinality import Cardinality
+from steelyard.partition.cooperation import CooperativeDalton
+from steelyard.partition.d_choices import DChoices
+from steelyard.partition.dagreedy import DAGreedy
+from steelyard.partition.dalton import Dalton
+from steelyard.partition.first_fit import FirstFitDecreasing
+from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.hash import Hash
 from steelyard.partition.in_place import InPlace
+from steelyard.partition.post_sort import PostSort
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
+from steelyard.partition.two_choices import ManyChoices, TwoChoices
+from steelyard.partition.w_choices import WChoices
 
 Policy = Partitioner | TuplePolicy
 
-_POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in (Auto, Hash, InPlace, Prompt, Shuffle, TimeBased)}
+_KINDS: tuple[type[Any], ...] = (
+    Affinity,
+    Auto,
+    Cardinality,
+    CooperativeDalton,
+    DAGreedy,
+    DChoices,
+    Dalton,
+    FirstFitDecreasing,
+    FragmentationMinimisation,
+    Hash,
+    InPlace,
+    ManyChoices,
+    PostSort,
+    Prompt,
+    Shuffle,
+    TimeBased,
+    TwoChoices,
+    WChoices,
+)
+_POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, RowRule
 from steelyard.core.plans import at_least_one_block
+from steelyard.partition.simple_routers import ShuffleRouter
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Shuffle:
 
     name: ClassVar[str] = "shuffle"
     needs_counts: ClassVar[bool] = False
+
+    def router(self, blocks: int, partitioner: int = 0) -> ShuffleRouter:
+        """The same, row by row."""
+        return ShuffleRouter(blocks, partitioner)
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """Round robin over the rows of one key after the other."""

@@ -1,0 +1,342 @@
+"""What a plan of partitioner, combiners and reducers can sustain, from traces and from costs measured here.
+
+Rows go through three stages that work at the same time (Zapridou et al. 2022, section 2): partitioners choose a
+combiner, combiners aggregate, reducers merge the partial aggregates of keys that may be in several combiners. The
+slowest task of the slowest stage says how many rows a second the plan takes without back-pressure. Where each row
+goes is no model: it is what the policies of this package did with the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from steelyard.core.counts import Ints
+from steelyard.core.policies import Flags, Router
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Engine = Literal["windows", "panes"]
+ENGINES: tuple[Engine, ...] = ("windows", "panes")
+"""How combiners keep windows.
+
+`"windows"`: a row is added to each of the W/s windows that it is in, and every window sends all its partials, as
+Flink 1.12 does, on which the authors ran. `"panes"`: a row is added once, to its slide, and only the slide's partials
+are merged into the window, as Steelyard does.
+"""
+TEXTS = 1_200
+WORDS = 10_000
+"""Vocabulary of the texts."""
+MICRO = 1e6
+
+
+@dataclass(frozen=True)
+class OperatorCosts:
+    """CPU time of the operators' own code, in microseconds.
+
+    Parameters
+    ----------
+    row
+        To take one more row into a group of rows of one key.
+    group
+        To begin a group: grouping, the aggregate's call, and the partial that comes out.
+    merge
+        To merge one partial into the result.
+    """
+
+    row: float
+    group: float
+    merge: float
+
+    @property
+    def alone(self) -> float:
+        """A row that is added by itself, as engines do that process a row at a time."""
+        return self.row + self.group
+
+
+class Plan(NamedTuple):
+    """How slots are shared out."""
+
+    combiners: int
+    reducers: int
+
+    @classmethod
+    def of(cls, slots: int, *, one_step: bool = False) -> Plan:
+        """One slot in eight is a reducer (section 5.1); a plan of one step has none.
+
+        >>> Plan.of(64), Plan.of(64, one_step=True)
+        (Plan(combiners=56, reducers=8), Plan(combiners=64, reducers=0))
+        """
+        return cls(slots, 0) if one_step else cls(slots - max(1, slots // 8), max(1, slots // 8))
+
+
+class Stages(NamedTuple):
+    """Microseconds that the busiest task of each stage spends for one row of the stream."""
+
+    partitioner: float
+    combiner: float
+    reducer: float
+
+    @property
+    def rate(self) -> float:
+        """Rows a second that the slowest stage sustains.
+
+        >>> Stages(0.5, 20.0, 2.0).rate
+        50000.0
+        """
+        return MICRO / max(self)
+
+    @property
+    def slowest(self) -> str:
+        """The stage that limits the rate."""
+        return self._fields[int(np.argmax(self))]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a policy did with a stream: for each row its key, block, and whether the key may be split.
+
+    Times are row counts: row i of the trace has time i.
+    """
+
+    keys: Ints
+    block: np.ndarray[Any, np.dtype[np.int32]]
+    split: Flags
+    blocks: int
+    route_us: float
+    """CPU time of routing, a row."""
+
+    def window(self, end: int, length: int, slide: int) -> Window:
+        """The window of so many rows that ends before row `end`."""
+        start = max(0, end - length)
+        return Window.of(self.keys[start:end], self.block[start:end], self.split[start:end], self.blocks, slide)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The rows, partials and split keys of one window.
+
+    A partial is a pair of key and block that has rows; `pane_*` are those of single slides, of all slides together.
+    """
+
+    rows: int
+    slides: float
+    loads: Ints
+    key: Ints
+    partial_rows: Ints
+    shared: Flags
+    """Whether each partial's key must go through the reducers when partials are forwarded."""
+    pane_key: Ints
+    pane_block: Ints
+    pane_shared: Flags
+
+    @classmethod
+    def of(cls, keys: Ints, block: Any, split: Flags, blocks: int, slide: int) -> Window:
+        """Count the partials of these rows."""
+        distinct, code = np.unique(keys, return_inverse=True)
+        is_shared = np.zeros(len(distinct), np.bool_)
+        is_shared[code[split]] = True
+        pair = code * blocks + block
+        pairs, rows = np.unique(pair, return_counts=True)
+        in_pane = np.unique(np.arange(len(keys)) // slide * (len(distinct) * blocks) + pair)
+        pane_pair = in_pane % (len(distinct) * blocks)
+        return cls(
+            rows=len(keys),
+            slides=len(keys) / slide,
+            loads=np.bincount(block, minlength=blocks),
+            key=distinct[pairs // blocks],
+            partial_rows=rows,
+            shared=is_shared[pairs // blocks],
+            pane_key=distinct[pane_pair // blocks],
+            pane_block=pane_pair % blocks,
+            pane_shared=is_shared[pane_pair // blocks],
+        )
+
+    @property
+    def largest_share(self) -> float:
+        """Share of the fullest block."""
+        return float(self.loads.max() / self.rows)
+
+    def stages(
+        self,
+        reducers: int,
+        costs: OperatorCosts,
+        *,
+        engine: Engine,
+        forwarding: bool,
+        partitioner_us: float,
+    ) -> Stages:
+        """Microseconds a row in each stage. Without reducers all partials are final."""
+        merge_us = costs.merge / self.rows
+        if engine == "windows":
+            # share_i * c_c * W / s, and partials_j * c_r / s
+            combiner = self.largest_share * self.slides * costs.alone
+            sent = self.key[self.shared] if forwarding else self.key
+            reducer = _busiest(sent, reducers) * merge_us * self.slides
+            return Stages(partitioner_us, combiner, reducer)
+        passed = self.pane_shared if forwarding else np.ones(len(self.pane_key), np.bool_)
+        if not reducers:
+            passed = np.zeros(len(self.pane_key), np.bool_)
+        blocks = len(self.loads)
+        # What is not sent on is merged into its window by the combiner itself.
+        kept = np.bincount(self.pane_block[~passed], minlength=blocks)
+        groups = np.bincount(self.pane_block, minlength=blocks)
+        work = self.loads * costs.row + groups * costs.group + kept * costs.merge
+        return Stages(
+            partitioner_us, float(work.max() / self.rows), _busiest(self.pane_key[passed], reducers) * merge_us
+        )
+
+
+def _busiest(keys: Ints, reducers: int) -> int:
+    """Partials of the reducer that has most, when keys are hashed to reducers."""
+    return int(np.bincount(hashed(keys, reducers), minlength=1).max()) if reducers and len(keys) else 0
+
+
+def hashed(keys: Ints, reducers: int) -> Ints:
+    """int64[...]: the reducer of each key, by a hash that has nothing in common with that of the blocks."""
+    mixed = np.asarray(keys, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(max(1, reducers)), dtype=np.int64)
+
+
+def routed(router: Router, keys: Ints) -> Trace:
+    """Route a stream whose times are row counts, and measure the CPU time of it."""
+    times = np.arange(len(keys), dtype=np.int64)
+    clock = time.thread_time_ns()
+    block, split = router.route(keys, times)
+    taken = (time.thread_time_ns() - clock) / 1e3
+    return Trace(keys, block, split, router.blocks, taken / max(1, len(keys)))
+
+
+def mean_stages(found: Sequence[Stages]) -> Stages:
+    """Mean of each stage's cost over windows."""
+    return Stages(*(float(np.mean(column)) for column in zip(*found, strict=True)))
+
+
+def micro_batch_us(keys: Ints, block: Any, plan: Plan, costs: OperatorCosts, partition_us: float) -> Stages:
+    """Microseconds of one batch in each stage: they come one after the other, so a batch takes their sum."""
+    distinct, code = np.unique(keys, return_inverse=True)
+    pairs = np.unique(code * plan.combiners + block)
+    loads = np.bincount(block, minlength=plan.combiners)
+    groups = np.bincount(pairs % plan.combiners, minlength=plan.combiners)
+    combine = float((loads * costs.row + groups * costs.group).max())
+    return Stages(partition_us, combine, _busiest(distinct[pairs // plan.combiners], plan.reducers) * costs.merge)
+
+
+@lru_cache(maxsize=4)
+def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 3) -> OperatorCosts:
+    """Costs of Word Count (section 5.1) in this process: the least CPU time of some repetitions.
+
+    Texts have 10 to 20 words. For `"panes"` it is the code of Steelyard's map and reduce tasks, and the two costs of a
+    combiner are a least-squares fit over batches with few, some, and as many keys as rows. For `"windows"` it is the
+    same in plain Python, a row at a time: cut the text, count its words in the map of its key; merge two maps.
+    """
+    from steelyard.workloads.tweets import Tweets  # noqa: PLC0415 - builds a vocabulary
+
+    texts = Tweets(words=WORDS, seed=seed).rows(0, TEXTS, np.zeros(TEXTS)).column("text")
+    return _row_at_a_time(texts.to_pylist(), repetitions) if engine == "windows" else _of_tasks(texts, repetitions)
+
+
+def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:
+    keys = (np.arange(len(texts)) ** 2 % 347).tolist()
+
+    def combined() -> dict[int, dict[str, int]]:
+        held: dict[int, dict[str, int]] = {}
+        for key, text in zip(keys, texts, strict=True):
+            counts = held.setdefault(key, {})
+            for word in text.split():
+                counts[word] = counts.get(word, 0) + 1
+        return held
+
+    partials = list(combined().values())
+
+    def merged() -> None:
+        whole: dict[int, dict[str, int]] = {}
+        for number, partial in enumerate(partials):
+            counts = whole.setdefault(number // 4, {})
+            for word, times in partial.items():
+                counts[word] = counts.get(word, 0) + times
+
+    add, merge = _least_us(combined, repetitions) / len(texts), _least_us(merged, repetitions) / len(partials)
+    return OperatorCosts(row=add, group=0.0, merge=merge)
+
+
+def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
+    import pyarrow as pa  # noqa: PLC0415
+
+    from steelyard.applications.wordcount import WordCounts  # noqa: PLC0415 - loads PySpark
+    from steelyard.spark.aggregator import AggregatorUse  # noqa: PLC0415
+    from steelyard.spark.combine import combiner, merger  # noqa: PLC0415
+
+    rows = len(texts)
+    uses = {"words": AggregatorUse(WordCounts(), ("text",))}
+    combine = combiner(("key",), uses, _partial_schema(), 8, None, 64)
+    design = [(rows, rows // 50), (rows, rows // 4), (rows, rows)]
+    taken = []
+    for _, keys in design:
+        key = np.arange(rows, dtype=np.int64) % keys
+        batch = pa.record_batch({"key": key, "__pane": np.zeros(rows, np.int64), "text": texts})
+        taken.append(_least_us(lambda batch=batch: list(combine(iter([batch]))), repetitions))  # type: ignore[misc]
+    (partials,) = combine(iter([batch]))
+    row, group = np.linalg.lstsq(np.array(design, float), np.array(taken), rcond=None)[0]
+    # A fit over noisy times may come out below 0, which no operator is.
+    return OperatorCosts(max(float(row), 0.01), max(float(group), 0.01), _merge_us(partials, merger, uses, repetitions))
+
+
+def _partial_schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    words = pa.struct([("words", pa.list_(pa.string())), ("counts", pa.list_(pa.int64()))])
+    return pa.schema(
+        [
+            ("__bucket", pa.int32()),
+            ("key", pa.int64()),
+            ("__pane", pa.int64()),
+            ("__rows", pa.int64()),
+            ("words", words),
+            ("__bad", pa.string()),
+            ("__bad_row", pa.string()),
+        ]
+    )
+
+
+def _merge_us(partials: pa.RecordBatch, merger: Callable[..., Any], uses: Any, repetitions: int) -> float:
+    """Time of one more partial in a list of partials of one key."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    states = partials.column("words")
+    taken = []
+    for size in (2, 8):
+        offsets = pa.array(np.arange(0, len(states) + 1, size, dtype=np.int32))
+        lists = pa.ListArray.from_arrays(offsets, states)
+        batch = pa.record_batch({"words": lists})
+        fold = merger(uses, pa.schema([("words", lists.type)]))
+        run = lambda fold=fold, batch=batch: list(fold(iter([batch])))  # noqa: E731
+        taken.append(_least_us(run, repetitions) / len(states))
+    return float(np.mean(taken))
+
+
+def _least_us(action: Callable[[], object], repetitions: int) -> float:
+    """CPU time of the fastest run, in microseconds."""
+    times = []
+    for _ in range(repetitions):
+        clock = time.thread_time_ns()
+        action()
+        times.append(time.thread_time_ns() - clock)
+    return min(times) / 1e3
+
+
+def window_ends(rows: int, window: int, slide: int, count: int) -> Iterator[int]:
+    """Where up to `count` full windows end, evenly spread over the rows after the first window.
+
+    >>> list(window_ends(100, window=40, slide=10, count=3))
+    [60, 80, 100]
+    """
+    last = rows // slide
+    first = -(-window // slide)
+    yield from (int(end) * slide for end in np.unique(np.linspace(first, last, count + 1).astype(int)[1:]))

@@ -1,0 +1,237 @@
+"""Key statistics of a stream: a table of keys with open addressing, and the count-min sketch.
+
+The table has one entry a key, so that a row costs one probe for all that is known of its key. Frequencies belong
+to a statistics interval without being cleared at its end: an entry holds `base + frequency`, where `base` is the
+number of rows before the interval. Whatever an earlier interval left is at most `base`, and so counts as none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from steelyard.kernels.mixing import mix
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Table = np.ndarray[Any, Any]
+Int = Any
+"""An int, or a NumPy integer: in compiled code there is no difference."""
+
+ENTRY = np.dtype(
+    [
+        ("key", np.int64),
+        ("stamp", np.int64),  # base + frequency in the interval of the key's last row
+        ("seen", np.int64),  # slide of the key's last row in its hash block
+        ("home", np.int32),  # the hash block; VACANT where the slot has no key
+        ("row", np.int32),  # the key's row in the bandit, or NO_ROW
+    ],
+    align=True,
+)
+VACANT = -1
+NO_ROW = -1
+NEVER = -(1 << 62)
+"""A slide before all others."""
+
+SMALLEST_TABLE = 1 << 10
+FILL = 2
+"""A table has at least so many slots a key."""
+ROOM = 3
+"""A table is rebuilt for at least so many slots a living key, so that rebuilding is rare."""
+
+SKETCH_SEED = 33
+
+
+def empty_table(slots: int = SMALLEST_TABLE) -> Table:
+    """A table without keys; `slots` is a power of two."""
+    table = np.zeros(slots, ENTRY)
+    table["home"] = VACANT
+    table["row"] = NO_ROW
+    return table
+
+
+def slots_for(keys: int) -> int:
+    """How many slots a table is given for so many living keys.
+
+    >>> slots_for(0), slots_for(10_000)
+    (1024, 65536)
+    """
+    slots = SMALLEST_TABLE
+    while slots < ROOM * keys:
+        slots *= 2
+    return slots
+
+
+@njit(cache=True)
+def shift_of(table: Table) -> Int:
+    """How far a 64-bit hash is shifted to be a slot of this table."""
+    bits = 0
+    while (1 << bits) < len(table):
+        bits += 1
+    return np.uint64(64 - bits)
+
+
+@njit(cache=True)
+def find(table: Table, shift: Int, key: Int) -> Int:
+    """The slot of a key: where it stands, or the vacant slot where it would."""
+    mask = len(table) - 1
+    slot = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+    while table[slot].key != key and table[slot].home != VACANT:
+        slot = (slot + 1) & mask
+    # a vacant slot may hold the key 0 by its zero bytes: it is still the right place for that key
+    return slot
+
+
+@njit(cache=True)
+def settle(table: Table, slot: Int, key: Int, blocks: Int) -> None:
+    """Put a new key into its vacant slot."""
+    table[slot].key = key
+    table[slot].stamp = 0
+    table[slot].seen = NEVER
+    table[slot].home = key % blocks
+    table[slot].row = NO_ROW
+
+
+@njit(cache=True)
+def transfer(old: Table, new: Table, base: Int, gone: Int) -> Int:
+    """Copy the keys that still matter and give their number.
+
+    Those are the keys with a frequency above `base`, a row in the bandit, or rows in slides after `gone`.
+    """
+    shift = shift_of(new)
+    kept = 0
+    for slot in range(len(old)):
+        entry = old[slot]
+        if entry.home != VACANT and (entry.stamp > base or entry.row != NO_ROW or entry.seen > gone):
+            new[find(new, shift, entry.key)] = entry
+            kept += 1
+    return kept
+
+
+@njit(cache=True)
+def living(table: Table, base: Int, gone: Int) -> Int:
+    """How many keys `transfer` would copy."""
+    kept = 0
+    for slot in range(len(table)):
+        entry = table[slot]
+        if entry.home != VACANT and (entry.stamp > base or entry.row != NO_ROW or entry.seen > gone):
+            kept += 1
+    return kept
+
+
+@njit(cache=True)
+def top(table: Table, base: Int, wanted: Int) -> tuple[Ints, Ints]:
+    """The slots of the `wanted` most frequent keys of the interval, hottest first, and their frequencies.
+
+    Of equally frequent keys the smaller goes first, so that the answer does not depend on where keys stand.
+    """
+    slots = np.empty(wanted, np.int64)
+    found = 0
+    for slot in range(len(table)):
+        stamp, key = table[slot].stamp, table[slot].key
+        if table[slot].home == VACANT or stamp <= base or wanted == 0:
+            continue
+        place = found
+        while place > 0 and (
+            table[slots[place - 1]].stamp < stamp
+            or (table[slots[place - 1]].stamp == stamp and table[slots[place - 1]].key > key)
+        ):
+            place -= 1
+        if place == wanted:
+            continue
+        found = min(found + 1, wanted)
+        for i in range(found - 1, place, -1):
+            slots[i] = slots[i - 1]
+        slots[place] = slot
+    counts = np.empty(found, np.int64)
+    for i in range(found):
+        counts[i] = table[slots[i]].stamp - base
+    return slots[:found], counts
+
+
+@njit(cache=True)
+def sketch_add(sketch: Ints, key: Int) -> Int:
+    """Count one row of a key in a count-min sketch, int64[depth, width], and give its estimated frequency.
+
+    The estimate is never below the true frequency, nor above the number of rows in the sketch.
+    """
+    depth, width = sketch.shape
+    estimate = np.int64(0)
+    for line in range(depth):
+        hashed = mix(key, SKETCH_SEED + line) >> np.uint64(32)
+        column = np.int64((hashed * np.uint64(width)) >> np.uint64(32))
+        sketch[line, column] += 1
+        if line == 0 or sketch[line, column] < estimate:
+            estimate = sketch[line, column]
+    return estimate
+
+
+@njit(cache=True)
+def count_rows(table: Table, keys: Ints, start: Int, base: Int) -> Int:
+    """Count keys exactly from row `start` on, until the table is full; gives the row where it stopped."""
+    shift = shift_of(table)
+    used = 0
+    for slot in range(len(table)):
+        used += table[slot].home != VACANT
+    for i in range(start, len(keys)):
+        slot = find(table, shift, keys[i])
+        if table[slot].home == VACANT:
+            if used * FILL >= len(table):
+                return i
+            settle(table, slot, keys[i], 1)
+            used += 1
+        table[slot].stamp = max(table[slot].stamp, base) + 1
+    return len(keys)
+
+
+@njit(cache=True)
+def sketch_rows(sketch: Ints, keys: Ints) -> None:
+    """Count keys in a count-min sketch."""
+    for key in keys:
+        sketch_add(sketch, key)
+
+
+def sketch_add_plain(sketch: Ints, key: int) -> int:
+    """The plain twin of `sketch_add`."""
+    from steelyard.kernels.mixing import choice_plain  # noqa: PLC0415 - for the twin alone
+
+    depth, width = sketch.shape
+    estimates = []
+    for line in range(depth):
+        hashed = choice_plain(key, SKETCH_SEED + line, 1 << 64) >> 32
+        column = (hashed * width) >> 32
+        sketch[line, column] += 1
+        estimates.append(int(sketch[line, column]))
+    return min(estimates)
+
+
+class ExactCounts:
+    """Exact frequencies in a table that grows; what the `map` statistics cost, measured alone.
+
+    Examples
+    --------
+    >>> counts = ExactCounts()
+    >>> counts.add(np.array([5, -1, 5]))
+    >>> counts.to_dict()
+    {5: 2, -1: 1}
+    """
+
+    def __init__(self) -> None:
+        self._table = empty_table()
+
+    def add(self, keys: Ints) -> None:
+        """Count one row a key."""
+        rows = np.ascontiguousarray(keys, dtype=np.int64)
+        done = count_rows(self._table, rows, 0, 0)
+        while done < len(rows):
+            grown = empty_table(2 * len(self._table))
+            transfer(self._table, grown, 0, 0)
+            self._table = grown
+            done = count_rows(self._table, rows, done, 0)
+
+    def to_dict(self) -> dict[int, int]:
+        """Frequencies by key, the hottest first."""
+        held = self._table[self._table["home"] != VACANT]
+        order = np.lexsort((held["key"], -held["stamp"]))
+        return dict(zip(held["key"][order].tolist(), held["stamp"][order].tolist(), strict=True))

@@ -1,0 +1,115 @@
+"""Dalton's compiled loop does what the plain one says, for any stream and any parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.kernels.bandit_plain import PlainBandit
+from steelyard.kernels.bandit_state import first_random
+from steelyard.kernels.heavy import ExactCounts, sketch_add, sketch_add_plain, sketch_rows
+from steelyard.partition.dalton import Dalton
+
+EXTREME = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
+
+
+@st.composite
+def policies(draw: Any) -> Dalton:
+    """Windows of a few rows, so that keys turn hot and cold, and slides leave, all the time."""
+    slide = draw(st.integers(1, 8))
+    hybrid_keys = draw(st.booleans()) or draw(st.booleans())
+    return Dalton(
+        epsilon=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        step=draw(st.sampled_from([0.1, 0.5, 1.0])),
+        p1=draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])),
+        initial=draw(st.sampled_from([-2.0, 0.0])),
+        window=slide * draw(st.integers(1, 5)) + draw(st.integers(0, slide - 1)),
+        slide=slide,
+        stats_window=draw(st.integers(0, 20)),
+        split_cap=draw(st.sampled_from(["2", "6", "n", "none"])),
+        statistics=draw(st.sampled_from(["map", "sketch", "hybrid"])),
+        sketch_width=draw(st.integers(1, 8)),
+        sketch_depth=draw(st.integers(1, 3)),
+        hybrid_at=draw(st.integers(0, 5)),
+        heavy_hitters=draw(st.sampled_from([0, 0, 1, 3])) if hybrid_keys else 0,
+        hybrid_keys=hybrid_keys,
+        seed=draw(st.integers(0, 1 << 40)),
+    )
+
+
+@st.composite
+def streams(draw: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with a few favourite keys; times stand still, walk or jump."""
+    key = st.one_of(st.integers(0, 2), st.integers(-4, 12), EXTREME)
+    rows = draw(st.lists(st.tuples(key, st.sampled_from([0, 0, 1, 1, 1, 2, 9, 100])), max_size=150))
+    start = draw(st.integers(-50, 50))
+    keys = np.array([key for key, _ in rows], np.int64)
+    return keys, start + np.cumsum(np.array([step for _, step in rows], np.int64))
+
+
+def plain_twin(policy: Dalton, blocks: int) -> PlainBandit:
+    depth, width = policy.sketch_size(blocks)
+    return PlainBandit(policy.rule(blocks), first_random(policy.seed, 0), width, depth)
+
+
+@settings(deadline=None, max_examples=300)
+@given(policy=policies(), stream=streams(), blocks=st.integers(1, 7), cut=st.integers(0, 150))
+def test_the_compiled_loop_equals_the_plain_one_in_routes_values_loads_and_fragmentation(policy, stream, blocks, cut):
+    keys, times = stream
+    router, twin = policy.router(blocks), plain_twin(policy, blocks)
+    for part in (slice(0, cut), slice(cut, None)):
+        routed = router.route(keys[part], times[part])
+        router.check()
+        expected = twin.route(keys[part].tolist(), times[part].tolist())
+        assert list(zip(routed.block.tolist(), routed.split.tolist(), strict=True)) == expected
+        hot = router.q_table()
+        assert dict(zip(hot.keys.tolist(), hot.values.tolist(), strict=True)) == twin.q
+        assert router.loads.tolist() == twin.loads()
+        seen = np.unique(keys)
+        assert router.fragmentation(seen).tolist() == [len(twin.blocks_of(int(key))) for key in seen]
+        assert router.frequencies(seen).tolist() == [twin.counts[int(key)] for key in seen]
+        assert router.max_split == twin.max_split
+
+
+@settings(deadline=None, max_examples=100)
+@given(policy=policies(), stream=streams(), blocks=st.integers(1, 7))
+def test_rewards_stay_in_their_bounds(policy, stream, blocks):
+    keys, times = stream
+    twin = plain_twin(policy, blocks)
+    twin.route(keys.tolist(), times.tolist())
+    p1, p2 = policy.p1, 1 - policy.p1
+    # CI is above -1 and at most 1 - 1/n, CA from 1/n to 1
+    assert all(-(p1 * (1 - 1 / blocks) + p2) - 1e-12 <= reward <= p1 - p2 / blocks + 1e-12 for reward in twin.rewards)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    keys=st.lists(st.one_of(st.integers(-3, 9), EXTREME), max_size=80),
+    width=st.integers(1, 30),
+    depth=st.integers(1, 4),
+)
+def test_a_sketch_never_estimates_too_little_and_equals_its_plain_twin(keys, width, depth):
+    sketch, plain = np.zeros((depth, width), np.int64), np.zeros((depth, width), np.int64)
+    true: Counter[int] = Counter()
+    for row, key in enumerate(keys):
+        true[key] += 1
+        estimate = sketch_add(sketch, key)
+        assert estimate == sketch_add_plain(plain, key)
+        assert true[key] <= estimate <= row + 1
+    again = np.zeros_like(sketch)
+    sketch_rows(again, np.array(keys, np.int64))
+    assert np.array_equal(again, sketch)
+
+
+@pytest.mark.parametrize("distinct", [1, 700, 5000])
+def test_exact_counts_are_exact_while_the_table_grows(distinct):
+    keys = np.random.default_rng(1).integers(-distinct, distinct, 20_000) * 7919
+    counts = ExactCounts()
+    counts.add(keys[:9000])
+    counts.add(keys[9000:])
+    assert counts.to_dict() == dict(Counter(keys.tolist()))
