@@ -1,0 +1,172 @@
+"""How fast policies route on one core, beside a compiled hash of the same keys."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.bench import charts
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.core.counts import Ints, KeyCounts
+from steelyard.partition import Prompt, tuple_policy
+from steelyard.workloads.zipf import Zipf
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TUPLES, QUICK_TUPLES = 10_000_000, 10_000_000
+PLAN_TUPLES = 1_000_000
+KEYS, BLOCKS = 100_000, 16
+HEADLINE = 1.2
+EXPONENTS = (0.0, 0.8, 1.2, 1.6)
+HASH, TWO_CHOICES, DALTON = "hash", "pk2", "dalton"
+POLICIES = (HASH, "shuffle", TWO_CHOICES, "pk5", "d_choices", "w_choices", "cam", "cm", "dagreedy", DALTON, "prompt")
+QUICK_POLICIES = (HASH, TWO_CHOICES, "dagreedy", DALTON)
+REPETITIONS, QUICK_REPETITIONS = 5, 3
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Median seconds of each policy over the same tuples, for one skew."""
+
+    exponent: float
+    tuples: int
+    seconds: Mapping[str, float]
+
+    def against_hash(self, policy: str) -> float:
+        """Speed of a policy over that of hash."""
+        return self.seconds[HASH] / self.seconds[policy]
+
+
+def key_ids(tuples: int, exponent: float, seed: int) -> Ints:
+    """Ids of keys by Zipf's law, as `spark_hash` gives them: any 64-bit number, not small ones in a row."""
+    from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - compiled when it is used
+
+    law = Zipf(exponent, KEYS, seed=seed)
+    ids = spark_hash(pa.array(np.arange(KEYS)))
+    drawn = law.rows(0, tuples, np.zeros(tuples, np.int64)).column("key").to_numpy()
+    return np.ascontiguousarray(ids[drawn])
+
+
+def timed(work: Callable[[], object], repetitions: int) -> float:
+    """Median seconds."""
+    taken = []
+    for _ in range(repetitions):
+        clock = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - clock)
+    return statistics.median(taken)
+
+
+def route_all(policy: str, keys: Ints, times: Ints) -> None:
+    """A new partitioner of the policy over all keys."""
+    tuple_policy(policy).router(BLOCKS).route(keys, times)
+
+
+def plan_all(keys: Ints) -> None:
+    """Prompt's plan of these rows: count them, sort, pack."""
+    from steelyard.kernels.fragments import number_keys  # noqa: PLC0415 - compiled when it is used
+
+    ids, rows, _ = number_keys(keys)
+    Prompt().plan(KeyCounts(pa.array(ids), rows), BLOCKS)
+
+
+def speeds(exponent: float, tuples: int, policies: tuple[str, ...], repetitions: int, run: Run) -> Speeds:
+    """Every policy over the same tuples, one after the other; hash before and after, to see the machine drift."""
+    keys, times = key_ids(tuples, exponent, run.seed), np.arange(tuples, dtype=np.int64)
+    seconds: dict[str, float] = {}
+    for policy in run.progress.track(policies, f"Zipf {exponent:g}"):
+        route_all(policy, keys[:2_000], times[:2_000])  # compiles
+        seconds[policy] = timed(lambda chosen=policy: route_all(chosen, keys, times), repetitions)  # type: ignore[misc]
+    seconds[HASH] = statistics.median([seconds[HASH], timed(lambda: route_all(HASH, keys, times), repetitions)])
+    return Speeds(exponent, tuples, seconds)
+
+
+@benchmark("partition-kernels", title="Tuples a second that each policy routes on one core")
+def partition_kernels(run: Run) -> Result:
+    """Speed of every policy's compiled loop over 10 million tuples, as a ratio to a compiled hash."""
+    policies = QUICK_POLICIES if run.quick else POLICIES
+    exponents = (HEADLINE,) if run.quick else EXPONENTS
+    tuples = QUICK_TUPLES if run.quick else TUPLES
+    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    found = {exponent: speeds(exponent, tuples, policies, repetitions, run) for exponent in exponents}
+    keys, times = key_ids(PLAN_TUPLES, HEADLINE, run.seed), np.arange(PLAN_TUPLES, dtype=np.int64)
+    plan_all(keys)
+    planning = timed(lambda: plan_all(keys), 3 * repetitions)
+    routing = timed(lambda: route_all(DALTON, keys, times), 3 * repetitions)
+    return result_of(found, planning, routing, repetitions)
+
+
+def result_of(found: Mapping[float, Speeds], planning: float, routing: float, repetitions: int) -> Result:
+    """The ratios at the headline's skew."""
+    headline = found[HEADLINE]
+    metrics = {
+        "two_choices_vs_hash": headline.against_hash(TWO_CHOICES),
+        "dalton_vs_hash": headline.against_hash(DALTON),
+        "prompt_vs_dalton": routing / planning,
+        "hash_million_a_second": headline.tuples / headline.seconds[HASH] / 1e6,
+        "prompt_plan_1m_ms": planning * 1e3,
+        "dalton_route_1m_ms": routing * 1e3,
+    }
+    for policy in headline.seconds:
+        if policy not in (HASH, TWO_CHOICES, DALTON):
+            metrics[f"{policy}_vs_hash"] = headline.against_hash(policy)
+    fast = f"hash alone routes {metrics['hash_million_a_second']:.0f} million tuples a second here"
+    return Result(
+        parameters={
+            "tuples": headline.tuples,
+            "keys": KEYS,
+            "blocks": BLOCKS,
+            "zipf_exponent": HEADLINE,
+            "plan_tuples": PLAN_TUPLES,
+            "repetitions": repetitions,
+        },
+        metrics=metrics,
+        tables=[_table(found)],
+        series=[
+            Series(policy, list(found), [one.tuples / one.seconds[policy] / 1e6 for one in found.values()])
+            for policy in headline.seconds
+        ],
+        targets=[
+            Target("two_choices_vs_hash", at_least=0.25, explanation=fast),
+            Target("dalton_vs_hash", at_least=0.15, explanation=fast),
+            Target("prompt_vs_dalton", at_least=1, explanation="counting a million ids is most of a plan"),
+        ],
+        chart=lambda figure: _draw(figure, found),
+        notes=[
+            "One core, every loop compiled; keys are 64-bit ids, times count tuples. a_vs_b is a's speed over b's.",
+            f"prompt_vs_dalton: Prompt counts and plans {PLAN_TUPLES:,} tuples, Dalton routes them.",
+        ],
+    )
+
+
+def _table(found: Mapping[float, Speeds]) -> Table:
+    rows = [
+        (policy, one.exponent, one.tuples / seconds / 1e6, one.against_hash(policy))
+        for one in found.values()
+        for policy, seconds in one.seconds.items()
+    ]
+    return Table("speeds", ("policy", "exponent", "million tuples a second", "of hash"), rows)
+
+
+def _draw(figure: Figure, found: Mapping[float, Speeds]) -> None:
+    headline = found[HEADLINE]
+    values = {policy: headline.tuples / seconds / 1e6 for policy, seconds in headline.seconds.items()}
+    if len(found) == 1:
+        charts.bars(figure.add_subplot(), values, title=f"Million tuples a second, one core, Zipf {HEADLINE:g}")
+        return
+    figure.set_size_inches(12, 4.5)
+    left, right = figure.subplots(1, 2)
+    charts.bars(left, values, title=f"Million tuples a second, one core, Zipf {HEADLINE:g}")
+    lines = [
+        Series(policy, list(found), [one.tuples / one.seconds[policy] / 1e6 for one in found.values()])
+        for policy in headline.seconds
+    ]
+    charts.lines(right, lines, title="Million tuples a second", x="Zipf exponent", log="y")
