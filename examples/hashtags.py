@@ -10,11 +10,10 @@ from steelyard import applications
 policy = sys.argv[1] if len(sys.argv) > 1 else "prompt"
 
 spark = sy.session("hashtags", master="local[8]")
-tweets = spark.readStream.format("steelyard").options(workload="tweets", words=5_000, rate=200)
-rows = tweets.options(rows_per_batch=4_000, max_rows=20_000).load()
-tagged = rows.withColumn(
-    "hashtag", F.substring_index("text", " ", 1)
-)  # generated tweets have none: the first word is it
+tweets = spark.readStream.format("steelyard").options(workload="tweets", words=5_000, exponent=1.5, rate=100)
+rows = tweets.options(rows_per_batch=3_000, max_rows=9_000).load()
+# Generated tweets have no hashtags: the first word stands for one.
+tagged = rows.withColumn("hashtag", F.substring_index("text", " ", 1))
 
 query = (
     applications.words_per_key(tagged, key="hashtag", slide="20 seconds")

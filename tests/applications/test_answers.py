@@ -221,9 +221,9 @@ def test_a_stream_of_words_is_counted_as_the_table_is(spark, generated, tmp_path
 
 def test_a_stream_of_texts_has_each_keys_words_as_the_table_has(spark, generated, tmp_path):
     """Windows of eight panes, one closing a batch: made from the one before by adding a pane and taking one away."""
-    tweets = generated("tweets", rows=300, users=20, words=60, rate=2)
+    tweets = generated("tweets", rows=200, users=20, words=60, rate=2)
     read = spark.readStream.format("steelyard").options(workload="tweets", partitions=2, seed=5, users=20, words=60)
-    arriving = read.options(rate=2, rows_per_batch=20, max_rows=300).load()
+    arriving = read.options(rate=2, rows_per_batch=20, max_rows=200).load()
     newest = listed(tweets.agg(F.max("event_time").alias("at")))[0]["at"]
     application = applications.words_per_key(
         arriving, key="user_id", window="80 seconds", slide="10 seconds", delay="0 seconds"

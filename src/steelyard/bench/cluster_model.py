@@ -19,9 +19,9 @@ from steelyard.bench.prompt_operators import events, result_schema, state_schema
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 
-MAP_SIZES = ((200, 20), (4_000, 100), (4_000, 2_000), (16_000, 200), (16_000, 8_000))
+MAP_SIZES = ((200, 20), (2_000, 100), (2_000, 1_000), (8_000, 200), (8_000, 4_000))
 """(rows, keys) of the blocks that map tasks are timed with."""
-REDUCE_SIZES = ((50, 50), (4_000, 4_000), (16_000, 4_000), (16_000, 16_000), (32_000, 4_000))
+REDUCE_SIZES = ((50, 50), (2_000, 2_000), (8_000, 2_000), (8_000, 8_000))
 """(records, keys) of the buckets that reduce tasks are timed with."""
 BISECTIONS = 40
 
@@ -145,7 +145,7 @@ def measure_costs(operator: str = "sum", repetitions: int = 5, seed: int = 0) ->
     reduces = [
         (1.0, records, keys, fastest(lambda bucket=bucket: list(finish(iter([bucket]))), repetitions))  # type: ignore[misc]
         for records, keys in REDUCE_SIZES
-        for bucket in [bucket_of(list(combine(iter([event_block(draws, records, records)])))[0], keys)]
+        for bucket in [bucket_of(next(combine(iter([event_block(draws, records, records)]))), keys)]
     ]
     return TaskCosts(*fitted(maps), *fitted(reduces))
 

@@ -1,4 +1,4 @@
-"""The two operators whose tasks are timed for the model of a cluster: keys that cost little, and keys that cost much."""
+"""The two operators whose tasks are timed for the model of a cluster: one with cheap keys, one with costly keys."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from steelyard.spark.aggregator import Aggregator, AggregatorUse
 
 CELLS = 64
 """Of the histogram that is kept for each key."""
-MOST_WORTH = 700.0
+LINES = 12
+"""Of an order."""
+MOST_WORTH = LINES * 700.0
+"""Lines of seven pieces at a price of 100."""
 
 
 def worth(event: str) -> float:
-    """What an event is about: price times quantity, at a discount in the first half of a minute.
+    """What an order is about: prices times quantities, at a discount in the first half of a minute.
 
-    >>> worth('{"at": "2021-05-01T12:30:40", "price": 2.5, "quantity": 4, "currency": "EUR"}')
+    >>> worth('{"at": "2021-05-01T12:30:40", "lines": [{"price": 2.5, "quantity": 4}]}')
     10.0
     """
     order = json.loads(event)
     rebate = 0.9 if datetime.fromisoformat(order["at"]).second < 30 else 1.0
-    return float(order["price"] * order["quantity"] * rebate)
+    return float(rebate * sum(line["price"] * line["quantity"] for line in order["lines"]))
 
 
 def events(draws: np.random.Generator, count: int) -> Iterator[str]:
     """JSON texts as a client would send them."""
     for price, second in zip(draws.random(count).tolist(), draws.integers(0, 60, count).tolist(), strict=True):
-        at = f"2021-05-01T12:30:{second:02d}"
-        yield f'{{"at": "{at}", "price": {100 * price:.2f}, "quantity": {second % 7 + 1}, "currency": "EUR"}}'
+        line = f'{{"price": {100 * price:.2f}, "quantity": {second % 7 + 1}}}'
+        yield f'{{"at": "2021-05-01T12:30:{second:02d}", "lines": [{", ".join([line] * LINES)}]}}'
 
 
 class EventSum(Aggregator):

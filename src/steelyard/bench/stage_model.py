@@ -9,9 +9,9 @@ goes is no model: it is what the policies of this package did with the stream.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -98,6 +98,14 @@ class Stages(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
+class Partials(NamedTuple):
+    """Pairs of key and block, and the rows of each."""
+
+    key: Ints
+    block: Ints
+    rows: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """What a policy did with a stream: for each row its key, block, and whether the key may be split.
@@ -115,53 +123,65 @@ class Trace:
     def window(self, end: int, length: int, slide: int) -> Window:
         """The window of so many rows that ends before row `end`."""
         start = max(0, end - length)
-        return Window.of(self.keys[start:end], self.block[start:end], self.split[start:end], self.blocks, slide)
+        return Window(self.keys[start:end], self.block[start:end], self.split[start:end], self.blocks, slide)
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The rows, partials and split keys of one window.
+    """The rows of one window, and its partials: pairs of key and block that have rows.
 
-    A partial is a pair of key and block that has rows; `pane_*` are those of single slides, of all slides together.
+    Keys are small whole numbers, as those of `dalton_streams` are.
     """
 
-    rows: int
-    slides: float
-    loads: Ints
-    key: Ints
-    partial_rows: Ints
-    shared: Flags
-    """Whether each partial's key must go through the reducers when partials are forwarded."""
-    pane_key: Ints
-    pane_block: Ints
-    pane_shared: Flags
+    keys: Ints
+    block: np.ndarray[Any, np.dtype[np.int32]]
+    split: Flags
+    blocks: int
+    slide: int
 
-    @classmethod
-    def of(cls, keys: Ints, block: Any, split: Flags, blocks: int, slide: int) -> Window:
-        """Count the partials of these rows."""
-        distinct, code = np.unique(keys, return_inverse=True)
-        is_shared = np.zeros(len(distinct), np.bool_)
-        is_shared[code[split]] = True
-        pair = code * blocks + block
-        pairs, rows = np.unique(pair, return_counts=True)
-        in_pane = np.unique(np.arange(len(keys)) // slide * (len(distinct) * blocks) + pair)
-        pane_pair = in_pane % (len(distinct) * blocks)
-        return cls(
-            rows=len(keys),
-            slides=len(keys) / slide,
-            loads=np.bincount(block, minlength=blocks),
-            key=distinct[pairs // blocks],
-            partial_rows=rows,
-            shared=is_shared[pairs // blocks],
-            pane_key=distinct[pane_pair // blocks],
-            pane_block=pane_pair % blocks,
-            pane_shared=is_shared[pane_pair // blocks],
-        )
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.keys)
+
+    @property
+    def slides(self) -> float:
+        """How many slides the window has."""
+        return len(self.keys) / self.slide
+
+    @cached_property
+    def loads(self) -> Ints:
+        """int64[blocks]: rows of each block."""
+        return np.bincount(self.block, minlength=self.blocks)
 
     @property
     def largest_share(self) -> float:
         """Share of the fullest block."""
-        return float(self.loads.max() / self.rows)
+        return float(self.loads.max() / max(1, self.rows))
+
+    @cached_property
+    def _pair(self) -> Ints:
+        return self.keys * self.blocks + self.block
+
+    @cached_property
+    def partials(self) -> Partials:
+        """Those of the window."""
+        pairs, rows = np.unique(self._pair, return_counts=True)
+        return Partials(pairs // self.blocks, pairs % self.blocks, rows)
+
+    @cached_property
+    def pane_partials(self) -> Partials:
+        """Those of each slide by itself, all slides together."""
+        beyond = (int(self.keys.max(initial=0)) + 1) * self.blocks
+        coded, rows = np.unique(np.arange(self.rows) // self.slide * beyond + self._pair, return_counts=True)
+        pairs = coded % beyond
+        return Partials(pairs // self.blocks, pairs % self.blocks, rows)
+
+    def shared(self, keys: Ints) -> Flags:
+        """bool[...]: which keys must go through the reducers even when partials are forwarded."""
+        marked = np.zeros(int(self.keys.max(initial=0)) + 1, np.bool_)
+        marked[self.keys[self.split]] = True
+        return np.asarray(marked[keys])
 
     def stages(
         self,
@@ -177,20 +197,19 @@ class Window:
         if engine == "windows":
             # share_i * c_c * W / s, and partials_j * c_r / s
             combiner = self.largest_share * self.slides * costs.alone
-            sent = self.key[self.shared] if forwarding else self.key
+            sent = self.partials.key
+            if forwarding:
+                sent = sent[self.shared(sent)]
             reducer = _busiest(sent, reducers) * merge_us * self.slides
             return Stages(partitioner_us, combiner, reducer)
-        passed = self.pane_shared if forwarding else np.ones(len(self.pane_key), np.bool_)
-        if not reducers:
-            passed = np.zeros(len(self.pane_key), np.bool_)
-        blocks = len(self.loads)
+        panes = self.pane_partials
+        passed = self.shared(panes.key) if forwarding else np.full(len(panes.key), reducers > 0)
         # What is not sent on is merged into its window by the combiner itself.
-        kept = np.bincount(self.pane_block[~passed], minlength=blocks)
-        groups = np.bincount(self.pane_block, minlength=blocks)
+        kept = np.bincount(panes.block[~passed], minlength=self.blocks)
+        groups = np.bincount(panes.block, minlength=self.blocks)
         work = self.loads * costs.row + groups * costs.group + kept * costs.merge
-        return Stages(
-            partitioner_us, float(work.max() / self.rows), _busiest(self.pane_key[passed], reducers) * merge_us
-        )
+        reducer = _busiest(panes.key[passed], reducers) * merge_us
+        return Stages(partitioner_us, float(work.max() / self.rows), reducer)
 
 
 def _busiest(keys: Ints, reducers: int) -> int:
@@ -213,6 +232,14 @@ def routed(router: Router, keys: Ints) -> Trace:
     return Trace(keys, block, split, router.blocks, taken / max(1, len(keys)))
 
 
+Costs = Mapping[Engine, OperatorCosts]
+
+
+def measured_costs() -> Costs:
+    """Costs of both kinds of engine, measured once in a process."""
+    return {engine: word_count_costs(engine) for engine in ENGINES}
+
+
 def mean_stages(found: Sequence[Stages]) -> Stages:
     """Mean of each stage's cost over windows."""
     return Stages(*(float(np.mean(column)) for column in zip(*found, strict=True)))
@@ -220,12 +247,11 @@ def mean_stages(found: Sequence[Stages]) -> Stages:
 
 def micro_batch_us(keys: Ints, block: Any, plan: Plan, costs: OperatorCosts, partition_us: float) -> Stages:
     """Microseconds of one batch in each stage: they come one after the other, so a batch takes their sum."""
-    distinct, code = np.unique(keys, return_inverse=True)
-    pairs = np.unique(code * plan.combiners + block)
+    pairs = np.unique(keys * plan.combiners + block)
     loads = np.bincount(block, minlength=plan.combiners)
     groups = np.bincount(pairs % plan.combiners, minlength=plan.combiners)
     combine = float((loads * costs.row + groups * costs.group).max())
-    return Stages(partition_us, combine, _busiest(distinct[pairs // plan.combiners], plan.reducers) * costs.merge)
+    return Stages(partition_us, combine, _busiest(pairs // plan.combiners, plan.reducers) * costs.merge)
 
 
 @lru_cache(maxsize=4)
@@ -243,7 +269,8 @@ def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 3) -> Ope
 
 
 def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:
-    keys = (np.arange(len(texts)) ** 2 % 347).tolist()
+    # 3.5 rows a key, as in a window of Zipf 1.0 (60,000 rows, 17,000 keys)
+    keys = (np.arange(len(texts)) % max(1, 2 * len(texts) // 7)).tolist()
 
     def combined() -> dict[int, dict[str, int]]:
         held: dict[int, dict[str, int]] = {}

@@ -55,7 +55,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def scrambled(state: Int) -> Int:
     """64 random bits from a state."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -63,7 +63,7 @@ def scrambled(state: Int) -> Int:
     return state ^ (state >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def below(bits: Int, limit: Int) -> Int:
     """A number below `limit` from random bits."""
     return np.int64(((bits >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
@@ -82,7 +82,7 @@ def turn_hot(rule: Rule, b: Bandit, slot: Int) -> Int:
         rows[row].others = 0
         b.last[row, :] = NEVER
     b.q[row, :] = rule.initial
-    sort_blocks(b.q, b.order, row, np.int64(b.table[slot].home))
+    sort_blocks(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, np.int64(b.table[slot].home))
     rows[row].capped = 0
     rows[row].expires = clock[EXPIRY]
     rows[row].place = clock[HOT]
@@ -113,43 +113,37 @@ def _release(b: Bandit, row: Int) -> None:
     b.clock[FREE] += 1
 
 
-@njit(cache=True)
-def _ahead(q: Array, row: Int, home: Int, one: Int, other: Int) -> Any:
-    """Whether a block goes before another in the order of a row."""
-    mine, its = q[row, one], q[row, other]
+@njit(cache=True, inline="always")
+def _ahead(q: Array, line: Int, home: Int, one: Int, other: Int) -> Any:
+    """Whether a block goes before another in the order of a line."""
+    mine, its = q[line + one], q[line + other]
     return mine > its or (mine == its and other != home and (one == home or one < other))
 
 
 @njit(cache=True)
-def sort_blocks(q: Array, order: Array, row: Int, home: Int) -> None:
-    """Put the blocks of a row in the order of their values."""
-    for block in range(q.shape[1]):
+def sort_blocks(q: Array, order: Array, line: Int, blocks: Int, home: Int) -> None:
+    """Put the blocks of a line in the order of their values."""
+    for block in range(blocks):
         place = block
-        while place > 0 and _ahead(q, row, home, block, order[row, place - 1]):
-            order[row, place] = order[row, place - 1]
+        while place > 0 and _ahead(q, line, home, block, order[line + place - 1]):
+            order[line + place] = order[line + place - 1]
             place -= 1
-        order[row, place] = block
+        order[line + place] = block
 
 
-@njit(cache=True)
-def learn(q: Array, order: Array, row: Int, home: Int, block: Int, reward: float, step: float) -> None:
-    """Eq 5: Q(k, a) <- Q(k, a) + gamma (R - Q(k, a)).
-
-    The blocks of a row stay sorted, so that the best is known without a search: a value moves little at a time,
-    and so its block seldom moves more than one place.
-    """
-    old = q[row, block]
-    q[row, block] = old + step * (reward - old)
+@njit(cache=True, forceinline=True)
+def move(q: Array, order: Array, line: Int, blocks: Int, home: Int, block: Int) -> None:
+    """Put a block whose value has changed into its place in the order."""
     place = 0
-    while order[row, place] != block:
+    while order[line + place] != block:
         place += 1
-    while place + 1 < q.shape[1] and _ahead(q, row, home, order[row, place + 1], block):
-        order[row, place] = order[row, place + 1]
+    while place + 1 < blocks and _ahead(q, line, home, order[line + place + 1], block):
+        order[line + place] = order[line + place + 1]
         place += 1
-    while place > 0 and _ahead(q, row, home, block, order[row, place - 1]):
-        order[row, place] = order[row, place - 1]
+    while place > 0 and _ahead(q, line, home, block, order[line + place - 1]):
+        order[line + place] = order[line + place - 1]
         place -= 1
-    order[row, place] = block
+    order[line + place] = block
 
 
 @njit(cache=True)
@@ -241,139 +235,145 @@ def roll(rule: Rule, b: Bandit, now: Int) -> None:
         clock[SLIDE_END] = end
 
 
-@njit(cache=True)
-def _held_block(last: Array, row: Int, home: Int, at_home: Int, others: Int, gone: Int, bits: Int) -> Int:
-    """A random one of the blocks that have a key, or -1 where none has."""
-    left = below(bits, others + at_home)
-    for block in range(last.shape[1]):
-        if (at_home and block == home) or last[row, block] > gone:
+@njit(cache=True, forceinline=True)
+def _held_block(last: Array, line: Int, blocks: Int, home: Int, at_home: Int, held: Int, gone: Int, bits: Int) -> Int:
+    """A random one of the `held` blocks that have a key."""
+    left = below(bits, held)
+    for block in range(blocks):
+        if (at_home and block == home) or last[line + block] > gone:
             if left == 0:
                 return block
             left -= 1
-    return -1
+    return home
 
 
 @njit(cache=True)
-def _explore(clock: Array, rows: Array, last: Array, row: Int, home: Int, at_home: Int, gone: Int, bits: Int) -> Int:
-    """A random block; for a capped key, a random one of those that have it."""
-    target = below(bits, last.shape[1])
-    if rows[row].capped != 0:
-        held = _held_block(last, row, home, at_home, rows[row].others, gone, bits)
-        if held >= 0:
-            target = held
-        else:
-            rows[row].capped = 0
-            clock[CAPPED] -= 1
-    return target
-
-
-@njit(cache=True)
-def _cap(rule: Rule, clock: Array, rows: Array, hot: Array, row: Int, held: Int) -> None:
+def _cap(rule: Rule, b: Bandit, row: Int) -> Int:
     """Stop a key that is in enough blocks from exploring others; raise the cap when most keys are stopped."""
-    if held >= clock[MAX_SPLIT] and rows[row].capped == 0:
+    clock, rows = b.clock, b.rows
+    if rows[row].capped == 0:
         rows[row].capped = 1
         clock[CAPPED] += 1
-    if clock[MAX_SPLIT] < rule.split_limit and clock[CAPPED] > 0 and 10 * clock[CAPPED] >= 7 * clock[HOT]:
+    if clock[MAX_SPLIT] < rule.split_limit and 10 * clock[CAPPED] >= 7 * clock[HOT]:
         clock[MAX_SPLIT] += 1
         clock[CAPPED] = 0
         for i in range(clock[HOT]):
-            rows[hot[i]].capped = 0
+            rows[b.hot[i]].capped = 0
+    return clock[MAX_SPLIT]
 
 
 @njit(cache=True)
-def _reward(rule: Rule, load: Int, inside: Int, held: Int) -> Any:
-    """R = -(p1 CI + p2 CA), with CI(a) = (L(a) - mean L) / max(L(a), mean L) and CA(k) = ||X(k)|| / n."""
-    mean = inside * rule.share
-    own = np.float64(load)
-    return -(rule.p1 * ((own - mean) / max(own, mean)) + rule.p2 * (held * rule.share))
+def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
+    logged = b.clock[LOGGED]
+    b.log_key[logged], b.log_block[logged], b.log_reward[logged] = key, block, reward
+    b.clock[LOGGED] += 1
 
 
 @njit(cache=True)
-def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split: Array, start: Int) -> Int:
+def _catch_up(rule: Rule, b: Bandit, now: Int, rows: Int, distinct: Int) -> None:
+    """Put the rows since the last time into the sums, and bring everything to the time `now`."""
+    b.clock[ROWS] += rows
+    b.clock[INSIDE] += rows
+    b.clock[DISTINCT] += distinct
+    roll(rule, b, now)
+
+
+@njit(cache=True)
+def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split: Array, start: Int) -> Int:  # noqa: PLR0912, PLR0915
     """Algorithm 1 from row `start` on; gives the row where it stopped for want of room in an array.
 
-    Arrays are taken out of `b` once, since looking them up for every row counts references.
+    A long function for speed: what most rows need stands in the loop, and only what few of them need is called,
+    since a call that is given `b` counts the references of all its arrays.
     """
-    clock, table, loads, sketch, rows = b.clock, b.table, b.loads, b.sketch, b.rows
-    q, order, last, link, waiting, hot = b.q, b.order, b.last, b.link, b.waiting, b.hot
-    log_key, log_block, log_reward = b.log_key, b.log_block, b.log_reward
+    clock, table, loads, sketch, rows, waiting = b.clock, b.table, b.loads, b.sketch, b.rows, b.waiting
+    q, order, last, link = b.q.reshape(-1), b.order.reshape(-1), b.last.reshape(-1), b.link.reshape(-1)
+    blocks, panes, share, p1, p2, step = rule.blocks, rule.panes, rule.share, rule.p1, rule.p2, rule.step
+    greedy, split_limit, log_size = np.uint64(rule.greedy), rule.split_limit, len(b.log_key)
     shift = shift_of(table)
-    began = start  # rows since then are not in the clock's sums yet
     turn = min(clock[SLIDE_END], clock[STATS_END])
-    base, bar, slide, inside = clock[BASE], clock[BASE] + clock[NEED], clock[SLIDE], clock[INSIDE]
+    base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
+    slide, inside, max_split = clock[SLIDE], clock[INSIDE], clock[MAX_SPLIT]
     sketching, logging = clock[SKETCHING] != 0, clock[LOGGING] != 0
     random = np.uint64(clock[RANDOM])
-    greedy = np.uint64(rule.greedy)
     distinct = 0
-    i = start
+    began = i = start  # rows since `began` are not in the clock's sums yet
     while i < len(keys):
-        now = times[i]
-        if now >= turn:
+        if times[i] >= turn:
             if clock[FREE] < rule.forced:
                 break
-            clock[ROWS] += i - began
-            clock[INSIDE] = inside + i - began
-            clock[DISTINCT] += distinct
+            _catch_up(rule, b, times[i], i - began, distinct)
             began, distinct = i, 0
-            roll(rule, b, now)
             turn = min(clock[SLIDE_END], clock[STATS_END])
-            base, bar, slide, inside = clock[BASE], clock[BASE] + clock[NEED], clock[SLIDE], clock[INSIDE]
-            sketching = clock[SKETCHING] != 0
+            base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
+            slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
         key = keys[i]
         slot = find(table, shift, key)
         if table[slot].home == VACANT:
             if FILL * clock[USED] >= len(table):
                 break
-            settle(table, slot, key, rule.blocks)
+            settle(table, slot, key, blocks)
             clock[USED] += 1
-        if (sketching and clock[FREE] == 0) or (logging and clock[LOGGED] == len(log_key)):
+        if (sketching and clock[FREE] == 0) or (logging and clock[LOGGED] == log_size):
             break
-        stamp = table[slot].stamp
+        stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.int64(table[slot].home)
         fresh = stamp <= base
         stamp = base + sketch_add(sketch, key) if sketching else max(stamp, base) + 1
-        row, home = np.int64(table[slot].row), np.int64(table[slot].home)
-        warm = row != NO_ROW and rows[row].expires != COLD
-        if stamp < bar and not (warm and rows[row].expires >= now):
-            if warm:
-                turn_cold(b, row)
-            table[slot].seen = slide
+        if row == NO_ROW and stamp < bar:  # most rows, at best
             target = home
-            loads[home] += 1
+            table[slot].seen = slide
+            split[i] = False
+        elif stamp < bar and rows[row].expires < times[i]:
+            if rows[row].expires != COLD:
+                turn_cold(b, row)
+            target = home
+            table[slot].seen = slide
             split[i] = table[slot].row != NO_ROW
         else:
-            if not warm:
+            if row == NO_ROW or rows[row].expires == COLD:
                 if row == NO_ROW and clock[FREE] == 0:
                     break
                 row = turn_hot(rule, b, slot)
-            elif stamp >= bar:
-                rows[row].expires = max(rows[row].expires, clock[EXPIRY])
-            gone = slide - rule.panes
+            elif stamp >= bar and rows[row].expires < expiry:
+                rows[row].expires = expiry
+            gone, line = slide - panes, row * blocks
             random += GOLDEN
-            target = np.int64(order[row, 0])
-            if scrambled(random) >> np.uint64(11) >= greedy:
+            target = np.int64(order[line])
+            best = scrambled(random) >> np.uint64(11) < greedy
+            if not best:
                 random += GOLDEN
-                target = _explore(clock, rows, last, row, home, table[slot].seen > gone, gone, scrambled(random))
+                at_home = table[slot].seen > gone
+                held = rows[row].others + at_home
+                if rows[row].capped != 0 and held > 0:
+                    target = _held_block(last, line, blocks, home, at_home, held, gone, scrambled(random))
+                else:
+                    target = below(scrambled(random), blocks)
+                    clock[CAPPED] -= rows[row].capped
+                    rows[row].capped = 0
             if target == home:
                 table[slot].seen = slide
             else:
-                if last[row, target] <= gone:
+                if last[line + target] <= gone:
                     rows[row].others += 1
-                    link[row, target] = waiting[slide % rule.panes]
-                    waiting[slide % rule.panes] = row * rule.blocks + target
-                last[row, target] = slide
-            loads[target] += 1
+                    link[line + target] = waiting[slide % panes]
+                    waiting[slide % panes] = line + target
+                last[line + target] = slide
+            # R = -(p1 CI + p2 CA), CI(a) = (L(a) - mean L) / max(L(a), mean L), CA(k) = ||X(k)|| / n
             held = rows[row].others + (table[slot].seen > gone)
-            reward = _reward(rule, loads[target], inside + i - began + 1, held)
-            if rule.split_limit > 0:
-                _cap(rule, clock, rows, hot, row, held)
+            load, mean = np.float64(loads[target] + 1), (inside + i - began + 1) * share
+            reward = -(p1 * ((load - mean) / max(load, mean)) + p2 * (held * share))
+            if held >= max_split and (rows[row].capped == 0 or max_split < split_limit):
+                max_split = _cap(rule, b, row)
             if logging:
-                logged = clock[LOGGED]
-                log_key[logged], log_block[logged], log_reward[logged] = key, target, reward
-                clock[LOGGED] += 1
+                _log(b, key, target, reward)
             else:
-                learn(q, order, row, home, target, reward, rule.step)
+                # Q(k, a) <- Q(k, a) + gamma (R - Q(k, a)); the best block mostly stays ahead of the second
+                value = q[line + target] + step * (reward - q[line + target])
+                q[line + target] = value
+                if not best or blocks == 1 or value <= q[line + order[line + 1]]:
+                    move(q, order, line, blocks, home, target)
             split[i] = True
         table[slot].stamp = stamp
+        loads[target] += 1
         block[i] = target
         distinct += fresh
         i += 1
@@ -404,7 +404,7 @@ def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> N
             row = turn_hot(rule, b, slot)
         b.q[row, :] = values[i]
         b.rows[row].expires = expiry[i]
-        sort_blocks(b.q, b.order, row, np.int64(b.table[slot].home))
+        sort_blocks(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, np.int64(b.table[slot].home))
     for i in range(b.clock[HOT] - 1, -1, -1):
         if not np.any(keys == b.rows[b.hot[i]].key):
             turn_cold(b, b.hot[i])
@@ -419,7 +419,8 @@ def replay(rule: Rule, b: Bandit) -> None:
         if row == NO_ROW or b.rows[row].expires == COLD:
             row = turn_hot(rule, b, slot)
         home, block = np.int64(b.table[slot].home), np.int64(b.log_block[i])
-        learn(b.q, b.order, row, home, block, b.log_reward[i], rule.step)
+        b.q[row, block] += rule.step * (b.log_reward[i] - b.q[row, block])
+        move(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, home, block)
 
 
 @njit(cache=True)

@@ -38,7 +38,7 @@ class PlainBandit:
         self.q: dict[int, list[float]] = {}
         self.expires: dict[int, int] = {}
         self.capped: set[int] = set()
-        self.max_split = FIRST_SPLIT
+        self.max_split = FIRST_SPLIT if rule.split_limit else UNREACHABLE
         self.sent: list[tuple[int, int, int]] = []  # slide, key, block of every row in the window
         self.rewards: list[float] = []
 
@@ -133,10 +133,9 @@ class PlainBandit:
         mean = len(self.sent) * rule.share
         reward = -(rule.p1 * ((load - mean) / max(load, mean)) + rule.p2 * (held * rule.share))
         self.rewards.append(reward)
-        if rule.split_limit:
-            if held >= self.max_split:
-                self.capped.add(key)
-            if self.capped and self.max_split < rule.split_limit and 10 * len(self.capped) >= 7 * len(self.q):
+        if held >= self.max_split:
+            self.capped.add(key)
+            if self.max_split < rule.split_limit and 10 * len(self.capped) >= 7 * len(self.q):
                 self.max_split += 1
                 self.capped.clear()
         self.q[key][block] += rule.step * (reward - self.q[key][block])

@@ -96,7 +96,7 @@ def new_bandit(rule: Rule, sketch: tuple[int, int], seed: int, partitioner: int)
     clock[SLIDE_END] = COLD  # whatever the first row's time, it opens the first slide
     clock[STATS_END] = clock[EXPIRY] = UNREACHABLE
     clock[NEED] = 0 if rule.all_hot else UNREACHABLE
-    clock[MAX_SPLIT] = FIRST_SPLIT
+    clock[MAX_SPLIT] = FIRST_SPLIT if rule.split_limit else UNREACHABLE
     clock[SKETCHING] = rule.statistics == SKETCH
     clock[RANDOM] = first_random(seed, partitioner)
     empty = Bandit(

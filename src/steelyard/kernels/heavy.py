@@ -72,7 +72,7 @@ def shift_of(table: Table) -> Int:
     return np.uint64(64 - bits)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def find(table: Table, shift: Int, key: Int) -> Int:
     """The slot of a key: where it stands, or the vacant slot where it would."""
     mask = len(table) - 1

@@ -59,7 +59,7 @@ def find(cells: Slots, ids: Ints, key: int) -> int:
     return NONE
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def is_full(ids: Ints, header: Ints) -> bool:
     """Whether `slot_of` has no slot for a new key."""
     return bool(header[FREE] == NONE and header[USED] == len(ids))

@@ -124,13 +124,13 @@ def grown_holders(holders: Holders, slots: int) -> Holders:
     return Holders(first, longer(holders.nodes, nodes, NONE), holders.distinct, holders.ends)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def has_node(nodes: Ints, ends: Ints) -> bool:
     """Whether there is a node for one more (key, block)."""
     return bool(ends[FREE_NODE] != NONE or ends[NODES] < len(nodes))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def node_of(first: Ints, nodes: Ints, slot: int, block: int) -> int:
     """The node of a key in a block, or -1 where the block does not hold the key."""
     node = first[slot]
@@ -139,7 +139,7 @@ def node_of(first: Ints, nodes: Ints, slot: int, block: int) -> int:
     return int(node)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def hold(first: Ints, nodes: Ints, distinct: Ints, ends: Ints, slot: int, block: int, now: int) -> None:
     """A row of the key in `slot` went to a block in slide `now`; there must be a node left."""
     node = node_of(first, nodes, slot, block)

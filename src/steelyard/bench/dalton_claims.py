@@ -1,0 +1,119 @@
+"""Claims of a paper beside what was found: a mean over seeds with its interval, and a verdict from these alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from steelyard.bench.result import Cell, Table
+
+SEEDS, QUICK_SEEDS = 10, 3
+HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+# Student's t, 95 % in the middle, by degrees of freedom.
+_T = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, and the 95 % interval around it."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """From one value a seed.
+
+        >>> Interval.of([1.0, 2.0, 3.0])
+        Interval(mean=2.0, low=-0.48..., high=4.48...)
+        """
+        mean = float(np.mean(values))
+        freedom = len(values) - 1
+        if freedom < 1:
+            return cls(mean, mean, mean)
+        t = _T[freedom] if freedom < len(_T) else 1.96 + 2.4 / freedom
+        half = t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        return cls(mean, mean - half, mean + half)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, and what came out for each seed.
+
+    Parameters
+    ----------
+    claim, published
+        The sentence, and what the paper gives for it.
+    values
+        One figure a seed.
+    at_least, at_most
+        What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on
+        the other side: it does not; otherwise the seeds do not decide.
+    reason
+        Why it came out so, as far as the figures tell.
+    """
+
+    claim: str
+    published: str
+    values: Sequence[float]
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    reason: str = ""
+
+    @property
+    def interval(self) -> Interval:
+        """Mean and interval of the values."""
+        return Interval.of(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the claim holds.
+
+        >>> Claim("a is faster than b", "1.5x", [1.4, 1.5, 1.45], at_least=1).verdict
+        'holds'
+        >>> Claim("a is faster than b", "1.5x", [0.9, 1.5, 0.8], at_least=1).verdict
+        'undecided'
+        """
+        found = self.interval
+        if self.at_least <= found.low and found.high <= self.at_most:
+            return HOLDS
+        if found.high < self.at_least or found.low > self.at_most:
+            return FAILS
+        return OPEN
+
+    def row(self) -> tuple[Cell, ...]:
+        """As a row of `claims_table`."""
+        bounds = []
+        if math.isfinite(self.at_least):
+            bounds.append(f">= {self.at_least:g}")
+        if math.isfinite(self.at_most):
+            bounds.append(f"<= {self.at_most:g}")
+        return (self.claim, self.published, str(self.interval), " and ".join(bounds), self.verdict, self.reason)
+
+
+def claims_table(claims: Sequence[Claim], seeds: int) -> Table:
+    """Every claim with its verdict."""
+    columns = ("claim", "published", "ours, mean and 95 % interval", "holds if", "verdict", "reason")
+    return Table(f"claims (over {seeds} seeds)", columns, [claim.row() for claim in claims])
+
+
+def tally(claims: Sequence[Claim]) -> dict[str, int]:
+    """How many claims hold, for the metrics."""
+    verdicts = [claim.verdict for claim in claims]
+    return {
+        "claims_hold": verdicts.count(HOLDS),
+        "claims_fail": verdicts.count(FAILS),
+        "claims_undecided": verdicts.count(OPEN),
+    }
+
+
+def seeds_of(first: int, *, quick: bool) -> list[int]:
+    """The seeds of a run."""
+    return [first + i for i in range(QUICK_SEEDS if quick else SEEDS)]

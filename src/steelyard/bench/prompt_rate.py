@@ -1,0 +1,263 @@
+"""Rates that a simulated cluster sustains while the input swings, under Prompt and its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steelyard.bench import charts
+from steelyard.bench.cluster_model import TaskCosts
+from steelyard.bench.prompt_claims import Claim, claims_held, claims_table, interval, seeds_note, seeds_of
+from steelyard.bench.prompt_policies import (
+    AMPLITUDE,
+    CAM,
+    KEY_FACTORS,
+    PROMPT,
+    PUBLISHED_RIVALS,
+    RIVALS,
+    SLOTS,
+    TIME,
+    Wave,
+    all_costs,
+    chosen_cam,
+    dearer_keys,
+    longest_batch,
+    rates_of,
+    ratios,
+    shapes_of,
+)
+from steelyard.bench.prompt_shapes import Stream
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.partition.affinity import Affinity
+from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INTERVALS = (1.0, 2.0, 3.0)
+PERIODS = (1, 5, 20)
+"""Of the wave, in batch intervals."""
+WORDS = 200_000
+SOURCE = "Abdelhamid 2021, Fig 2.7a-c, text"
+HEADLINE = ("sum", 1.0, 1)
+"""Operator, interval and period of the headline."""
+
+Rates = list[dict[str, float]]
+"""Rows a second by policy, for each seed."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """All rates: by operator, interval and period; and by operator and what keys cost, at the headline's wave."""
+
+    rates: Mapping[tuple[str, float, int], Rates]
+    dearer: Mapping[tuple[str, int], Rates]
+    cams: Sequence[Affinity]
+    costs: Mapping[str, TaskCosts]
+    rows: int
+    words: int
+    slots: int
+
+
+def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots: int = SLOTS) -> Found:
+    """Draw a stream for each seed, shape its batches under every policy, and find the rates."""
+    rows = longest_batch(costs, slots, max(INTERVALS))
+    rates: dict[tuple[str, float, int], Rates] = {
+        (operator, interval, period): [] for operator in costs for interval in INTERVALS for period in PERIODS
+    }
+    dearer: dict[tuple[str, int], Rates] = {(operator, factor): [] for operator in costs for factor in KEY_FACTORS}
+    cams = []
+    for seed in run.progress.track(seeds_of(run.quick, run.seed), "prompt-rate"):
+        stream = Stream.drawn(MANDELBROT_EXPONENT, words, rows, slots, seed, MANDELBROT_SHIFT)
+        cams.append(chosen_cam(stream, costs["sum"]))
+        shapes, plans = shapes_of(stream, cams[-1])
+        for (operator, seconds, period), found in rates.items():
+            wave = Wave(seconds, period * seconds)
+            found.append(rates_of(stream, shapes, plans, costs[operator], wave))
+        for (operator, factor), found in dearer.items():
+            wave = Wave(HEADLINE[1], HEADLINE[2] * HEADLINE[1])
+            found.append(rates_of(stream, shapes, plans, dearer_keys(costs[operator], factor), wave))
+    return Found(rates, dearer, cams, costs, rows, words, slots)
+
+
+@benchmark(
+    "prompt-rate",
+    title="Sustainable rate while the input swings: Prompt beside its rivals",
+    figure="Abdelhamid 2021, Fig 2.7a-c",
+)
+def prompt_rate(run: Run) -> Result:
+    """Largest rate without queueing of a simulated cluster, from measured task costs, for T = 1, 2, 3 s."""
+    run.progress.say("timing the tasks of two operators")
+    return result_of(simulate(run, all_costs(run.quick)), run.quick)
+
+
+def result_of(found: Found, quick: bool) -> Result:
+    """The figures at the headline's wave, and the claims over all waves."""
+    claims = claims_of(found)
+    metrics: dict[str, float] = {}
+    for operator in found.costs:
+        rates = found.rates[operator, *HEADLINE[1:]]
+        ending = "" if operator == HEADLINE[0] else f"_{operator}"
+        metrics |= {f"prompt_vs_{rival}{ending}": float(np.mean(ratios(rates, rival))) for rival in RIVALS}
+        metrics[f"prompt_rows_per_s{ending}"] = float(np.mean([one[PROMPT] for one in rates]))
+    held = claims_held(claims)
+    simulated = list(metrics)
+    return Result(
+        parameters={
+            "slots": found.slots,
+            "words": found.words,
+            "longest_batch": found.rows,
+            "amplitude": AMPLITUDE,
+            "headline": f"operator {HEADLINE[0]}, T = {HEADLINE[1]:g} s, period = {HEADLINE[2]} T",
+            "cam": ", ".join(sorted({f"{cam.mode} d={cam.choices}" for cam in found.cams})),
+            **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
+        },
+        metrics=metrics | held,
+        tables=[claims_table(claims), _rates_table(found), _dearer_table(found)],
+        series=_series(found),
+        published=[
+            Published("2x to 4x", SOURCE, "prompt_vs_time"),
+            Published("2x to 4x", SOURCE, "prompt_vs_cam"),
+            Published("up to 2x over existing techniques", "Abdelhamid 2021, chapters 1 and 6, text"),
+        ],
+        targets=[
+            Target("prompt_vs_time", at_least=2.0, explanation=_why(found, TIME)),
+            Target("prompt_vs_cam", at_least=2.0, explanation=_why(found, CAM)),
+        ],
+        kinds=dict.fromkeys(simulated, "simulated"),
+        chart=lambda figure: _draw(figure, found),
+        notes=[
+            "Measured: what a task costs (its own code, one core, processor time), and sizes and keys of all blocks "
+            "and buckets at full scale. Simulated: the rates, as the largest mean rate at which no batch of a period "
+            "takes longer than T, with max Map + max Reduce as processing time (Eq 2.1); no driver, no network.",
+            "Operators parse a JSON order a row; sum keeps a number for each key, histogram 64 cells. "
+            "The more a key costs beside a row, the more Prompt gains on policies that spread keys.",
+            seeds_note(quick),
+        ],
+    )
+
+
+def costs_in_us(costs: TaskCosts) -> dict[str, float]:
+    """Costs in microseconds, rounded, for the record."""
+    return {name: round(1e6 * getattr(costs, name), 3) for name in TaskCosts.__dataclass_fields__}
+
+
+def claims_of(found: Found) -> list[Claim]:
+    """What the text of section 2.6.2 says of these figures."""
+    claims = []
+    for operator in found.costs:
+        here = {wave: rates for (name, *wave), rates in _waves(found) if name == operator}
+        for rival in (TIME, CAM):
+            reason = _why(found, rival, operator)
+            best = [max(values) for values in zip(*(ratios(rates, rival) for rates in here.values()), strict=True)]
+            text = f"{operator}: Prompt sustains 2x the rate of {rival}, at its best over T and period"
+            claims.append(Claim(text, f"2x to 4x ({SOURCE})", best, at_least=2.0, reason=reason))
+        least = [
+            min(values)
+            for values in zip(
+                *(ratios(rates, rival) for rates in here.values() for rival in PUBLISHED_RIVALS), strict=True
+            )
+        ]
+        text = f"{operator}: Prompt's rate is the highest for every T and period"
+        claims.append(Claim(text, SOURCE, least, at_least=1.0, reason="another policy is ahead in some wave"))
+        lowest = [
+            min(one[rival] / one[TIME] for rates in here.values() for rival in PUBLISHED_RIVALS[1:] for one in [rates[i]])
+            for i in range(len(found.cams))
+        ]
+        reason = "hash has the lowest rate where a word alone is more than a slot's share; time-based splits it"
+        claims.append(Claim(f"{operator}: time-based has the lowest rate", SOURCE, lowest, at_least=1.0, reason=reason))
+        growth = [
+            min(
+                found.rates[operator, INTERVALS[-1], period][i][policy]
+                / found.rates[operator, INTERVALS[0], period][i][policy]
+                for period in PERIODS
+                for policy in (*PUBLISHED_RIVALS, PROMPT)
+            )
+            for i in range(len(found.cams))
+        ]
+        text = f"{operator}: every policy's rate rises from T = 1 s to T = 3 s"
+        claims.append(Claim(text, SOURCE, growth, at_least=1.0, reason="a policy does not gain from a longer T"))
+    return claims
+
+
+def _waves(found: Found) -> list[tuple[tuple[str, float, int], Rates]]:
+    return list(found.rates.items())
+
+
+def _why(found: Found, rival: str, operator: str = HEADLINE[0]) -> str:
+    """Why a rival comes closer than in print, from the numbers at hand."""
+    costs = found.costs[operator]
+    share = 1e6 * costs.map_key, 1e6 * costs.map_row
+    dear = np.mean(ratios(found.dearer[operator, KEY_FACTORS[-1]], rival))
+    if rival == TIME:
+        swing = f"a wave of amplitude {AMPLITUDE:g} makes the fullest time block at most {1 + AMPLITUDE:g} times the mean"
+        cause = f"{swing}, and the rest is what keys cost"
+    else:
+        cause = f"the hottest word fits into a slot of {found.slots}, so cAM loses little in sizes"
+    return (
+        f"{cause}: here {share[0]:.1f} us a key beside {share[1]:.1f} us a row; with keys that cost "
+        f"{KEY_FACTORS[-1]} times as much it would be {dear:.2g}x"
+    )
+
+
+def _rates_table(found: Found) -> Table:
+    policies = (*RIVALS, PROMPT)
+    rows: list[Sequence[Cell]] = []
+    for (operator, seconds, period), rates in found.rates.items():
+        means = [interval([one[policy] for one in rates])[0] / 1e6 for policy in policies]
+        rows.append((operator, seconds, period, *means))
+    return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
+
+
+def _dearer_table(found: Found) -> Table:
+    rows = [
+        (operator, factor, *(float(np.mean(ratios(rates, rival))) for rival in RIVALS))
+        for (operator, factor), rates in found.dearer.items()
+    ]
+    columns = ("operator", "keys cost, times", *(f"vs {rival}" for rival in RIVALS))
+    return Table("what if keys cost more: Prompt's rate over the others', at the headline's wave", columns, rows)
+
+
+def _series(found: Found) -> list[Series]:
+    return [
+        Series(
+            policy,
+            INTERVALS,
+            [
+                float(np.mean([one[policy] for one in found.rates[HEADLINE[0], seconds, HEADLINE[2]]])) / 1e6
+                for seconds in INTERVALS
+            ],
+            kind="simulated",
+        )
+        for policy in (PROMPT, *PUBLISHED_RIVALS)
+    ]
+
+
+def _draw(figure: Figure, found: Found) -> None:
+    figure.set_size_inches(12, 4.5)
+    shown = (PROMPT, *PUBLISHED_RIVALS)
+    panels = figure.subplots(1, len(found.costs), sharey=False)
+    for axes, operator in zip(panels, found.costs, strict=True):
+        width = 0.8 / len(shown)
+        for place, policy in enumerate(shown):
+            means, errors = [], []
+            for seconds in INTERVALS:
+                rates = [one[policy] / 1e6 for one in found.rates[operator, seconds, HEADLINE[2]]]
+                mean, _, high = interval(rates)
+                means.append(mean)
+                errors.append(high - mean)
+            colour = charts.COLOURS[place] if place < len(charts.COLOURS) else charts.GREY
+            x = np.arange(len(INTERVALS)) + (place - len(shown) / 2 + 0.5) * width
+            axes.bar(x, means, 0.9 * width, yerr=errors, color=colour, ecolor=charts.INK, capsize=1.5, label=policy)
+        axes.set_xticks(range(len(INTERVALS)), [f"T = {seconds:g} s" for seconds in INTERVALS])
+        axes.set_ylabel("million rows a second, simulated")
+        costs = found.costs[operator]
+        cost = f"{1e6 * costs.map_row:.0f} us a row, {1e6 * costs.map_key:.0f} us a key"
+        charts.finish(axes, f"{operator}: {cost}")
+        axes.grid(visible=False, axis="x")
+    panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
+    figure.suptitle(f"Sustainable rate, {found.slots} slots, tweet words, rate swings by half within each T", fontsize=11)
