@@ -19,7 +19,7 @@ from steelyard.bench.prompt_operators import events, result_schema, state_schema
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 
-MAP_SIZES = ((200, 20), (2_000, 100), (2_000, 1_000), (8_000, 200), (8_000, 4_000))
+MAP_SIZES = ((200, 20), (1_000, 50), (1_000, 1_000), (4_000, 100), (4_000, 4_000))
 """(rows, keys) of the blocks that map tasks are timed with."""
 REDUCE_SIZES = ((50, 50), (2_000, 2_000), (8_000, 2_000), (8_000, 8_000))
 """(records, keys) of the buckets that reduce tasks are timed with."""

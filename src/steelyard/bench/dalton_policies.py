@@ -166,9 +166,7 @@ def stretch(trace: Trace, contender: Contender, plan: Plan, costs: Costs, end: i
     )
     loads = np.bincount(trace.block[end - every : end])
     combiner = loads.max() / every * (contender.window / contender.slide) * costs["windows"].alone
-    # A window that is not yet full sends its partials all the same.
-    reducer = stages.reducer if window.slides else 0.0
-    return Stages(trace.route_us, float(combiner), reducer)
+    return Stages(trace.route_us, float(combiner), stages.reducer)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from steelyard.bench import charts
 from steelyard.bench.dalton_batches import BATCH, BATCH_POLICIES, batch_rate, batch_stages
+from steelyard.bench.dalton_charts import policy_lines
 from steelyard.bench.dalton_claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton_policies import (
     ALL,
@@ -248,11 +249,7 @@ def draw(figure: Figure, found: Rates) -> None:
     """Rates by slots, a panel for each stream of Fig 7 that tells policies apart."""
     figure.set_size_inches(13, 4.8)
     for axes, stream in zip(figure.subplots(1, 3), (UNIFORM, ZIPF_1, ZIPF_15), strict=True):
-        for number, one in enumerate(_series(found, stream.name)):
-            ours = one.name in (DALTON, UNCAPPED)
-            colour = charts.COLOURS[0 if one.name == DALTON else 5 if ours else 1 + number % 4]
-            style = "-" if ours else ("--" if number < 4 else ":")
-            axes.plot(one.x, one.y, style, marker="o", markersize=4, linewidth=2.2 if ours else 1.3, color=colour, label=one.name)
+        policy_lines(axes, _series(found, stream.name))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(SLOTS, [str(slots) for slots in SLOTS])

@@ -77,7 +77,7 @@ class Claim:
     def holds(self) -> bool:
         """Whether the numbers show it."""
         _, low, high = interval(self.values)
-        return low >= self.at_least if self.at_least is not None else high <= (self.at_most or 0.0)
+        return bool(low >= self.at_least if self.at_least is not None else high <= (self.at_most or 0.0))
 
     @property
     def verdict(self) -> str:
@@ -88,7 +88,7 @@ class Claim:
     def ours(self) -> str:
         """Mean and interval, in words."""
         mean, low, high = interval(self.values)
-        return f"{mean:.3g} ({low:.3g} to {high:.3g})"
+        return f"{mean:.4g} ({low:.4g} to {high:.4g})"
 
     @property
     def bound(self) -> str:
@@ -107,7 +107,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 def claims_held(claims: Sequence[Claim]) -> dict[str, int]:
     """How many of the claims hold, as metrics."""
-    return {"claims": len(claims), "claims_that_hold": sum(claim.holds for claim in claims)}
+    return {"claims": len(claims), "claims_that_hold": sum(bool(claim.holds) for claim in claims)}
 
 
 def seeds_of(quick: bool, seed: int) -> list[int]:

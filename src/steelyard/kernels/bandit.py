@@ -44,13 +44,15 @@ from steelyard.kernels.bandit_state import (
     Bandit,
     Rule,
 )
-from steelyard.kernels.heavy import FILL, NEVER, NO_ROW, VACANT, find, settle, shift_of, sketch_add, top
+from steelyard.kernels.heavy import FILL, NEVER, NO_ROW, VACANT, find, first_slot, settle, shift_of, sketch_add, top
 
 Array = np.ndarray[Any, Any]
 Int = Any
 """An int, or a NumPy integer: in compiled code there is no difference."""
 
 
+AHEAD = 16
+"""How many rows before its turn a row's table entry is fetched."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
@@ -158,9 +160,7 @@ def close_statistics(rule: Rule, b: Bandit, now: Int, end: Int, expiry: Int) -> 
                 turn_cold(b, b.hot[i])
     if clock[SKETCHING]:
         b.sketch[:] = 0
-    clock[SKETCHING] = rule.statistics == SKETCH or (
-        rule.statistics == HYBRID and clock[DISTINCT] >= rule.hybrid_at
-    )
+    clock[SKETCHING] = rule.statistics == SKETCH or (rule.statistics == HYBRID and clock[DISTINCT] >= rule.hybrid_at)
     clock[DISTINCT] = 0
     clock[BASE] = clock[ROWS]
     clock[STATS_END] = end
@@ -295,7 +295,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     slide, inside, max_split = clock[SLIDE], clock[INSIDE], clock[MAX_SPLIT]
     sketching, logging = clock[SKETCHING] != 0, clock[LOGGING] != 0
     random = np.uint64(clock[RANDOM])
-    distinct = 0
+    distinct, lowest = 0, 0
     began = i = start  # rows since `began` are not in the clock's sums yet
     while i < len(keys):
         if times[i] >= turn:
@@ -307,6 +307,8 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
             base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
             slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
         key = keys[i]
+        if i + AHEAD < len(keys):  # read the entry of a later row, so that it is in the cache by then
+            lowest = min(lowest, table[first_slot(shift, keys[i + AHEAD])].home)
         slot = find(table, shift, key)
         if table[slot].home == VACANT:
             if FILL * clock[USED] >= len(table):
@@ -381,60 +383,5 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     clock[INSIDE] = inside + i - began
     clock[DISTINCT] += distinct
     clock[RANDOM] = np.int64(random)
-    return i
-
-
-@njit(cache=True)
-def _slot(rule: Rule, b: Bandit, key: Int) -> Int:
-    """The slot of a key, which is settled if it is new; the caller has made room."""
-    slot = find(b.table, shift_of(b.table), key)
-    if b.table[slot].home == VACANT:
-        settle(b.table, slot, key, rule.blocks)
-        b.clock[USED] += 1
-    return slot
-
-
-@njit(cache=True)
-def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> None:
-    """Make these the hot keys, with these values; keys that were hot before stay capped."""
-    for i in range(len(keys)):
-        slot = _slot(rule, b, keys[i])
-        row = np.int64(b.table[slot].row)
-        if row == NO_ROW or b.rows[row].expires == COLD:
-            row = turn_hot(rule, b, slot)
-        b.q[row, :] = values[i]
-        b.rows[row].expires = expiry[i]
-        sort_blocks(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, np.int64(b.table[slot].home))
-    for i in range(b.clock[HOT] - 1, -1, -1):
-        if not np.any(keys == b.rows[b.hot[i]].key):
-            turn_cold(b, b.hot[i])
-
-
-@njit(cache=True)
-def replay(rule: Rule, b: Bandit) -> None:
-    """Learn from the logged rewards, in their order; a key that is not hot becomes so again."""
-    for i in range(b.clock[LOGGED]):
-        slot = _slot(rule, b, b.log_key[i])
-        row = np.int64(b.table[slot].row)
-        if row == NO_ROW or b.rows[row].expires == COLD:
-            row = turn_hot(rule, b, slot)
-        home, block = np.int64(b.table[slot].home), np.int64(b.log_block[i])
-        b.q[row, block] += rule.step * (b.log_reward[i] - b.q[row, block])
-        move(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, home, block)
-
-
-@njit(cache=True)
-def describe(rule: Rule, b: Bandit, keys: Array) -> tuple[Array, Array]:
-    """The frequency of each key in the interval, and how many blocks have it in the window."""
-    frequency = np.zeros(len(keys), np.int64)
-    held = np.zeros(len(keys), np.int64)
-    gone = b.clock[SLIDE] - rule.panes
-    shift = shift_of(b.table)
-    for i in range(len(keys)):
-        entry = b.table[find(b.table, shift, keys[i])]
-        if entry.home != VACANT:
-            frequency[i] = max(entry.stamp - b.clock[BASE], 0)
-            held[i] = entry.seen > gone
-            if entry.row != NO_ROW:
-                held[i] += b.rows[entry.row].others
-    return frequency, held
+    # no block is below VACANT: asked only lest the compiler leaves out reading ahead
+    return i if lowest >= VACANT else -1

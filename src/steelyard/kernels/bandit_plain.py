@@ -93,9 +93,7 @@ class PlainBandit:
             if not rule.all_hot:
                 self.need = -(-self.rows // rule.blocks)
         self.sketch[:] = 0
-        self.sketching = rule.statistics == SKETCH or (
-            rule.statistics == HYBRID and len(self.counts) >= rule.hybrid_at
-        )
+        self.sketching = rule.statistics == SKETCH or (rule.statistics == HYBRID and len(self.counts) >= rule.hybrid_at)
         self.counts.clear()
         self.rows = 0
         self.interval = interval

@@ -65,13 +65,13 @@ class Bandit(NamedTuple):
     """The state of the loop; lengths: r rows, n blocks, p panes."""
 
     clock: Array  # int64[CLOCK_SIZE]: the scalars
-    table: Array  # ENTRY[2^b]: all keys of the window
+    table: Any  # ENTRY[2^b]: all keys of the window
     loads: Array  # int64[n]: L, rows in the window
     opened: Array  # int64[n]: L when the slide began
     panes: Array  # int64[p, n]: rows of each past slide
     waiting: Array  # int64[p]: first pair (row * n + block) that waits for each slide's end
     sketch: Array  # int64[depth, width]
-    rows: Array  # ROW[r]
+    rows: Any  # ROW[r]
     q: Array  # float64[r, n]
     order: Array  # int32[r, n]: blocks by falling q, ties to the hash block, then to the first
     last: Array  # int64[r, n]: slide of the latest row in each block but the hash block
@@ -198,4 +198,6 @@ def check(rule: Rule, b: Bandit) -> None:
     assert b.rows["capped"][hot].sum() == b.clock[CAPPED], "capped keys are not counted right"
     ordered = np.take_along_axis(b.q[hot], b.order[hot], axis=1)
     assert np.all(ordered[:, 1:] <= ordered[:, :-1]), "blocks are not in the order of their values"
-    assert np.array_equal(np.sort(b.order[hot], axis=1), np.tile(np.arange(rule.blocks), (len(hot), 1))), "a block twice"
+    assert np.array_equal(np.sort(b.order[hot], axis=1), np.tile(np.arange(rule.blocks), (len(hot), 1))), (
+        "a block twice"
+    )

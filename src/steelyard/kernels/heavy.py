@@ -15,7 +15,8 @@ from numba import njit
 from steelyard.kernels.mixing import mix
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-Table = np.ndarray[Any, Any]
+Table = Any
+"""An array of ENTRY; NumPy's types know no fields."""
 Int = Any
 """An int, or a NumPy integer: in compiled code there is no difference."""
 
@@ -37,7 +38,7 @@ NEVER = -(1 << 62)
 SMALLEST_TABLE = 1 << 10
 FILL = 2
 """A table has at least so many slots a key."""
-ROOM = 3
+ROOM = 6
 """A table is rebuilt for at least so many slots a living key, so that rebuilding is rare."""
 
 SKETCH_SEED = 33
@@ -73,10 +74,16 @@ def shift_of(table: Table) -> Int:
 
 
 @njit(cache=True, inline="always")
+def first_slot(shift: Int, key: Int) -> Int:
+    """Where the search for a key begins."""
+    return np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+
+
+@njit(cache=True, inline="always")
 def find(table: Table, shift: Int, key: Int) -> Int:
     """The slot of a key: where it stands, or the vacant slot where it would."""
     mask = len(table) - 1
-    slot = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+    slot = first_slot(shift, key)
     while table[slot].key != key and table[slot].home != VACANT:
         slot = (slot + 1) & mask
     # a vacant slot may hold the key 0 by its zero bytes: it is still the right place for that key

@@ -195,7 +195,7 @@ class CooperativeRouter:
         learner = self.learner
         table = learner.q_table()
         alive = table.expiry >= now
-        table = QTable(*(part[alive] for part in table))
+        table = QTable(table.keys[alive], table.values[alive], table.expiry[alive])
         top_keys, top_rows = learner.top_keys(self.blocks)
         self._outbox.append(
             SyncMessage(

@@ -287,7 +287,7 @@ class DaltonRouter:
         return self._entries(keys)[1]
 
     def _entries(self, keys: Ints) -> tuple[Ints, Ints]:
-        from steelyard.kernels.bandit import describe  # noqa: PLC0415 - tasks need no compiler
+        from steelyard.kernels.bandit_exchange import describe  # noqa: PLC0415 - tasks need no compiler
 
         return describe(self._rule, self._bandit, np.ascontiguousarray(keys, dtype=np.int64))
 
@@ -310,7 +310,7 @@ class DaltonRouter:
         expiry
             How long keys stay hot that turn so in the running interval.
         """
-        from steelyard.kernels.bandit import adopt  # noqa: PLC0415 - tasks need no compiler
+        from steelyard.kernels.bandit_exchange import adopt  # noqa: PLC0415 - tasks need no compiler
         from steelyard.kernels.bandit_state import EXPIRY, NEED  # noqa: PLC0415 - tasks need no compiler
 
         self._make_room(len(table.keys))
@@ -327,7 +327,7 @@ class DaltonRouter:
 
     def replay_rewards(self, *, release: bool = True) -> None:
         """Learn from the rewards that were kept aside, and from new ones at once unless `release` is False."""
-        from steelyard.kernels.bandit import replay  # noqa: PLC0415 - tasks need no compiler
+        from steelyard.kernels.bandit_exchange import replay  # noqa: PLC0415 - tasks need no compiler
         from steelyard.kernels.bandit_state import LOGGED, LOGGING  # noqa: PLC0415 - tasks need no compiler
 
         held = int(self._bandit.clock[LOGGED])

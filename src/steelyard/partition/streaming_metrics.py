@@ -91,7 +91,7 @@ class RoutedWindows:
     @cached_property
     def _changes(self) -> tuple[Ints, Ints, Ints]:
         """Where partials come and go: key position, window, and +1 or -1; sorted by key, then by window."""
-        distinct, key = np.unique(np.asarray(self.keys, dtype=np.int64), return_inverse=True)
+        key = np.unique(np.asarray(self.keys, dtype=np.int64), return_inverse=True)[1]
         pair = key * self.blocks + self.block
         rows = np.unique(np.stack([pair, self._slide_of], axis=1), axis=0) if len(pair) else np.empty((0, 2), np.int64)
         of, start = rows[:, 0], rows[:, 1]

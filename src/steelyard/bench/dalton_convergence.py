@@ -1,0 +1,230 @@
+"""Whether more partitioners converge as well as one, and what a second one brings (Zapridou et al. 2022, Fig 15, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from steelyard.bench import charts
+from steelyard.bench.dalton_charts import policy_lines
+from steelyard.bench.dalton_claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench.dalton_cooperation import COOPERATIVE, interleaved, shared
+from steelyard.bench.dalton_policies import DALTON, contenders, of_trace, warm_up
+from steelyard.bench.dalton_streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Published, Result, Series, Table
+from steelyard.bench.stage_model import Costs, Trace, measured_costs, routed
+from steelyard.core.counts import Ints
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SLOTS = 64
+PARTITIONERS = (1, 2, 4, 8)
+ROWS, QUICK_ROWS = 480_000, 240_000
+EVERY = 5_000
+STATIC = ("hash", "shuffle", "pk2")
+PART = 60_000
+"""Rows of each part of Fig 1's scenario (the paper's second partitioner comes after 50,000)."""
+PARTS = ("one partitioner", "two partitioners", "one source skewed")
+
+
+class Curves(NamedTuple):
+    """For each stretch of rows: the fullest block over the mean, and how many blocks the top key is in."""
+
+    imbalance: list[float]
+    fragments: list[float]
+
+    @property
+    def settled(self) -> float:
+        """Mean imbalance of the second half."""
+        return float(np.mean(self.imbalance[len(self.imbalance) // 2 :]))
+
+    @property
+    def settled_fragments(self) -> float:
+        """Mean blocks of the top key in the second half."""
+        return float(np.mean(self.fragments[len(self.fragments) // 2 :]))
+
+    @property
+    def converged(self) -> int:
+        """Stretches until the imbalance is within two standard deviations of the second half's mean, and stays once."""
+        late = np.array(self.imbalance[len(self.imbalance) // 2 :])
+        good = np.array(self.imbalance) <= late.mean() + 2 * late.std()
+        both = good[:-1] & good[1:]
+        return int(np.argmax(both)) + 1 if both.any() else len(good)
+
+
+def half_skewed(partitioners: int, rows: int, seed: int) -> list[Ints]:
+    """One source for each partitioner, half of them uniform and half Zipf 1.5; for one, both interleaved."""
+    uniform, skewed = UNIFORM.draw(rows // 2, 2 * seed), ZIPF_15.draw(rows // 2, 2 * seed + 1)
+    if partitioners == 1:
+        return [interleaved([uniform, skewed])]
+    half = partitioners // 2
+    return [*(uniform[number::half] for number in range(half)), *(skewed[number::half] for number in range(half))]
+
+
+def curves_of(trace: Trace) -> Curves:
+    """Imbalance of each stretch, and blocks that have the top key in the window that ends with it."""
+    top = np.bincount(trace.keys).argmax()
+    imbalance, fragments = [], []
+    for end in range(EVERY, len(trace.keys) + 1, EVERY):
+        loads = np.bincount(trace.block[end - EVERY : end], minlength=trace.blocks)
+        imbalance.append(float(loads.max() / loads.mean()))
+        start = max(0, end - WINDOW)
+        held = trace.block[start:end][trace.keys[start:end] == top]
+        fragments.append(float(len(np.unique(held))))
+    return Curves(imbalance, fragments)
+
+
+def converge(seeds: Sequence[int], rows: int) -> dict[int, list[Curves]]:
+    """Fig 15: cooperative Dalton with more and more partitioners, one for each seed."""
+    one = shared([COOPERATIVE])[COOPERATIVE]
+    return {
+        count: [curves_of(one.trace(half_skewed(count, rows, seed), SLOTS, seed)) for seed in seeds]
+        for count in PARTITIONERS
+    }
+
+
+def first_figure(seeds: Sequence[int], costs: Costs) -> dict[str, list[list[float]]]:
+    """Fig 1: rates of each part of the scenario, by policy and seed.
+
+    Two uniform sources with one partitioner; then one partitioner for each; then one of the sources turns skewed.
+    """
+    found: dict[str, list[list[float]]] = {name: [] for name in (*STATIC, "dagreedy", DALTON)}
+    for seed in seeds:
+        uniform = [UNIFORM.draw(PART, 3 * seed + number) for number in range(2)]
+        skewed = [uniform[0], ZIPF_15.draw(PART, 3 * seed + 2)]
+        for name in found:
+            alone = contenders([name], WINDOW, LONG_SLIDE)[name]
+            several = shared([COOPERATIVE if name == DALTON else name])[COOPERATIVE if name == DALTON else name]
+            single = routed(alone.router(alone.plan(SLOTS).combiners, seed=seed), interleaved(uniform)[:PART])
+            double = several.trace([np.concatenate(pair) for pair in zip(uniform, skewed, strict=True)], SLOTS, seed)
+            rates = [of_trace(single, alone, alone.plan(SLOTS), costs, [PART]).rate()]
+            rates += [of_trace(double, several, several.plan(SLOTS), costs, [end]).rate() for end in (2 * PART, 4 * PART)]
+            found[name].append(rates)
+    return found
+
+
+def claims_of(curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequence[Sequence[float]]]) -> list[Claim]:
+    """What the texts of Fig 15 and 1 say, beside what was found."""
+    claims = [
+        Claim(
+            f"imbalance converges with {count} partitioners (second half over the first 20,000 rows)",
+            "converges",
+            [one.settled / float(np.mean(one.imbalance[: 20_000 // EVERY])) for one in ones],
+            at_most=1.0,
+        )
+        for count, ones in curves.items()
+    ]
+
+    def against(many: int, few: int) -> list[float]:
+        return [one.settled / other.settled for one, other in zip(curves[many], curves[few], strict=True)]
+
+    speed = [other.converged - one.converged for one, other in zip(curves[1], curves[2], strict=True)]
+    claims += [
+        Claim("2 partitioners are slightly worse than 1 (imbalance)", "slightly worse", against(2, 1), 1.0, 1.5),
+        Claim("imbalance does not grow from 2 to 8 partitioners", "no growth", against(8, 2), at_most=1.1),
+        Claim(
+            f"1 partitioner converges faster than 2 (stretches of {EVERY} rows earlier)",
+            "faster",
+            [float(value) for value in speed],
+            at_least=0.0,
+        ),
+    ]
+    reason = "routing takes far less time than combining and reducing, so that a second partitioner changes nothing"
+    for name in STATIC:
+        gain = [rates[1] / rates[0] for rates in first[name]]
+        claims.append(Claim(f"Fig 1: a second partitioner helps {name}", "helps static schemes", gain, 1.1, reason=reason))
+    gain = [rates[1] / rates[0] for rates in first["dagreedy"]]
+    claims.append(Claim("Fig 1: DAGreedy does not gain from a second partitioner", "no benefit", gain, at_most=1.1))
+    for name in STATIC:
+        loss = [rates[2] / rates[1] for rates in first[name]]
+        claims.append(Claim(f"Fig 1: {name} suffers when a source turns skewed", "static schemes suffer", loss, at_most=1.0))
+    return claims
+
+
+@benchmark(
+    "dalton-convergence",
+    title="More partitioners: imbalance, splitting of the top key, and what a second one brings",
+    figure="Zapridou et al. 2022, Fig 15 and 1",
+)
+def convergence(run: Run) -> Result:
+    """Imbalance and fragments of the top key over time with 1 to 8 cooperating partitioners."""
+    seeds = seeds_of(run.seed, quick=run.quick)
+    costs = measured_costs()
+    warm_up()
+    rows = QUICK_ROWS if run.quick else ROWS
+    curves = converge(seeds, rows)
+    return result_of(curves, first_figure(seeds, costs), rows, len(seeds))
+
+
+def result_of(
+    curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequence[Sequence[float]]], rows: int, seeds: int
+) -> Result:
+    """Figures, tables and verdicts."""
+    claims = claims_of(curves, first)
+    settled = {count: float(np.mean([one.settled for one in ones])) for count, ones in curves.items()}
+    rates = {name: np.mean(ones, axis=0) for name, ones in first.items()}
+    measured = {f"imbalance_{count}_partitioners": value for count, value in settled.items()}
+    measured |= {f"top_key_blocks_{c}_partitioners": float(np.mean([o.settled_fragments for o in ones])) for c, ones in curves.items()}
+    simulated = {f"fig1_{name}_second_partitioner": float(rate[1] / rate[0]) for name, rate in rates.items()}
+    simulated |= {f"fig1_{name}_after_skew": float(rate[2] / rate[1]) for name, rate in rates.items()}
+    columns = ("partitioners", "largest/mean, second half", "blocks of the top key", "converged after rows")
+    table = [
+        (
+            count,
+            settled[count],
+            float(np.mean([one.settled_fragments for one in ones])),
+            EVERY * float(np.mean([one.converged for one in ones])),
+        )
+        for count, ones in curves.items()
+    ]
+    source = "Zapridou et al. 2022, text"
+    return Result(
+        parameters={"slots": SLOTS, "rows": rows, "window": WINDOW, "slide": LONG_SLIDE, "seeds": seeds, "fig1_rows_a_part": PART},
+        metrics={**measured, **simulated, **tally(claims)},
+        kinds=dict.fromkeys(simulated, "simulated"),
+        tables=[
+            claims_table(claims, seeds),
+            Table("after convergence", columns, table),
+            Table("Fig 1's scenario: rows a second (simulated)", ("policy", *PARTS), [(name, *map(float, rate)) for name, rate in rates.items()]),
+        ],
+        series=_series(curves, "imbalance"),
+        published=[
+            Published("P = 2 slightly worse than P = 1, no growth with P, P = 1 converges faster", f"{source} (Fig 15, section 5.4)"),
+            Published("helps static schemes, not DAGreedy; static schemes suffer from skew", f"{source} (Fig 1, section 1)"),
+        ],
+        chart=lambda figure: draw(figure, curves),
+        notes=[
+            "Imbalance and fragments are measured on the traces of the real partitioners; Fig 1's rates are simulated from "
+            "traces and measured costs, see dalton-scalability.",
+            "Half of the partitioners see uniform keys, half Zipf 1.5; one partitioner sees both interleaved. Partitioners "
+            "synchronise once a slide of 20,000 rows.",
+        ],
+    )
+
+
+def _series(curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
+    return [
+        Series(
+            f"{count} partitioner{'s' * (count > 1)}",
+            [EVERY * (i + 1) for i in range(len(ones[0].imbalance))],
+            np.mean([getattr(one, part) for one in ones], axis=0).tolist(),
+        )
+        for count, ones in curves.items()
+    ]
+
+
+def draw(figure: Figure, curves: Mapping[int, Sequence[Curves]]) -> None:
+    """Both curves over time."""
+    figure.set_size_inches(12, 4.2)
+    titles = {"imbalance": "fullest combiner over the mean", "fragments": "combiners that have the top key"}
+    for axes, (part, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+        policy_lines(axes, _series(curves, part), small=True)
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+        axes.set_xlabel("rows")
+        charts.finish(axes, title)
+    figure.axes[0].legend(frameon=False)
