@@ -73,7 +73,19 @@ def test_the_compiled_loop_equals_the_plain_one_in_routes_values_loads_and_fragm
         seen = np.unique(keys)
         assert router.fragmentation(seen).tolist() == [len(twin.blocks_of(int(key))) for key in seen]
         assert router.frequencies(seen).tolist() == [twin.counts[int(key)] for key in seen]
-        assert router.max_split == twin.max_split
+        assert router.max_split == min(twin.max_split, blocks)
+
+
+@pytest.mark.parametrize("hybrid_keys", [True, False])
+def test_the_compiled_loop_equals_the_plain_one_while_its_table_is_rebuilt_and_its_rows_grow(hybrid_keys):
+    draws = np.random.default_rng(4)
+    keys = np.where(draws.random(4000) < 0.4, draws.integers(0, 3, 4000), np.arange(4000)) * 7919
+    policy = Dalton(window=400, slide=40, hybrid_keys=hybrid_keys, epsilon=0.3)
+    router, twin = policy.router(6), plain_twin(policy, 6)
+    routed = router.route(keys, np.arange(4000))
+    assert routed.block.tolist() == [block for block, _ in twin.route(keys.tolist(), range(4000))]
+    assert router.loads.tolist() == twin.loads()
+    router.check()
 
 
 @settings(deadline=None, max_examples=100)

@@ -44,7 +44,9 @@ def clustering_costs(seed: int = 7) -> PairCosts:
 
     timed(operator.add, operator.zero(), pa.array(records[:10]))
     _, vote_us = timed(operator.add, operator.zero(), pa.array(records))
-    halves = [operator.add(operator.zero(), pa.array(part)) for part in (records[: RECORDS // 2], records[RECORDS // 2 :])]
+    halves = [
+        operator.add(operator.zero(), pa.array(part)) for part in (records[: RECORDS // 2], records[RECORDS // 2 :])
+    ]
     _, greedy_us = timed(operator.merge, *halves)
     pairs = RECORDS * (RECORDS - 1) / 2
     return PairCosts(vote_us / pairs, greedy_us / pairs)

@@ -9,12 +9,12 @@ import numpy as np
 
 from steelyard.bench import charts
 from steelyard.bench.dalton_claims import Claim, claims_table, seeds_of, tally
-from steelyard.bench.dalton_cooperation import ALONE, COOPERATIVE, shared
+from steelyard.bench.dalton_cooperation import ALONE, COOPERATIVE, shared, warm_up_together
 from steelyard.bench.dalton_policies import RIVALS, Found, of_trace, warm_up
 from steelyard.bench.dalton_streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Series, Table
-from steelyard.bench.stage_model import ENGINES, Costs, Engine, measured_costs, mean_stages, window_ends
+from steelyard.bench.stage_model import ENGINES, Costs, Engine, mean_stages, measured_costs, window_ends
 from steelyard.core.counts import Ints
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def claims_of(found: Rates) -> list[Claim]:
     claims = []
     for scenario in SCENARIOS:
         for engine in ENGINES:
-            leader = max(RIVALS, key=lambda name: np.mean([one.rate(engine) for one in found[scenario, name]]))  # noqa: B023
+            leader = max(RIVALS, key=lambda name: np.mean([one.rate(engine) for one in found[scenario, name]]))
             claims.append(
                 Claim(
                     f"cooperating Dalton ahead of every rival: {scenario} ({engine})",
@@ -82,16 +82,28 @@ def claims_of(found: Rates) -> list[Claim]:
             )
         )
     claims.append(
-        Claim("hash beats DAGreedy with one uniform source (windows)", "yes", ratio(found, MIXED, "hash", ["dagreedy"]), 1.0)
+        Claim(
+            "hash beats DAGreedy with one uniform source (windows)",
+            "yes",
+            ratio(found, MIXED, "hash", ["dagreedy"]),
+            1.0,
+        )
     )
     claims.append(
-        Claim("DAGreedy beats hash with two skewed sources (windows)", "yes", ratio(found, SKEWED, "dagreedy", ["hash"]), 1.0)
+        Claim(
+            "DAGreedy beats hash with two skewed sources (windows)",
+            "yes",
+            ratio(found, SKEWED, "dagreedy", ["hash"]),
+            1.0,
+        )
     )
     return claims
 
 
 def _why(found: Rates, scenario: str) -> str:
-    ours, alone = (mean_stages([one.stages["windows"] for one in found[scenario, name]]) for name in (COOPERATIVE, ALONE))
+    ours, alone = (
+        mean_stages([one.stages["windows"] for one in found[scenario, name]]) for name in (COOPERATIVE, ALONE)
+    )
     shares = [float(np.mean([one.largest_share for one in found[scenario, name]])) for name in (COOPERATIVE, ALONE)]
     return (
         f"reducers of {ours.reducer:.2g} against {alone.reducer:.2g} us a row, since only partitioners that cooperate "
@@ -109,25 +121,49 @@ def partitioners(run: Run) -> Result:
     seeds = seeds_of(run.seed, quick=run.quick)
     costs = measured_costs()
     warm_up()
-    found = rates_of(seeds, costs)
+    warm_up_together()
+    return result_of(rates_of(seeds, costs), len(seeds))
+
+
+def result_of(found: Rates, seeds: int) -> Result:
+    """Figures, tables and verdicts."""
     claims = claims_of(found)
     metrics = {
         f"cooperative_vs_{label}_{which}": float(np.mean(ratio(found, scenario, COOPERATIVE, others)))
         for scenario, which in ((MIXED, "one_skewed"), (SKEWED, "both_skewed"))
-        for label, others in (("best_rival", RIVALS), ("independent", [ALONE]), ("hash", ["hash"]), ("dagreedy", ["dagreedy"]))
+        for label, others in (
+            ("best_rival", RIVALS),
+            ("independent", [ALONE]),
+            ("hash", ["hash"]),
+            ("dagreedy", ["dagreedy"]),
+        )
     }
     source = "Zapridou et al. 2022, section 5.4, text (Fig 13): over the others"
     return Result(
-        parameters={"slots": SLOTS, "partitioners": 2, "rows": 2 * ROWS, "window": WINDOW, "slide": LONG_SLIDE, "seeds": len(seeds)},
+        parameters={
+            "slots": SLOTS,
+            "partitioners": 2,
+            "rows": 2 * ROWS,
+            "window": WINDOW,
+            "slide": LONG_SLIDE,
+            "seeds": seeds,
+        },
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), _table(found)],
-        series=[Series(name, [0, 1], [_mean(found, scenario, name) for scenario in SCENARIOS], "simulated") for name in NAMES],
-        published=[Published("1.4x to 3.4x", source, f"cooperative_vs_best_rival_{which}") for which in ("one_skewed", "both_skewed")],
+        tables=[claims_table(claims, seeds), _table(found)],
+        series=[
+            Series(name, [0, 1], [_mean(found, scenario, name) for scenario in SCENARIOS], "simulated")
+            for name in NAMES
+        ],
+        published=[
+            Published("1.4x to 3.4x", source, f"cooperative_vs_best_rival_{which}")
+            for which in ("one_skewed", "both_skewed")
+        ],
         chart=lambda figure: draw(figure, found),
         notes=[
             "Rates are simulated from traces and measured costs, see dalton-scalability.",
-            "Copies that do not know of each other may put one key in several combiners, so all their partials go through "
+            "Copies that do not know of each other may put one key in several combiners, so all their partials "
+            "go through "
             "reducers; hashing has no reducers. Cooperating partitioners synchronise once a slide and forward.",
         ],
     )
@@ -144,8 +180,28 @@ def _table(found: Rates) -> Table:
             ones = found[scenario, name]
             stages = mean_stages([one.stages["windows"] for one in ones])
             share = float(np.mean([one.largest_share for one in ones]))
-            rows.append((scenario, name, _mean(found, scenario, name), _mean(found, scenario, name, "panes"), *stages, share))
-    columns = ("sources", "policy", "rows/s, windows", "rows/s, panes", "partitioner us", "combiner us", "reducer us", "fullest combiner's share")
+            rows.append(
+                (
+                    scenario,
+                    name,
+                    _mean(found, scenario, name),
+                    _mean(found, scenario, name, "queues"),
+                    _mean(found, scenario, name, "panes"),
+                    *stages,
+                    share,
+                )
+            )
+    columns = (
+        "sources",
+        "policy",
+        "rows/s, windows",
+        "rows/s, queues",
+        "rows/s, panes",
+        "partitioner us",
+        "combiner us",
+        "reducer us",
+        "fullest combiner's share",
+    )
     return Table("two partitioners", columns, rows)
 
 
@@ -153,8 +209,11 @@ def draw(figure: Figure, found: Rates) -> None:
     """A bar for each policy, a panel for each pair of sources."""
     figure.set_size_inches(12, 4.2)
     for axes, scenario in zip(figure.subplots(1, 2), SCENARIOS, strict=True):
-        charts.bars(axes, {name: _mean(found, scenario, name) for name in NAMES}, title=f"{scenario}: rows a second")
+        charts.bars(
+            axes, {name: _mean(found, scenario, name) / 1e6 for name in NAMES}, title=f"{scenario}: million rows/s"
+        )
         for bar, name in zip(axes.patches, NAMES, strict=True):
-            bar.set_color(charts.COLOURS[0] if name == COOPERATIVE else charts.COLOURS[5] if name == ALONE else charts.GREY)
+            bar.set_color(
+                charts.COLOURS[0] if name == COOPERATIVE else charts.COLOURS[5] if name == ALONE else charts.GREY
+            )
         axes.margins(x=0.2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")

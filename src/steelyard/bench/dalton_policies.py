@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from steelyard.bench.stage_model import (
     window_ends,
 )
 from steelyard.core.counts import Ints
-from steelyard.core.policies import Router
+from steelyard.core.policies import Router, TuplePolicy
 from steelyard.partition.affinity import Affinity
 from steelyard.partition.cardinality import Cardinality
 from steelyard.partition.dagreedy import DAGreedy
@@ -47,6 +47,8 @@ class Contender:
         Partials of keys that were not split skip the reducers. The paper gives it to DAGreedy too.
     window, slide
         In rows.
+    exact
+        Forward whatever is whole in the window, and not only what the router believes to be so.
     """
 
     name: str
@@ -54,28 +56,24 @@ class Contender:
     forwarding: bool = False
     window: int = WINDOW
     slide: int = SLIDE
+    exact: bool = False
 
     def router(self, blocks: int, partitioner: int = 0, seed: int = 3) -> Router:
         """A partitioner."""
+        if self.name == "hash":
+            return HashRouter(blocks)
+        if self.name == "shuffle":
+            return ShuffleRouter(blocks, partitioner)
         sizes = {"window": self.window, "slide": self.slide}
-        match self.name:
-            case "hash":
-                return HashRouter(blocks)
-            case "shuffle":
-                return ShuffleRouter(blocks, partitioner)
-            case "pk2":
-                return TwoChoices(**sizes).router(blocks, partitioner)
-            case "cam":
-                return Affinity().router(blocks, partitioner)
-            case "cm":
-                return Cardinality(**sizes).router(blocks, partitioner)
-            case "dagreedy":
-                return DAGreedy(**sizes).router(blocks, partitioner)
-            case _:
-                cap = "n" if self.name == UNCAPPED else "6"
-                return Dalton(window=self.window, slide=self.slide, split_cap=cap, seed=seed).router(
-                    blocks, partitioner
-                )
+        policies: dict[str, TuplePolicy] = {
+            "pk2": TwoChoices(**sizes),
+            "cam": Affinity(),
+            "cm": Cardinality(**sizes),
+            "dagreedy": DAGreedy(**sizes),
+            DALTON: Dalton(window=self.window, slide=self.slide, seed=seed),
+            UNCAPPED: Dalton(window=self.window, slide=self.slide, split_cap="n", seed=seed),
+        }
+        return policies[self.name].router(blocks, partitioner)
 
     def plan(self, slots: int) -> Plan:
         """How it uses so many slots."""
@@ -123,7 +121,7 @@ class Found:
 def evaluate(contender: Contender, keys: Ints, slots: int, costs: Costs, windows: int, seed: int = 3) -> Found:
     """Route a stream with one policy, and what its plan sustains."""
     plan = contender.plan(slots)
-    trace = routed(contender.router(plan.combiners, seed=seed), keys)
+    trace = replace(routed(contender.router(plan.combiners, seed=seed), keys), exact=contender.exact)
     return of_trace(trace, contender, plan, costs, window_ends(len(keys), contender.window, contender.slide, windows))
 
 
@@ -151,7 +149,9 @@ def timeline(contender: Contender, keys: Ints, slots: int, costs: Costs, every: 
     """Stage costs for each stretch of `every` rows: combiners by the rows of the stretch, reducers by its window."""
     plan = contender.plan(slots)
     trace = routed(contender.router(plan.combiners, seed=seed), keys)
-    return Timeline(trace, [stretch(trace, contender, plan, costs, end, every) for end in range(every, len(keys) + 1, every)])
+    return Timeline(
+        trace, [stretch(trace, contender, plan, costs, end, every) for end in range(every, len(keys) + 1, every)]
+    )
 
 
 def stretch(trace: Trace, contender: Contender, plan: Plan, costs: Costs, end: int, every: int) -> Stages:

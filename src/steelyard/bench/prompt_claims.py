@@ -29,7 +29,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         return mean, mean, mean
     freedom = len(found) - 1
     t = _T[freedom - 1] if freedom <= len(_T) else _NORMAL
-    half = t * float(found.std(ddof=1)) / np.sqrt(len(found))
+    half = t * float(found.std(ddof=1)) / len(found) ** 0.5
     return mean, mean - half, mean + half
 
 
@@ -57,7 +57,7 @@ class Claim:
     --------
     >>> claim = Claim("a is twice as fast as b", "2x, a paper", [2.4, 2.5, 2.6], at_least=2.0)
     >>> claim.verdict, claim.ours
-    ('holds', '2.5 (2.25 to 2.75)')
+    ('holds', '2.5 (2.252 to 2.748)')
     """
 
     text: str

@@ -33,8 +33,8 @@ PERIOD = 20
 WORDS = 100_000
 BATCHES, QUICK_BATCHES = 200, 60
 """For each seed: thousands of batches in a full run."""
-LOAD = 0.9
-"""Of the rate that Prompt sustains at the top of the wave."""
+LOAD = 0.8
+"""Of the rate that Prompt sustains at the top of the wave where tasks have no noise: the slowest of 32 needs room."""
 TASK_NOISE = 0.05
 """Standard deviation of the logarithm of a task's time."""
 OPERATOR = "histogram"
@@ -159,7 +159,6 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
     metrics["std_time_over_prompt"] = metrics["time_reduce_std_ms"] / metrics["prompt_reduce_std_ms"]
     metrics["p99_p1_time_over_prompt"] = metrics["time_reduce_p99_p1_ms"] / metrics["prompt_reduce_p99_p1_ms"]
     batches = len(found[0][PROMPT].processing)
-    kinds = dict.fromkeys(metrics, "simulated")
     return Result(
         parameters={
             "batches": batches * len(found),
@@ -182,10 +181,10 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
             Target("std_time_over_prompt", at_least=1.0, explanation="Prompt's reduce times spread more"),
             Target("prompt_violations", at_most=0.01, explanation="batches of Prompt's own load took too long"),
         ],
-        kinds=kinds,
+        kind="simulated",
         chart=lambda figure: _draw(figure, found),
         notes=[
-            "Simulated from measured task costs; both policies get the same batches, at nine tenths of the rate that "
+            "Simulated from measured task costs; both policies get the same batches, at four fifths of the rate that "
             "Prompt sustains at the top of the wave, and the same noise of tasks.",
             "The text says that mean and largest latency increase under Prompt, which its figure's other words "
             "contradict; spread and violations are reported instead of a direction.",
@@ -249,11 +248,13 @@ def _series(found: Sequence[Mapping[str, Timeline]]) -> list[Series]:
 def _draw(figure: Figure, found: Sequence[Mapping[str, Timeline]]) -> None:
     figure.set_size_inches(12, 4.5)
     left, right = figure.subplots(1, 2)
+    every = np.concatenate([one[policy].mean_reduce for one in found for policy in BOTH]) * 1e3
+    bins = np.linspace(every.min(), every.max(), 41).tolist()
     for policy, colour in zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True):
         of = [one[policy] for one in found]
         reduces = np.concatenate([one.mean_reduce for one in of]) * 1e3
         processing = np.concatenate([one.processing for one in of])
-        left.hist(reduces, bins=40, color=colour, alpha=0.75, label=policy)
+        left.hist(reduces, bins=bins, color=colour, alpha=0.75, label=policy)
         right.plot(np.sort(processing), np.linspace(0, 1, len(processing)), color=colour, label=policy)
     left.set_xlabel("mean time of a batch's reduce tasks, ms, simulated")
     left.set_ylabel("batches")

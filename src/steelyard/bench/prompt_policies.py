@@ -25,7 +25,7 @@ FFD, FRAGMIN = "ffd", "fragmin"
 RIVALS = (TIME, SHUFFLE, HASH, PK2, PK5, CAM, FFD, FRAGMIN)
 PUBLISHED_RIVALS = (TIME, SHUFFLE, HASH, PK2, PK5, CAM)
 """Those that the dissertation compares Prompt with."""
-CAM_SAMPLE = 200_000
+CAM_SAMPLE = 100_000
 """Rows that cAM's number of candidates is chosen with."""
 SLOTS = 32
 AMPLITUDE = 0.5

@@ -34,6 +34,7 @@ from steelyard.bench.prompt_rate import Rates, costs_in_us
 from steelyard.bench.prompt_shapes import Stream
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.partition.affinity import Affinity
 from steelyard.workloads.ranks import rank_table
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Found:
     """Rates by operator and exponent, and what was chosen for cAM."""
 
     rates: Mapping[tuple[str, float], Rates]
-    cams: Mapping[float, str]
+    cams: Mapping[float, Affinity]
     costs: Mapping[str, TaskCosts]
     rows: int
     keys: int
@@ -77,13 +78,13 @@ def simulate(
     exponents = exponents or (QUICK_EXPONENTS if run.quick else EXPONENTS)
     steady = Wave(INTERVAL, INTERVAL, amplitude=0.0)
     rates: dict[tuple[str, float], Rates] = {(name, exponent): [] for name in costs for exponent in exponents}
-    cams: dict[float, str] = {}
+    cams: dict[float, Affinity] = {}
     cases = [(exponent, seed) for exponent in exponents for seed in seeds_of(run.quick, run.seed)]
     for exponent, seed in run.progress.track(cases, "prompt-skew"):
         stream = Stream.drawn(exponent, keys, rows, slots, seed)
-        cam = chosen_cam(stream, costs[HEADLINE])
-        cams[exponent] = f"{cam.mode} d={cam.choices}"
-        shapes, plans = shapes_of(stream, cam)
+        if exponent not in cams:  # chosen once for a workload, as its protocol says
+            cams[exponent] = chosen_cam(stream, costs[HEADLINE])
+        shapes, plans = shapes_of(stream, cams[exponent])
         for operator, each in costs.items():
             rates[operator, exponent].append(rates_of(stream, shapes, plans, each, steady))
     return Found(rates, cams, costs, rows, keys, slots)
@@ -119,7 +120,7 @@ def result_of(found: Found, quick: bool) -> Result:
             "longest_batch": found.rows,
             "exponents": found.exponents,
             "headline": f"operator {HEADLINE}, Zipf {most:g}",
-            "cam": dict(found.cams),
+            "cam": {exponent: f"{cam.mode} d={cam.choices}" for exponent, cam in found.cams.items()},
             **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
         },
         metrics=metrics | claims_held(claims),
@@ -134,7 +135,7 @@ def result_of(found: Found, quick: bool) -> Result:
             Target("prompt_vs_cam", at_least=2.0, explanation=reason),
             Target("prompt_flatness", at_least=FLAT, explanation="keys cost more where there are more of them"),
         ],
-        kinds=dict.fromkeys(metrics, "simulated"),
+        kind="simulated",
         chart=lambda figure: _draw(figure, found),
         notes=[
             "Measured: task costs, and sizes and keys of all blocks and buckets. Simulated: the rates (Eq 2.1), at a "
@@ -223,7 +224,8 @@ def _draw(figure: Figure, found: Found) -> None:
         title = f"{operator}: {1e6 * costs.map_row:.0f} us a row, {1e6 * costs.map_key:.0f} us a key"
         charts.lines(axes, series_of(found, operator), title=title, x="Zipf exponent")
         for place, line in enumerate(axes.lines):
-            line.set_linestyle("-")
+            line.set_linestyle("--" if line.get_label() == TIME else "-")
+            line.set_zorder(4 if line.get_label() == TIME else 3)  # time lies on shuffle
             line.set_linewidth(2.6 if place == 0 else 1.4)
             if place >= len(charts.COLOURS):
                 line.set_color(charts.GREY)

@@ -22,14 +22,17 @@ from steelyard.core.policies import Flags, Router
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Engine = Literal["windows", "panes"]
-ENGINES: tuple[Engine, ...] = ("windows", "panes")
+Engine = Literal["windows", "queues", "panes"]
+ENGINES: tuple[Engine, ...] = ("windows", "queues", "panes")
 """How combiners keep windows.
 
 `"windows"`: a row is added to each of the W/s windows that it is in, and every window sends all its partials, as
-Flink 1.12 does, on which the authors ran. `"panes"`: a row is added once, to its slide, and only the slide's partials
-are merged into the window, as Steelyard does.
+Flink 1.12 does, on which the authors ran; queues are deep enough to even out a window's rows. `"queues"`: the same
+with queues of a few thousand rows, so that a combiner that is full for a while holds up all others. `"panes"`: a row
+is added once, to its slide, and only the slide's partials are merged into the window, as Steelyard does.
 """
+QUEUE = 5_000
+"""Rows within which a combiner's load evens out in the engine `"queues"`."""
 TEXTS = 1_200
 WORDS = 10_000
 """Vocabulary of the texts."""
@@ -119,11 +122,15 @@ class Trace:
     blocks: int
     route_us: float
     """CPU time of routing, a row."""
+    exact: bool = False
+    """Whether partials are forwarded that hold all of their key in the window, whatever the router believed."""
 
     def window(self, end: int, length: int, slide: int) -> Window:
         """The window of so many rows that ends before row `end`."""
         start = max(0, end - length)
-        return Window(self.keys[start:end], self.block[start:end], self.split[start:end], self.blocks, slide)
+        return Window(
+            self.keys[start:end], self.block[start:end], self.split[start:end], self.blocks, slide, self.exact
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +145,7 @@ class Window:
     split: Flags
     blocks: int
     slide: int
+    exact: bool = False
 
     @property
     def rows(self) -> int:
@@ -159,6 +167,14 @@ class Window:
         """Share of the fullest block."""
         return float(self.loads.max() / max(1, self.rows))
 
+    def passing_share(self, queue: int = QUEUE) -> float:
+        """Share of the block that is fullest at a time, as a mean over stretches of `queue` rows."""
+        stretches = max(1, self.rows // queue)
+        used = min(self.rows, stretches * queue)
+        code = np.arange(used) // queue * self.blocks + self.block[:used]
+        loads = np.bincount(code, minlength=stretches * self.blocks).reshape(stretches, self.blocks)
+        return float((loads.max(axis=1) / np.maximum(1, loads.sum(axis=1))).mean())
+
     @cached_property
     def _pair(self) -> Ints:
         return self.keys * self.blocks + self.block
@@ -179,6 +195,8 @@ class Window:
 
     def shared(self, keys: Ints) -> Flags:
         """bool[...]: which keys must go through the reducers even when partials are forwarded."""
+        if self.exact:
+            return np.asarray((np.bincount(self.partials.key) > 1)[keys])
         marked = np.zeros(int(self.keys.max(initial=0)) + 1, np.bool_)
         marked[self.keys[self.split]] = True
         return np.asarray(marked[keys])
@@ -194,9 +212,10 @@ class Window:
     ) -> Stages:
         """Microseconds a row in each stage. Without reducers all partials are final."""
         merge_us = costs.merge / self.rows
-        if engine == "windows":
+        if engine != "panes":
+            share = self.largest_share if engine == "windows" else self.passing_share()
             # share_i * c_c * W / s, and partials_j * c_r / s
-            combiner = self.largest_share * self.slides * costs.alone
+            combiner = share * self.slides * costs.alone
             sent = self.partials.key
             if forwarding:
                 sent = sent[self.shared(sent)]
@@ -237,7 +256,8 @@ Costs = Mapping[Engine, OperatorCosts]
 
 def measured_costs() -> Costs:
     """Costs of both kinds of engine, measured once in a process."""
-    return {engine: word_count_costs(engine) for engine in ENGINES}
+    rows, tasks = word_count_costs("windows"), word_count_costs("panes")
+    return {"windows": rows, "queues": rows, "panes": tasks}
 
 
 def mean_stages(found: Sequence[Stages]) -> Stages:
@@ -259,13 +279,16 @@ def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 3) -> Ope
     """Costs of Word Count (section 5.1) in this process: the least CPU time of some repetitions.
 
     Texts have 10 to 20 words. For `"panes"` it is the code of Steelyard's map and reduce tasks, and the two costs of a
-    combiner are a least-squares fit over batches with few, some, and as many keys as rows. For `"windows"` it is the
+    combiner are a least-squares fit over batches with few, some, and as many keys as rows. For the others it is the
     same in plain Python, a row at a time: cut the text, count its words in the map of its key; merge two maps.
     """
     from steelyard.workloads.tweets import Tweets  # noqa: PLC0415 - builds a vocabulary
 
-    texts = Tweets(words=WORDS, seed=seed).rows(0, TEXTS, np.zeros(TEXTS)).column("text")
-    return _row_at_a_time(texts.to_pylist(), repetitions) if engine == "windows" else _of_tasks(texts, repetitions)
+    texts = Tweets(words=WORDS, seed=seed).rows(0, TEXTS, np.zeros(TEXTS, np.int64)).column("text")
+    if engine != "panes":
+        # Some milliseconds each: many of them find a moment when nothing else runs.
+        return _row_at_a_time(texts.to_pylist(), 10 * repetitions)
+    return _of_tasks(texts, repetitions)
 
 
 def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:

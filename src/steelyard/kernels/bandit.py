@@ -157,7 +157,7 @@ def close_statistics(rule: Rule, b: Bandit, now: Int, end: Int, expiry: Int) -> 
     else:
         for i in range(clock[HOT] - 1, -1, -1):
             if b.rows[b.hot[i]].expires < now:
-                turn_cold(b, b.hot[i])
+                turn_cold(b, np.int64(b.hot[i]))
     if clock[SKETCHING]:
         b.sketch[:] = 0
     clock[SKETCHING] = rule.statistics == SKETCH or (rule.statistics == HYBRID and clock[DISTINCT] >= rule.hybrid_at)
@@ -179,7 +179,7 @@ def _force(rule: Rule, b: Bandit, expiry: Int) -> None:
         b.rows[row].expires = expiry
     for i in range(clock[HOT] - 1, -1, -1):
         if b.rows[b.hot[i]].expires != expiry:
-            turn_cold(b, b.hot[i])
+            turn_cold(b, np.int64(b.hot[i]))
 
 
 @njit(cache=True)
@@ -236,11 +236,18 @@ def roll(rule: Rule, b: Bandit, now: Int) -> None:
 
 
 @njit(cache=True, forceinline=True)
-def _held_block(last: Array, line: Int, blocks: Int, home: Int, at_home: Int, held: Int, gone: Int, bits: Int) -> Int:
-    """A random one of the `held` blocks that have a key."""
+def _explore(
+    clock: Array, rows: Any, last: Array, row: Int, blocks: Int, home: Int, at_home: Int, gone: Int, bits: Int
+) -> Int:
+    """A random block; for a capped key, a random one of the blocks that have it, if any has."""
+    held = rows[row].others + at_home
+    if rows[row].capped == 0 or held == 0:
+        clock[CAPPED] -= rows[row].capped
+        rows[row].capped = 0
+        return below(bits, blocks)
     left = below(bits, held)
     for block in range(blocks):
-        if (at_home and block == home) or last[line + block] > gone:
+        if (at_home and block == home) or last[row * blocks + block] > gone:
             if left == 0:
                 return block
             left -= 1
@@ -295,14 +302,14 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     slide, inside, max_split = clock[SLIDE], clock[INSIDE], clock[MAX_SPLIT]
     sketching, logging = clock[SKETCHING] != 0, clock[LOGGING] != 0
     random = np.uint64(clock[RANDOM])
-    distinct, lowest = 0, 0
+    distinct, lowest = np.int64(0), np.int64(0)
     began = i = start  # rows since `began` are not in the clock's sums yet
     while i < len(keys):
         if times[i] >= turn:
             if clock[FREE] < rule.forced:
                 break
             _catch_up(rule, b, times[i], i - began, distinct)
-            began, distinct = i, 0
+            began, distinct = i, np.int64(0)
             turn = min(clock[SLIDE_END], clock[STATS_END])
             base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
             slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
@@ -344,13 +351,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
             if not best:
                 random += GOLDEN
                 at_home = table[slot].seen > gone
-                held = rows[row].others + at_home
-                if rows[row].capped != 0 and held > 0:
-                    target = _held_block(last, line, blocks, home, at_home, held, gone, scrambled(random))
-                else:
-                    target = below(scrambled(random), blocks)
-                    clock[CAPPED] -= rows[row].capped
-                    rows[row].capped = 0
+                target = _explore(clock, rows, last, row, blocks, home, at_home, gone, scrambled(random))
             if target == home:
                 table[slot].seen = slide
             else:

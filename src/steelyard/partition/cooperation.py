@@ -121,13 +121,13 @@ class CooperativeDalton(Dalton):
         routers = {number: self.router(blocks, number) for number in states}
         for number, router in routers.items():
             router.restore(states[number])
-        due = max(router.latest for router in routers.values()) + self.slide
+        next_batch = max(router.latest for router in routers.values()) + self.slide
+        if not all(router.due(next_batch) or router.phase is Phase.AWAIT for router in routers.values()):
+            return states
         messages: list[SyncMessage] = []
         for router in routers.values():
-            router.advance(due)
+            router.advance(next_batch)
             messages += router.take_messages()[-1:]
-        if len(messages) < len(routers):
-            return {number: router.state() for number, router in routers.items()}
         reducer = dataclasses.replace(self, sync="fixed").reducer(blocks, len(routers))
         for message in messages:
             reducer.receive(dataclasses.replace(message, round=0))
@@ -180,6 +180,10 @@ class CooperativeRouter:
             done = end
         return Routed(block, split)
 
+    def due(self, now: int) -> bool:
+        """Whether a round begins at this time."""
+        return self._last_sync is not None and now - self._last_sync >= self.sync_every
+
     def advance(self, now: int) -> None:
         """Tell the time, with or without rows: begins a round if one is due."""
         if self.policy.sync == "never":
@@ -187,9 +191,8 @@ class CooperativeRouter:
         if self._last_sync is None:
             self._last_sync = now // self.sync_every * self.sync_every
             self.learner.begin_interval(self._last_sync, self.sync_every)
-        passed = (now - self._last_sync) // self.sync_every
-        if passed > 0:
-            self._send(self._last_sync + passed * self.sync_every)
+        if self.due(now):
+            self._send(now - (now - self._last_sync) % self.sync_every)
 
     def _send(self, now: int) -> None:
         learner = self.learner

@@ -7,7 +7,7 @@ E. Zapridou, I. Mytilinis, A. Ailamaki, Dalton: Learned Partitioning for Distrib
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class Dalton:
         self._cap(1)
 
     @classmethod
-    def of_batches(cls, window: int = 1, **parameters: Any) -> Dalton:
+    def of_batches(cls, window: int = 1, **parameters: Any) -> Self:
         """For rows whose times are batch numbers: loads and fragmentation over the last `window` batches.
 
         The micro-batch variant (section 3.4): statistics are those of one batch, and splitting is capped by the
@@ -250,10 +250,10 @@ class DaltonRouter:
 
     @property
     def max_split(self) -> int:
-        """The cap on exploring as it stands."""
+        """Blocks that exploring may give a key, as the cap stands."""
         from steelyard.kernels.bandit_state import MAX_SPLIT  # noqa: PLC0415 - tasks need no compiler
 
-        return int(self._bandit.clock[MAX_SPLIT])
+        return min(int(self._bandit.clock[MAX_SPLIT]), self.blocks)
 
     def q_table(self) -> QTable:
         """The hot keys with their values."""
@@ -296,6 +296,7 @@ class DaltonRouter:
         from steelyard.kernels.bandit import close_statistics  # noqa: PLC0415 - tasks need no compiler
         from steelyard.kernels.bandit_state import UNREACHABLE  # noqa: PLC0415 - tasks need no compiler
 
+        self._make_room()
         close_statistics(self._rule, self._bandit, now, UNREACHABLE, now + 2 * length - 1)
 
     def adopt(self, table: QTable, load: int, expiry: int) -> None:

@@ -202,7 +202,7 @@ class QTableReducer:
     def _adapt(self, proposal: int, idle: float, processing: float) -> None:
         if proposal > self.sync_every:
             self.sync_every = proposal
-        elif 0 < self._idle_factor * processing < idle or (processing > 0 and self._idle_factor == 0 and idle > 0):
+        elif processing > 0 and idle > self._idle_factor * processing:
             self.sync_every = max(1, self.sync_every // 2)
 
     def _merged(self, messages: list[SyncMessage], load: int, now: int) -> QTable:
