@@ -165,7 +165,8 @@ def test_measured_costs_are_positive_where_rows_and_keys_are(monkeypatch):
 def test_a_stream_shapes_hash_blocks_as_its_plan_does(stream):
     shape = stream.hash()
     there = np.flatnonzero(stream.counts[-1])
-    plan = Hash().plan(KeyCounts(pa.array(there), stream.counts[-1][there]), stream.slots)
+    names = pa.array(there + stream.first_name)
+    plan = Hash().plan(KeyCounts(names, stream.counts[-1][there]), stream.slots)
     assert shape.rows[-1].tolist() == plan.sizes.tolist()
     assert shape.keys[-1].tolist() == plan.cardinalities.tolist()
 
@@ -188,6 +189,11 @@ def test_every_cluster_of_a_plan_is_one_record_and_every_key_is_reduced_once(str
     shape = shape_of(plan, stream.ids[there], allocator)
     assert shape.records.sum() == len(plan.rows)
     assert shape.bucket_keys.sum() == len(there)
+
+
+def test_another_seed_gives_other_names_and_so_other_hash_blocks():
+    first, other = (Stream.drawn(1.2, keys=50, rows=100, slots=4, seed=seed) for seed in (1, 2))
+    assert not set(first.ids.tolist()) & set(other.ids.tolist())
 
 
 def test_equal_shares_by_arrival_are_shuffling(stream):

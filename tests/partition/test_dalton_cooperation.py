@@ -377,11 +377,11 @@ def test_two_partitioners_balance_what_hashing_cannot_and_the_printed_merge_spre
 @pytest.mark.parametrize(
     ("parameters", "wrong"),
     [
-        ({"sync": "always"}, "sync of cooperative-dalton"),
-        ({"merge": "mean"}, "merge of cooperative-dalton"),
-        ({"sync_every": -1}, "sync_every of cooperative-dalton"),
-        ({"idle_factor": -1.0}, "idle_factor of cooperative-dalton"),
-        ({"epsilon": 2.0}, "epsilon of cooperative-dalton"),
+        ({"sync": "always"}, "sync of cooperative_dalton"),
+        ({"merge": "mean"}, "merge of cooperative_dalton"),
+        ({"sync_every": -1}, "sync_every of cooperative_dalton"),
+        ({"idle_factor": -1.0}, "idle_factor of cooperative_dalton"),
+        ({"epsilon": 2.0}, "epsilon of cooperative_dalton"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters, wrong):

@@ -156,9 +156,15 @@ def _who_leads(found: Rates, stream: str, name: str, rivals: Sequence[str], engi
     own, other = found[stream, MOST, name][0], found[stream, MOST, rival][0]
     return (
         f"best rival {rival}; slowest stage: {own.stages[engine].slowest} of {name}, "
-        f"{other.stages[engine].slowest} of {rival}; fullest combiner has {own.largest_share:.1%} and "
-        f"{other.largest_share:.1%}"
+        f"{other.stages[engine].slowest} of {rival}; fullest combiner has {_share(own, engine):.1%} and "
+        f"{_share(other, engine):.1%}"
     )
+
+
+def _share(one: Found, engine: Engine) -> float:
+    """The fullest combiner's share of the rows, of a window or, with short queues, of those at a time."""
+    at_a_time = engine == "queues"
+    return one.largest_share * (one.stages[engine].combiner / one.stages["windows"].combiner if at_a_time else 1)
 
 
 def _scaling(

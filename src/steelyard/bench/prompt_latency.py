@@ -108,7 +108,7 @@ def timelines(costs: TaskCosts, largest: float, batches: int, words: int, slots:
     """Both policies over the same batches: the wave's rows, drawn keys, and the same noise of tasks."""
     draws = np.random.default_rng([seed, words])
     shares = rank_table(MANDELBROT_EXPONENT, words, MANDELBROT_SHIFT).shares
-    ids = Stream(np.empty(0, np.int32), words, slots).ids
+    ids = Stream(np.empty(0, np.int32), words, slots, first_name=seed * words).ids
     wave = Wave(INTERVAL, PERIOD * INTERVAL)
     parts = wave.batches(slots)
     found: dict[str, list[tuple[float, float, float]]] = {policy: [] for policy in BOTH}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steelyard.bench import charts
 from steelyard.bench.prompt_claims import Claim, claims_held, claims_table, interval, seeds_note, seeds_of
@@ -23,6 +24,7 @@ from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.oracle import GapReport, gap_report
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
 from steelyard.workloads.lineitem import LineItem
+from steelyard.workloads.ranks import MAX_KEYS as MOST_KEYS
 from steelyard.workloads.words import Words
 from steelyard.workloads.zipf import Zipf
 
@@ -72,11 +74,14 @@ class Rows:
 
 
 def workloads(rows: int = ROWS, keys: int = ZIPF_KEYS) -> dict[str, Callable[[int], Rows]]:
-    """Batches by name: each a function of the seed."""
+    """Batches by name: each a function of the seed, which also renames the keys, so that hot ones hash elsewhere."""
     none = np.zeros(rows, np.int64)
 
     def column(workload: Any, name: str) -> Rows:
-        return Rows.of(workload.rows(0, rows, none).column(name))
+        drawn = workload.rows(0, rows, none).column(name)
+        if pa.types.is_string(drawn.type):
+            return Rows.of(pc.binary_join_element_wise(drawn, str(workload.seed), "-"))
+        return Rows.of(pc.add(drawn, workload.seed * MOST_KEYS))
 
     found: dict[str, Callable[[int], Rows]] = {
         TWEETS: lambda seed: column(Words(seed=seed), "word"),

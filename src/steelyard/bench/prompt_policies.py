@@ -87,7 +87,7 @@ class Wave:
 
 def chosen_cam(stream: Stream, costs: TaskCosts) -> Affinity:
     """cAM as its authors are quoted: candidates are added until that no longer helps; the better of two readings."""
-    few = Stream(stream.keys[:CAM_SAMPLE], stream.distinct, stream.slots)
+    few = replace(stream, keys=stream.keys[:CAM_SAMPLE])
     ids, times = few.ids[few.keys], np.zeros(len(few.keys), np.int64)
 
     def seconds(routed: Routed) -> float:

@@ -39,6 +39,9 @@ class Stream:
         Number of keys that there are.
     slots
         Blocks and buckets.
+    first_name
+        Keys are called by numbers from this one on. Streams of different seeds have different names, and so hot
+        keys that hash elsewhere.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Stream:
     keys: np.ndarray[Any, np.dtype[np.int32]]
     distinct: int
     slots: int
+    first_name: int = 0
 
     @classmethod
     def drawn(cls, exponent: float, keys: int, rows: int, slots: int, seed: int, shift: float = 0.0) -> Stream:
@@ -58,7 +62,7 @@ class Stream:
         counts = draws.multinomial(rows, rank_table(exponent, keys, shift).shares)
         stream = np.repeat(np.arange(keys, dtype=np.int32), counts)
         draws.shuffle(stream)
-        return cls(stream, keys, slots)
+        return cls(stream, keys, slots, first_name=seed * keys)
 
     @cached_property
     def grid(self) -> Ints:
@@ -71,7 +75,7 @@ class Stream:
         """int64[distinct]: the 64-bit id of each key."""
         from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - compiled
 
-        return np.asarray(spark_hash(pa.array(np.arange(self.distinct))))
+        return np.asarray(spark_hash(pa.array(np.arange(self.distinct) + self.first_name)))
 
     @cached_property
     def home(self) -> Ints:

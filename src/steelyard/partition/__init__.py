@@ -3,6 +3,8 @@
 from steelyard.partition.accumulator import Accumulated, Accumulator
 from steelyard.partition.adapters import PlannedByRouting, RoutedByPlan
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.partition.cooperation import CooperativeDalton
+from steelyard.partition.dalton import Dalton
 from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
@@ -14,6 +16,8 @@ from steelyard.partition.time import TimeBased
 __all__ = [
     "Accumulated",
     "Accumulator",
+    "CooperativeDalton",
+    "Dalton",
     "DoubleBuffer",
     "EarlyRelease",
     "Hash",

@@ -77,7 +77,7 @@ class CooperativeDalton(Dalton):
     merge: Merge = "normalised"
     idle_factor: float = 1.0
 
-    name: ClassVar[str] = "cooperative-dalton"
+    name: ClassVar[str] = "cooperative_dalton"
 
     def __post_init__(self) -> None:
         super().__post_init__()
