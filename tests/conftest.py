@@ -24,6 +24,10 @@ def spark():
             # tiny plans: compiling each would cost more than running it
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # nor does a tiny plan run long enough to be worth the second compiler, or to be read as text
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+            "spark.sql.ui.explainMode": "simple",
+            "spark.sql.debug.maxToStringFields": "1",
         },
     )
     session.sparkContext.setLogLevel("ERROR")

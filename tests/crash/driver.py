@@ -1,22 +1,34 @@
-"""A driver program that a test kills and starts again: python -m tests.crash.driver FOLDER."""
+"""A driver program that a test kills and starts again: python -m tests.crash.driver FOLDER SOURCE JAVA_OPTION...
+
+It makes its session, says `ready`, and waits for a line on its standard input before it touches the query's
+folders: the next driver can get ready while one works. Then it says each step of each batch, and at last `finished`.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import steelyard as sy
+from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.state import StateFolder
 from steelyard.workloads import workload
 from tests.spark.cases import Mean
 
-ROWS_PER_BATCH, BATCHES = 400, 40
+ROWS_PER_BATCH, BATCHES = 200, 40
 SECONDS_PER_BATCH, JITTER = 4, 6
 MICROS = 1_000_000
 ORIGIN = 1_700_000_000 * MICROS
+BEGUN, WRITING, COMMITTING, COMMITTED = "begun", "writing results", "committing", "committed"
+STEPS = (BEGUN, WRITING, COMMITTING, COMMITTED)
+"""What the driver says as a batch goes on."""
 
 
 def write_input(folder: Path) -> None:
@@ -31,7 +43,9 @@ def write_input(folder: Path) -> None:
         small = rng.integers(0, 7, ROWS_PER_BATCH)
         columns = {"key": drawn.column("key"), "small": pa.array(small), "x": pa.array(small % 5 * 1.0)}
         columns["at"] = pa.array(times, pa.timestamp("us", tz="UTC"))
-        pq.write_table(pa.table(columns), folder / f"{batch:02d}.parquet")
+        file = folder / f"{batch:02d}.parquet"
+        pq.write_table(pa.table(columns), file)
+        os.utime(file, (batch, batch))  # Spark takes files in the order of their times
 
 
 def start(spark, folder: Path, source: Path) -> sy.Query:
@@ -51,19 +65,45 @@ def start(spark, folder: Path, source: Path) -> sy.Query:
     )
 
 
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def say_when(owner: type, method: str, before: str, after: str | None = None) -> None:
+    """Say a line whenever a method is called, and another when it is done."""
+    original = getattr(owner, method)
+
+    def told(self: Any, *given: Any) -> Any:
+        say(before)
+        result = original(self, *given)
+        if after is not None:
+            say(after)
+        return result
+
+    setattr(owner, method, told)
+
+
 def main() -> None:
-    folder, source = (Path(word) for word in sys.argv[1:])
+    folder, source = (Path(word) for word in sys.argv[1:3])
     config = {
         "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # a driver that lives for seconds has no time to compile much
+        "spark.driver.extraJavaOptions": " ".join(
+            ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", *sys.argv[3:]]
+        ),
     }
     spark = sy.session("crash", master="local[2]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    query = start(spark, folder, source)
-    print("started", flush=True)
-    query.await_termination()
-    print("finished", flush=True)
+    say_when(MicroBatch, "process", BEGUN)
+    say_when(ParquetSink, "write", WRITING)
+    say_when(StateFolder, "commit", COMMITTING, COMMITTED)
+    say("ready")
+    sys.stdin.readline()
+    start(spark, folder, source).await_termination()
+    say("finished")
 
 
 if __name__ == "__main__":

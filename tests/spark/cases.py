@@ -102,6 +102,8 @@ class Case:
     placement: str
     statistics: str
     keys: tuple[str, ...]
+    restarts: list[bool]
+    """Whether the engine is made anew from its checkpoint before each batch, or goes on."""
 
     @classmethod
     def draw(cls, seed: int) -> Case:
@@ -128,6 +130,7 @@ class Case:
             rng.choice(["auto", "blocks", "in_place"]),
             rng.choice(["carried", "exact"]),
             rng.choice([("k",), ("k",), ("k", "n")]),
+            [True, *(rng.random() < 0.5 for _ in batches[1:])],
         )
 
     def aggregated(self) -> dict[str, Any]:
@@ -166,9 +169,10 @@ class Case:
         kept = Kept()
         for number, rows in enumerate(self.batches):
             frame = spark.createDataFrame(rows, SCHEMA)
-            described = self.stream(frame)
-            settings = replace(described._settings(), inverse_from=3)
-            engine = MicroBatch(spark, described._bound(), settings, kept, checkpoint)
+            if self.restarts[number]:
+                described = self.stream(frame)
+                settings = replace(described._settings(), inverse_from=3)
+                engine = MicroBatch(spark, described._bound(), settings, kept, checkpoint)
             report = engine.process(frame, number)
             assert report is not None
             assert report.rows == len(rows)

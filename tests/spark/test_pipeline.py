@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.cli import main
 from steelyard.core import BatchReport
 from steelyard.spark.pipeline import build, control_c, end_batch, follow
 from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline
@@ -353,45 +354,43 @@ session = {{ master = "local[2]", config = {{ "spark.sql.shuffle.partitions" = 2
 """
 
 
-@pytest.fixture
-def steelyard_run(tmp_path):
-    """Starts `steelyard run` on a file in a process of its own, and ends it after the test."""
-    started = []
-
-    def run(**parts):
-        file = tmp_path / "trips.toml"
-        file.write_text(GENERATED_ROWS.format(folder=tmp_path, **parts))
-        command = [sys.executable, "-m", "steelyard.cli", "run", str(file)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+def file_of(folder, **parts):
+    file = folder / "trips.toml"
+    file.write_text(GENERATED_ROWS.format(folder=folder, **parts))
+    return str(file)
 
 
 @pytest.mark.spark
-def test_a_query_runs_from_the_command_line_to_its_end(steelyard_run, tmp_path):
-    process = steelyard_run(end="max_rows = 1000", trigger="available_now = true")
-    said, problems = process.communicate(timeout=240)
-    assert process.returncode == 0, problems
-    reported = [line for line in said.splitlines() if line.startswith("batch ")]
-    assert sum(int(line.split()[2]) for line in reported) == 1000
+def test_a_query_runs_from_the_command_line_to_its_end(spark, tmp_path, monkeypatch, capsys):
     import pyarrow.parquet as pq
 
+    stopped = []
+
+    def note(session):  # and do not stop it: other tests need it
+        stopped.append(session)
+
+    monkeypatch.setattr(type(spark), "stop", note)
+    assert main(["run", file_of(tmp_path, end="max_rows = 1000", trigger="available_now = true")]) == 0
+    reported = [line for line in capsys.readouterr().out.splitlines() if line.startswith("batch ")]
+    assert sum(int(line.split()[2]) for line in reported) == 1000
     assert pq.read_table(tmp_path / "out").num_rows > 0
+    assert stopped == [spark]
 
 
 @pytest.mark.spark
-def test_control_c_stops_a_running_query_cleanly(steelyard_run):
-    process = steelyard_run(end='start = "2025-01-01"', trigger='processing_time = "100 milliseconds"')
-    for line in process.stdout:
-        if line.startswith("batch "):
-            break
-    process.send_signal(signal.SIGINT)
-    _, problems = process.communicate(timeout=120)
+def test_control_c_stops_a_running_query_cleanly(tmp_path):
+    file = file_of(tmp_path, end='start = "2025-01-01"', trigger='processing_time = "100 milliseconds"')
+    command = [sys.executable, "-m", "steelyard.cli", "run", file]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for line in process.stdout:
+            if line.startswith("batch "):
+                break
+        process.send_signal(signal.SIGINT)
+        _, problems = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 130, problems
     assert problems.splitlines()[-1] == "stopped"
     assert "Traceback" not in problems

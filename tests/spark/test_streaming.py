@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core import BadRowError
+from steelyard.core import BadRowError, OptionError
 from tests.spark.cases import Mean, same
 
 pytestmark = pytest.mark.spark
@@ -190,3 +191,68 @@ def test_a_long_window_keeps_only_the_panes_that_it_needs(spark, tmp_path, monke
     rows = [row for batch in sink.batches.values() for row in batch]
     assert [row["bad_rows"] for row in rows[3:]] == [4] * len(rows[3:])
     assert len(rows) == 11
+
+
+def totals(spark, folder):
+    """A query over a folder of files: the total of each key."""
+    rows = spark.readStream.schema(SCHEMA).json(str(folder))
+    return sy.stream(rows).group_by("k").agg(v=sy.sum("v")).checkpoint(str(folder.parent / "checkpoint"))
+
+
+def test_a_table_in_memory_holds_only_the_latest_result_in_complete_mode(spark, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    query = totals(spark, folder).output_mode("complete").sink("memory", name="latest").start()
+    try:
+        for number in (0, 1):
+            drop_file(spark, folder, f"{number}", FILES[number])
+            query.process_all_available()
+            so_far = spark.createDataFrame([row for rows in FILES[: number + 1] for row in rows], SCHEMA)
+            expected = so_far.groupBy("k").agg(F.sum("v").alias("v"))
+            same(spark.table("latest").toArrow().to_pylist(), expected.toArrow().to_pylist(), ["k"])
+    finally:
+        query.stop()
+
+
+def test_a_restart_in_another_output_mode_is_refused(spark, tmp_path):
+    folder = tmp_path / "in"
+    drop_file(spark, folder, "0", FILES[0])
+    described = totals(spark, folder).sink("memory", name="modes").trigger(available_now=True)
+    described.output_mode("update").start().await_termination()
+    with pytest.raises(OptionError, match=r"belongs to another query: its mode .*update.*complete.*new checkpoint"):
+        described.output_mode("complete").start()
+
+
+def test_waiting_for_the_end_of_a_query_that_is_stopped_is_no_failure(spark, tmp_path):
+    folder = tmp_path / "in"
+    drop_file(spark, folder, "0", FILES[0])
+    query = totals(spark, folder).sink("memory", name="waited").start()
+    with ThreadPoolExecutor(1) as other:
+        try:
+            waiting = other.submit(query.await_termination)
+            query.process_all_available()
+            assert not waiting.done()
+        finally:
+            query.stop()
+        assert waiting.result() is True
+    assert query.exception() is None
+
+
+def test_a_batch_that_comes_while_the_query_is_being_stopped_is_left_to_the_next_start(spark, tmp_path):
+    folder = tmp_path / "in"
+    drop_file(spark, folder, "0", FILES[0])
+    described = totals(spark, folder).output_mode("complete").sink("memory", name="left")
+    query = described.start()
+    try:
+        query.process_all_available()
+        assert query._engine.let_end(60)  # what stop() does first
+        drop_file(spark, folder, "1", FILES[1])
+        assert query.await_termination() is True
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert [report.batch for report in query.recent_progress] == [0]
+    again = described.trigger(available_now=True).start()
+    again.await_termination()
+    assert [report.batch for report in again.recent_progress] == [1]
+    assert {row["k"]: row["v"] for row in spark.table("left").collect()} == {"a": 8, "b": 7, "c": 6}

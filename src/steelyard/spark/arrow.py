@@ -1,8 +1,11 @@
-"""Spark schemas as Arrow schemas, for functions that run in `mapInArrow`."""
+"""Functions over Arrow batches, whatever columns are called; and Spark schemas as Arrow schemas for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -14,3 +17,17 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
     [TimestampType(timestamp[us, tz=UTC]), DataType(int64)]
     """
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def map_in_arrow(
+    rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType
+) -> DataFrame:
+    """`DataFrame.mapInArrow` for columns of any name: PySpark's own takes a dot for a field, a backtick for a quote."""
+    names = rows.columns
+    if all(name.isidentifier() for name in names):
+        return rows.mapInArrow(function, schema)
+
+    def named(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(part.rename_columns(names) for part in parts)
+
+    return rows.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(named, schema)

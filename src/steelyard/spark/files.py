@@ -23,11 +23,12 @@ class Folder:
         context: Any = spark.sparkContext
         self._jvm: Any = context._jvm
         self.path = path.rstrip("/")
-        root = self._jvm.org.apache.hadoop.fs.Path(self.path)
+        self._path = self._jvm.org.apache.hadoop.fs.Path  # each dot is a call of the JVM
+        root = self._path(self.path)
         self._fs = root.getFileSystem(context._jsc.hadoopConfiguration())
 
     def _at(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}" if name else self.path)
+        return self._path(f"{self.path}/{name}" if name else self.path)
 
     def child(self, name: str) -> str:
         """The full path of `name` in this folder."""

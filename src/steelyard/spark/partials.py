@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.spark.aggregates import Builtin
-from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
 from steelyard.spark.placement import key_hash
 from steelyard.spark.program import Bound
@@ -144,7 +144,7 @@ class Partials:
         run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
         needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
         split = [SPLIT] if SPLIT in rows.columns else []
-        clusters = rows.select(*(quoted(name) for name in [*needed, *split])).mapInArrow(run, out)
+        clusters = map_in_arrow(rows.select(*(quoted(name) for name in [*needed, *split])), run, out)
         hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets)).cast("int")
         sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
         by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
@@ -197,7 +197,7 @@ class Partials:
             return merged
         kinds = {name: self.schema[name].dataType for name in self.program.pythons}
         out = T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in merged.schema.fields])
-        return merged.mapInArrow(merger(self.program.pythons, arrow_schema(out)), out)
+        return map_in_arrow(merged, merger(self.program.pythons, arrow_schema(out)), out)
 
     def signed(self, plus: DataFrame, minus: DataFrame) -> DataFrame:
         """States of `plus` with those of `minus` taken away, by key; keys without rows are left out."""
@@ -235,7 +235,7 @@ class Partials:
         out = T.StructType(
             [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
         )
-        return shown.mapInArrow(finisher(self.program.pythons, arrow_schema(out)), out)
+        return map_in_arrow(shown, finisher(self.program.pythons, arrow_schema(out)), out)
 
     @cached_property
     def subtracts(self) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.program import Bound, MapFunction, Window
 from steelyard.spark.tasklog import TaskLog, timed
@@ -56,7 +56,7 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
                     said = [pa.array([prefix + why for why, _ in bad]), pa.array([as_json(row) for _, row in bad])]
                     yield pa.RecordBatch.from_arrays([*empty, *said], schema=full)
 
-    return rows.mapInArrow(run, out)
+    return map_in_arrow(rows, run, out)
 
 
 def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:

@@ -113,7 +113,7 @@ class StateFolder:
         for part, old in before.items():
             if now.get(part) != old:
                 raise OptionError(
-                    f"the checkpoint {self.path} belongs to another query: its {part} were {old} and are now "
+                    f"the checkpoint {self.path} belongs to another query: its {part}: {old}; now: "
                     f"{now.get(part)}. Use a new checkpoint location, or the old {part}"
                 )
 
