@@ -219,7 +219,7 @@ def test_a_restart_in_another_output_mode_is_refused(spark, tmp_path):
     drop_file(spark, folder, "0", FILES[0])
     described = totals(spark, folder).sink("memory", name="modes").trigger(available_now=True)
     described.output_mode("update").start().await_termination()
-    with pytest.raises(OptionError, match=r"belongs to another query: its mode .*update.*complete.*new checkpoint"):
+    with pytest.raises(OptionError, match=r"belongs to another query: its mode: update; now: complete.*new checkpoint"):
         described.output_mode("complete").start()
 
 
