@@ -8,7 +8,7 @@ network need is not in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ MAP_SIZES = ((200, 20), (1_000, 50), (1_000, 1_000), (4_000, 100), (4_000, 4_000
 REDUCE_SIZES = ((50, 50), (2_000, 2_000), (8_000, 2_000), (8_000, 8_000))
 """(records, keys) of the buckets that reduce tasks are timed with."""
 BISECTIONS = 40
+REPETITIONS = 9
+"""Of each task; the fastest counts, and on a busy machine it takes some to be undisturbed."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def through(grid: Sequence[float] | Ints, seconds: Floats) -> Callable[[float], 
     return at
 
 
-def measure_costs(operator: str = "sum", repetitions: int = 5, seed: int = 0) -> TaskCosts:
+def measure_costs(operator: str = "sum", repetitions: int = REPETITIONS, seed: int = 0) -> TaskCosts:
     """The costs of an operator on this machine, one core, in processor time.
 
     Parameters
@@ -137,27 +139,32 @@ def measure_costs(operator: str = "sum", repetitions: int = 5, seed: int = 0) ->
     combine = combiner(("key",), use, state_schema(operator), 16, None, 100)
     finish = finisher(use, result_schema(operator))
     draws = np.random.default_rng(seed)
-    maps = [
-        (1.0, rows, keys, fastest(lambda block=block: list(combine(iter([block]))), repetitions))  # type: ignore[misc]
-        for rows, keys in MAP_SIZES
-        for block in [event_block(draws, rows, keys)]
-    ]
-    reduces = [
-        (1.0, records, keys, fastest(lambda bucket=bucket: list(finish(iter([bucket]))), repetitions))  # type: ignore[misc]
+    blocks = {size: event_block(draws, *size) for size in MAP_SIZES}
+    buckets = {
+        (records, keys): bucket_of(next(combine(iter([event_block(draws, records, records)]))), keys)
         for records, keys in REDUCE_SIZES
-        for bucket in [bucket_of(next(combine(iter([event_block(draws, records, records)]))), keys)]
-    ]
+    }
+    maps = fastest(combine, blocks, repetitions)
+    reduces = fastest(finish, buckets, repetitions)
     return TaskCosts(*fitted(maps), *fitted(reduces))
 
 
-def fastest(action: Callable[[], object], repetitions: int) -> float:
-    """Processor seconds of the fastest of some runs."""
-    taken = []
+def fastest(
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    inputs: Mapping[tuple[int, int], pa.RecordBatch],
+    repetitions: int,
+) -> list[tuple[float, float, float, float]]:
+    """(1, x, y, processor seconds of the fastest run) for an input of each size (x, y).
+
+    Inputs take turns, so that a slow moment of the machine hits all of them.
+    """
+    taken: dict[tuple[int, int], list[float]] = {size: [] for size in inputs}
     for _ in range(repetitions):
-        clock = time.process_time()
-        action()
-        taken.append(time.process_time() - clock)
-    return min(taken)
+        for size, given in inputs.items():
+            clock = time.process_time()
+            list(task(iter([given])))
+            taken[size].append(time.process_time() - clock)
+    return [(1.0, *size, min(times)) for size, times in taken.items()]
 
 
 def fitted(cases: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float]:

@@ -94,7 +94,9 @@ def claims_of(found: Mapping[tuple[int, str], Sequence[Sequence[Achieved]]], off
             top,
             at_most=KEEPS_UP,
         ),
-        Claim("Dalton achieves more than every rival at 80 % of the best capacity, 64 slots", "", best, 1.0),
+        Claim(
+            "Dalton achieves more than every rival at 80 % of the best capacity, 64 slots", "not published", best, 1.02
+        ),
     ]
 
 

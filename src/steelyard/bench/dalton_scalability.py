@@ -273,7 +273,7 @@ NOTES = (
     "Hash and cAM have no reducers and use all slots; Dalton and DAGreedy forward partials of keys that they did not "
     "split. DAGreedy takes a key for hot from 1/(100 n) of a slide on: with slides of 1,000 rows and 56 combiners that "
     "is every key, so it forwards none, as in the authors' program.",
-    "Intervals are over seeds. On a busy machine the costs of an engine, relative to each other, move by a fifth from "
+    "Intervals are over seeds. On a busy machine the costs of an engine, relative to each other, move by a tenth from "
     "run to run, and with them the ratios of policies whose slowest stages differ: a verdict close to its bound "
     "may flip.",
     "'dalton' stops splitting at 6 combiners, as the authors' program does on Flink; 'dalton, cap n' at all of them.",

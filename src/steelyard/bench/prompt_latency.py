@@ -137,7 +137,7 @@ def timelines(costs: TaskCosts, largest: float, batches: int, words: int, slots:
 def prompt_latency(run: Run) -> Result:
     """Standard deviation, percentiles and violations of simulated batches at one and the same rate."""
     run.progress.say("timing tasks")
-    costs = measure_costs(OPERATOR, repetitions=3 if run.quick else 7)
+    costs = measure_costs(OPERATOR)
     largest = LOAD * prompt_limit(costs, WORDS, SLOTS, run.seed)
     batches = QUICK_BATCHES if run.quick else BATCHES
     found = [

@@ -84,7 +84,7 @@ def prompt_overhead(run: Run) -> Result:
     releases = QUICK_RELEASES if run.quick else RELEASES
     taken = [partition_times(HEADLINE_KEYS, seed, releases) for seed in seeds]
     run.progress.say("rates")
-    costs = measure_costs("sum", repetitions=3 if run.quick else 7)
+    costs = measure_costs("sum")
     rates = [rates_after(timed, costs, sizes[-1], seed) for seed in seeds]
     run.progress.say("ablations")
     budgets = [study_budgets(seed) for seed in seeds]

@@ -34,9 +34,9 @@ KEY_FACTORS = (1, 4, 16)
 """What-if: keys and records that cost so many times what was measured."""
 
 
-def all_costs(quick: bool) -> dict[str, TaskCosts]:
+def all_costs() -> dict[str, TaskCosts]:
     """Measured costs of each operator."""
-    return {operator: measure_costs(operator, repetitions=3 if quick else 7) for operator in OPERATORS}
+    return {operator: measure_costs(operator) for operator in OPERATORS}
 
 
 def dearer_keys(costs: TaskCosts, factor: float) -> TaskCosts:

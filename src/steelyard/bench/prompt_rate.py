@@ -94,7 +94,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
 def prompt_rate(run: Run) -> Result:
     """Largest rate without queueing of a simulated cluster, from measured task costs, for T = 1, 2, 3 s."""
     run.progress.say("timing the tasks of two operators")
-    return result_of(simulate(run, all_costs(run.quick)), run.quick)
+    return result_of(simulate(run, all_costs()), run.quick)
 
 
 def result_of(found: Found, quick: bool) -> Result:

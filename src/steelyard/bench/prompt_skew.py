@@ -98,7 +98,7 @@ def simulate(
 def prompt_skew(run: Run) -> Result:
     """Largest rate without queueing of a simulated cluster against the Zipf exponent, for T = 3 s."""
     run.progress.say("timing the tasks of two operators")
-    return result_of(simulate(run, all_costs(run.quick)), run.quick)
+    return result_of(simulate(run, all_costs()), run.quick)
 
 
 def result_of(found: Found, quick: bool) -> Result:

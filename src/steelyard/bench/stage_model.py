@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -275,7 +275,7 @@ def micro_batch_us(keys: Ints, block: Any, plan: Plan, costs: OperatorCosts, par
 
 
 @lru_cache(maxsize=4)
-def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 3) -> OperatorCosts:
+def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 4) -> OperatorCosts:
     """Costs of Word Count (section 5.1) in this process: the least CPU time of some repetitions.
 
     Texts have 10 to 20 words. For `"panes"` it is the code of Steelyard's map and reduce tasks, and the two costs of a
@@ -287,7 +287,7 @@ def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 3) -> Ope
     texts = Tweets(words=WORDS, seed=seed).rows(0, TEXTS, np.zeros(TEXTS, np.int64)).column("text")
     if engine != "panes":
         # Some milliseconds each: many of them find a moment when nothing else runs.
-        return _row_at_a_time(texts.to_pylist(), 10 * repetitions)
+        return _row_at_a_time(texts.to_pylist(), 20 * repetitions)
     return _of_tasks(texts, repetitions)
 
 
@@ -307,13 +307,13 @@ def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:
 
     def merged() -> None:
         whole: dict[int, dict[str, int]] = {}
-        for number, partial in enumerate(partials):
+        for number, part in enumerate(partials):
             counts = whole.setdefault(number // 4, {})
-            for word, times in partial.items():
+            for word, times in part.items():
                 counts[word] = counts.get(word, 0) + times
 
-    add, merge = _least_us(combined, repetitions) / len(texts), _least_us(merged, repetitions) / len(partials)
-    return OperatorCosts(row=add, group=0.0, merge=merge)
+    add, merge = _least_us([combined, merged], repetitions)
+    return OperatorCosts(row=add / len(texts), group=0.0, merge=merge / len(partials))
 
 
 def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
@@ -327,15 +327,18 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
     uses = {"words": AggregatorUse(WordCounts(), ("text",))}
     combine = combiner(("key",), uses, _partial_schema(), 8, None, 64)
     design = [(rows, rows // 50), (rows, rows // 4), (rows, rows)]
-    taken = []
+    batches = []
     for _, keys in design:
         key = np.arange(rows, dtype=np.int64) % keys
-        batch = pa.record_batch({"key": key, "__pane": np.zeros(rows, np.int64), "text": texts})
-        taken.append(_least_us(lambda batch=batch: list(combine(iter([batch]))), repetitions))  # type: ignore[misc]
-    (partials,) = combine(iter([batch]))
-    row, group = np.linalg.lstsq(np.array(design, float), np.array(taken), rcond=None)[0]
+        batches.append(pa.record_batch({"key": key, "__pane": np.zeros(rows, np.int64), "text": texts}))
+    (partials,) = combine(iter(batches[-1:]))
+    folds = [_folding(partials, size, merger, uses) for size in (2, 8)]
+    combines = [partial(_drained, combine, batch) for batch in batches]
+    taken = _least_us([*combines, *folds], repetitions)
+    row, group = np.linalg.lstsq(np.array(design, float), np.array(taken[: len(design)]), rcond=None)[0]
+    merge = float(np.mean(taken[len(design) :])) / partials.num_rows
     # A fit over noisy times may come out below 0, which no operator is.
-    return OperatorCosts(max(float(row), 0.01), max(float(group), 0.01), _merge_us(partials, merger, uses, repetitions))
+    return OperatorCosts(max(float(row), 0.01), max(float(group), 0.01), merge)
 
 
 def _partial_schema() -> pa.Schema:
@@ -355,30 +358,30 @@ def _partial_schema() -> pa.Schema:
     )
 
 
-def _merge_us(partials: pa.RecordBatch, merger: Callable[..., Any], uses: Any, repetitions: int) -> float:
-    """Time of one more partial in a list of partials of one key."""
+def _folding(partials: pa.RecordBatch, size: int, merger: Callable[..., Any], uses: Any) -> Callable[[], object]:
+    """What merges all partials in lists of so many."""
     import pyarrow as pa  # noqa: PLC0415
 
     states = partials.column("words")
-    taken = []
-    for size in (2, 8):
-        offsets = pa.array(np.arange(0, len(states) + 1, size, dtype=np.int32))
-        lists = pa.ListArray.from_arrays(offsets, states)
-        batch = pa.record_batch({"words": lists})
-        fold = merger(uses, pa.schema([("words", lists.type)]))
-        run = lambda fold=fold, batch=batch: list(fold(iter([batch])))  # noqa: E731
-        taken.append(_least_us(run, repetitions) / len(states))
-    return float(np.mean(taken))
+    offsets = pa.array(np.arange(0, len(states) + 1, size, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(offsets, states)
+    return partial(_drained, merger(uses, pa.schema([("words", lists.type)])), pa.record_batch({"words": lists}))
 
 
-def _least_us(action: Callable[[], object], repetitions: int) -> float:
-    """CPU time of the fastest run, in microseconds."""
-    times = []
-    for _ in range(repetitions):
-        clock = time.thread_time_ns()
-        action()
-        times.append(time.thread_time_ns() - clock)
-    return min(times) / 1e3
+def _drained(step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batch: pa.RecordBatch) -> object:
+    """Run a task's step over one batch to its end."""
+    return list(step(iter([batch])))
+
+
+def _least_us(actions: Sequence[Callable[[], object]], turns: int) -> list[float]:
+    """CPU time of the fastest run of each action, in microseconds. They take turns: a slow moment hits all of them."""
+    times: list[list[int]] = [[] for _ in actions]
+    for _ in range(turns):
+        for action, taken in zip(actions, times, strict=True):
+            clock = time.thread_time_ns()
+            action()
+            taken.append(time.thread_time_ns() - clock)
+    return [min(taken) / 1e3 for taken in times]
 
 
 def window_ends(rows: int, window: int, slide: int, count: int) -> Iterator[int]:
