@@ -244,6 +244,7 @@ def result_of(
         "whole_run_dalton_vs_best_rival": float(np.mean(over_best(lines, DALTON))),
         "random_zipf_dalton_vs_best_rival": float(np.mean(over_best(drifting, DALTON))),
         "random_zipf_dalton_vs_hash": float(np.mean(ratios(drifting, DALTON, "hash"))),
+        "skewed_dalton_vs_shuffle": float(np.mean(ratios(lines, DALTON, "shuffle", chosen))),
         "random_zipf_dalton_vs_dagreedy": float(np.mean(ratios(drifting, DALTON, "dagreedy"))),
     }
     return Result(

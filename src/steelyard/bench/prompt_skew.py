@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 INTERVAL = 3.0
 KEYS = 200_000
 EXPONENTS, QUICK_EXPONENTS = (0.1, 0.5, 1.0, 1.5, 2.0), (0.1, 1.0, 2.0)
+QUICK_SLOTS = 16
+"""Half of the slots need half of the rows."""
 FLAT = 0.9
 """A rate counts as flat where its lowest is at least this share of its highest."""
 SOURCE = "Abdelhamid 2021, Fig 2.7d, text"
@@ -98,7 +100,8 @@ def simulate(
 def prompt_skew(run: Run) -> Result:
     """Largest rate without queueing of a simulated cluster against the Zipf exponent, for T = 3 s."""
     run.progress.say("timing the tasks of two operators")
-    return result_of(simulate(run, all_costs()), run.quick)
+    slots = QUICK_SLOTS if run.quick else SLOTS
+    return result_of(simulate(run, all_costs(), slots=slots), run.quick)
 
 
 def result_of(found: Found, quick: bool) -> Result:

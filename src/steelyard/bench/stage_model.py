@@ -312,7 +312,7 @@ def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:
             for word, times in part.items():
                 counts[word] = counts.get(word, 0) + times
 
-    add, merge = _least_us([combined, merged], repetitions)
+    add, merge = least_us([combined, merged], repetitions)
     return OperatorCosts(row=add / len(texts), group=0.0, merge=merge / len(partials))
 
 
@@ -334,7 +334,7 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
     (partials,) = combine(iter(batches[-1:]))
     folds = [_folding(partials, size, merger, uses) for size in (2, 8)]
     combines = [partial(_drained, combine, batch) for batch in batches]
-    taken = _least_us([*combines, *folds], repetitions)
+    taken = least_us([*combines, *folds], repetitions)
     row, group = np.linalg.lstsq(np.array(design, float), np.array(taken[: len(design)]), rcond=None)[0]
     merge = float(np.mean(taken[len(design) :])) / partials.num_rows
     # A fit over noisy times may come out below 0, which no operator is.
@@ -373,7 +373,7 @@ def _drained(step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
     return list(step(iter([batch])))
 
 
-def _least_us(actions: Sequence[Callable[[], object]], turns: int) -> list[float]:
+def least_us(actions: Sequence[Callable[[], object]], turns: int) -> list[float]:
     """CPU time of the fastest run of each action, in microseconds. They take turns: a slow moment hits all of them."""
     times: list[list[int]] = [[] for _ in actions]
     for _ in range(turns):
