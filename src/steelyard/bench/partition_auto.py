@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BLOCKS, BUCKETS = 16, 16
 ROWS, KEYS = 100_000, 20_000
-BATCHES, QUICK_BATCHES = 100, 60
+BATCHES, QUICK_BATCHES = 120, 100
 SEEDS, QUICK_SEEDS = 3, 1
 LISTED = 5_000
 """Keys that an engine's statistics list, of the batch before."""

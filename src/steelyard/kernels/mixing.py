@@ -32,7 +32,7 @@ def choice(key: int, number: int, blocks: int) -> int:
     """The `number`-th candidate of a key: its hash block first, then independent ones."""
     if number == 0:
         return home(key, blocks)
-    return np.int64(mix(key, number) % np.uint64(blocks))  # or the two kinds of integers would meet as floats
+    return int(np.int64(mix(key, number) % np.uint64(blocks)))  # or the two kinds of integers would meet as floats
 
 
 def choice_plain(key: int, number: int, blocks: int) -> int:

@@ -16,6 +16,8 @@ from steelyard.partition.shuffle import Shuffle
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _CANDIDATES: dict[str, type[Any]] = {kind.name: kind for kind in (InPlace, Hash, Prompt, Shuffle)}
+SLIP = 0.05
+"""Weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 MARGIN = 0.02
 """A candidate must promise to be this much faster before the policy changes: predictions are not better."""
 
@@ -26,9 +28,9 @@ class Auto:
 
     The time of a batch is the longest map task, which a plan predicts from prices of a row and of a key, and
     all the rest (moving rows, merging, writing), which is measured for each candidate. Skew and cardinality
-    enter by the plans of the batch's key counts, cost per row and per merge by what tasks reported. A candidate
-    that was never tried is judged kindly by the others, so that it is tried where it may gain; one that was not
-    used for long is tried again, if it is close.
+    enter by the plans of the batch's key counts and by how far plans missed, cost per row and per merge by what
+    tasks reported. A candidate that was never tried is judged kindly by the others, so that it is tried where it
+    may gain; one that was not used for long is tried again, if it is close.
 
     Parameters
     ----------
@@ -67,30 +69,38 @@ class Auto:
         self._policies: dict[str, Partitioner] = {name: _CANDIDATES[name]() for name in names}
         self._learnt = Prices(names, self.memory)
         self._chosen = names[0]
-        self._planned: dict[str, BlockPlan] = {}
+        self._expected = 0.0  # planned seconds of the longest task, a row of the batch
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """The plan of the candidate that promises the shortest batch."""
+        self._expected = 0.0
         if not len(counts) or not self._learnt.batches:
             self._chosen = next(iter(self._policies))
             return _renamed(self._policies[self._chosen].plan(counts, blocks))
         plans = {name: policy.plan(counts, blocks) for name, policy in self._policies.items()}
         promised = {name: self.promise(plan) for name, plan in plans.items()}
         self._chosen = self._best(promised)
+        if counts.total and self._chosen != InPlace.name:
+            self._expected = self._planned_longest(plans[self._chosen]) / counts.total
         return _renamed(plans[self._chosen])
 
     def promise(self, plan: BlockPlan) -> float:
         """Seconds that a batch would take by a plan of one of the candidates."""
         known = self._learnt
+        return known.slip[plan.policy] * self._planned_longest(plan) + known.rest_of(
+            plan.policy, plan.counts.total, int(plan.cardinalities.sum())
+        )
+
+    def _planned_longest(self, plan: BlockPlan) -> float:
+        """Seconds of the longest map task, if the rows are as the counts say."""
+        known = self._learnt
         if plan.policy == InPlace.name:
-            longest = known.source_longest * plan.counts.total
-        else:
-            longest = float((known.row * plan.sizes + known.key * plan.cardinalities).max())
-        return longest + known.rest_of(plan.policy, plan.counts.total, int(plan.cardinalities.sum()))
+            return known.source_longest * plan.counts.total
+        return float((known.row * plan.sizes + known.key * plan.cardinalities).max())
 
     def observe(self, report: BatchReport) -> None:
         """Learn from a batch that followed the last plan."""
-        self._learnt.learn(self._chosen, report)
+        self._learnt.learn(self._chosen, report, self._expected)
 
     def _best(self, promised: dict[str, float]) -> str:
         best = min(promised, key=lambda name: promised[name])
@@ -129,6 +139,8 @@ class Prices:
         self.batches = 0
         self.current = ""
         self.last_used = dict.fromkeys(names, -1)
+        self.slip = dict.fromkeys(names, 1.0)
+        """The longest task that came over the one that was planned: counts of the batch before grow old."""
         self.source_longest = 0.0
         """Seconds of the longest task a row of the batch, where rows stay in place."""
         self._sums = np.zeros((len(names), 4))  # weight, seconds of the rest, rows, records: decayed, by candidate
@@ -181,8 +193,11 @@ class Prices:
         # Half of the rest grows with the rows, half does not: jobs start and commit whatever their size.
         return float(seconds / weight * (0.5 + 0.5 * rows * weight / seen) * share)
 
-    def learn(self, name: str, report: BatchReport) -> None:
-        """Take in a batch that a candidate ran. A batch without rows, or without reports of tasks, says nothing."""
+    def learn(self, name: str, report: BatchReport, expected: float) -> None:
+        """Take in a batch that a candidate ran, `expected` being the longest task that was planned, a row.
+
+        A batch without rows, or without reports of tasks, says nothing.
+        """
         tasks = [task for task in report.tasks if task.rows]
         if not tasks or not report.rows:
             return
@@ -199,6 +214,9 @@ class Prices:
         seconds = np.array([task.seconds for task in tasks])
         self._square = self.memory * self._square + taken.T @ taken
         self._product = self.memory * self._product + taken.T @ seconds
+        if expected:
+            slipped = longest / report.rows / expected
+            self.slip[name] += SLIP * (slipped - self.slip[name])
         if name == InPlace.name:
             share = longest / report.rows
             self.source_longest = share if first else self.memory * self.source_longest + (1 - self.memory) * share
@@ -210,6 +228,7 @@ class Prices:
             "batches": np.array(self.batches),
             "current": np.array(self.current),
             "last_used": np.array([self.last_used[name] for name in self.names]),
+            "slip": np.array([self.slip[name] for name in self.names]),
             "source_longest": np.array(self.source_longest),
             "sums": self._sums.copy(),
             "square": self._square.copy(),
@@ -223,6 +242,7 @@ class Prices:
         self.batches = int(state["batches"])
         self.current = str(state["current"])
         self.last_used = dict(zip(self.names, state["last_used"].tolist(), strict=True))
+        self.slip = dict(zip(self.names, state["slip"].tolist(), strict=True))
         self.source_longest = float(state["source_longest"])
         self._sums = state["sums"].copy()
         self._square = state["square"].copy()
