@@ -258,3 +258,14 @@ def test_the_column_is_left_as_it_was():
 def test_a_type_that_cannot_be_a_key_is_named(kind):
     with pytest.raises(TypeError, match=r"keys of Arrow type .* cannot be hashed"):
         spark_hash(pa.nulls(1, kind))
+
+
+def test_a_dictionary_is_hashed_by_value_and_routed_by_code():
+    words = pa.array(["b", "a", None, "b", "c", ""])
+    encoded = words.dictionary_encode()
+    assert spark_hash(encoded).tolist() == spark_hash(words).tolist()
+    assert spark_hash(encoded.slice(2, 3)).tolist() == spark_hash(words).tolist()[2:5]
+    assert spark_hash(pa.chunked_array([encoded, encoded])).tolist() == spark_hash(words).tolist() * 2
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), pa.array(["x", "x", "y"]))
+    assert spark_hash(twice).tolist() == spark_hash(pa.array(["x", "x", "y"])).tolist()
+    assert len(spark_hash(pa.array([], pa.string()).dictionary_encode())) == 0

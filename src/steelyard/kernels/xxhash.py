@@ -35,6 +35,10 @@ def spark_hash(keys: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.
     [-7001672635703045582, -3341702809300393011]
     """
     column = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    if pa.types.is_dictionary(column.type):  # each value once, then its code
+        of_value = np.append(spark_hash(column.dictionary), SPARK_SEED)
+        codes = pc.fill_null(column.indices.cast(pa.int64()), len(of_value) - 1)
+        return np.asarray(of_value[codes.to_numpy(zero_copy_only=False)])
     hashes = np.full(len(column), SPARK_SEED, dtype=np.uint64)
     _hash_column(column, hashes)
     return hashes.view(np.int64)
