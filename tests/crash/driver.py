@@ -57,7 +57,7 @@ def start(spark, folder: Path, source: Path) -> sy.Query:
         .group_by("key")
         .window("20 seconds", slide="5 seconds")
         .agg(rows=sy.count(), total=sy.sum("small"), mean=Mean().of("x"))
-        .partition_by("prompt", blocks=2, buckets=2)
+        .partition_by("dalton", blocks=2, buckets=2)
         .sink("parquet", path=f"{folder}/out")
         .checkpoint(f"{folder}/checkpoint")
         .trigger(available_now=True)

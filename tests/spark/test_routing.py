@@ -11,7 +11,10 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import Routed
+from steelyard.partition import Hash
+from steelyard.spark import routing
 from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.routing import Partitioners, packed
 
 pytestmark = pytest.mark.spark
 
@@ -152,3 +155,79 @@ def test_a_static_dataframe_is_routed_too(spark):
     rows = rows_of(spark)
     out = sy.stream(rows).group_by("k").agg(total=Total().of("v")).partition_by(InTurn(), blocks=3).to_df()
     assert {row["k"]: row["total"] for row in out.collect()} == truth(rows)
+
+
+def test_rows_of_a_shuffled_source_are_routed_alike_whatever_their_order(spark, tmp_path):
+    rows = rows_of(spark).repartition(2, "v")
+    turned = rows.sortWithinPartitions(F.col("v").desc())
+    first, other = (Partitioners(InTurn()) for _ in range(2))
+    placed = [some.placed(frame, ("k",), 3, 0, None) for some, frame in ((first, rows), (other, turned))]
+    where = [sorted(frame.select("v", F.spark_partition_id()).collect()) for frame in placed]
+    assert where[0] == where[1]
+
+
+def test_a_partition_that_no_longer_comes_is_forgotten(monkeypatch):
+    monkeypatch.setattr(routing, "FORGET_AFTER", 2)
+    partitioners = Partitioners(InTurn(), {0: {"turn": np.array(1)}, 1: {"turn": np.array(2)}}, blocks=2)
+    said = {"batch": 5, "rows": 1, "state": packed({"turn": np.array(7)})}
+    partitioners.learn({("route", 0): said}, 5)
+    assert set(partitioners.states) == {0, 1}
+    partitioners.learn({("route", 0): said | {"batch": 6}}, 6)
+    assert set(partitioners.states) == {0}
+
+
+def test_what_a_late_task_of_another_batch_says_is_not_learnt():
+    partitioners = Partitioners(InTurn(), {0: {"turn": np.array(1)}}, blocks=2)
+    partitioners.learn({("route", 0): {"batch": 4, "rows": 1, "state": packed({"turn": np.array(9)})}}, 5)
+    assert int(partitioners.states[0]["turn"]) == 1
+
+
+class Counting:
+    """A policy of a plain class, without a `repr` of its own, that counts its plans."""
+
+    name = "counting"
+    needs_counts = False
+
+    def __init__(self):
+        self.plans = 0
+
+    def plan(self, counts, blocks):
+        self.plans += 1
+        return Hash().plan(counts, blocks)
+
+    def state(self):
+        return {"plans": np.array(self.plans), "file": np.array(1)}
+
+    def restore(self, state):
+        self.plans = int(state["plans"])
+
+
+def test_a_policy_of_a_plain_class_goes_on_after_a_restart_and_each_query_has_its_own(spark, tmp_path):
+    rows, policy = rows_of(spark), Counting()
+    engine(spark, rows, policy, tmp_path / "a", Kept()).process(rows, 0)
+    assert policy.plans == 0  # the query learns in a copy
+    again = engine(spark, rows, Counting(), tmp_path / "a", Kept())
+    assert again.settings.partitioner.plans == 1
+    assert engine(spark, rows, policy, tmp_path / "b", Kept()).settings.partitioner.plans == 0
+
+
+def test_memory_that_cannot_be_read_is_begun_anew(spark, tmp_path, caplog):
+    rows = rows_of(spark)
+    first = engine(spark, rows, Counting(), tmp_path, Kept())
+    first.process(rows, 0)
+    kept = next((tmp_path / "steelyard" / "policy").glob("[0-9]*"))
+    kept.write_text(kept.read_text().replace("known", "unknown"))
+    again = engine(spark, rows, Counting(), tmp_path, Kept())
+    assert again.settings.partitioner.plans == 0
+    assert "begin anew" in caplog.text
+
+
+def test_auto_remembers_prices_over_a_restart(spark, tmp_path):
+    rows = rows_of(spark)
+    first = engine(spark, rows, "auto", tmp_path, Kept())
+    for batch in range(3):
+        assert first.process(rows, batch).policy.startswith("auto (")
+    again = engine(spark, rows, "auto", tmp_path, Kept())
+    assert {k: v.tolist() for k, v in again.settings.partitioner.state().items()} == {
+        k: v.tolist() for k, v in first.settings.partitioner.state().items()
+    }

@@ -80,8 +80,8 @@ class Auto:
         plans = {name: policy.plan(counts, blocks) for name, policy in self._policies.items()}
         promised = {name: self.promise(plan) for name, plan in plans.items()}
         self._chosen = self._best(promised)
-        if counts.total and self._chosen != InPlace.name:
-            self._expected = self._planned_longest(plans[self._chosen]) / counts.total
+        if self._chosen != InPlace.name:
+            self._expected = self._planned_longest(plans[self._chosen]) / self._learnt.rows
         return _renamed(plans[self._chosen])
 
     def promise(self, plan: BlockPlan) -> float:
@@ -95,8 +95,10 @@ class Auto:
         """Seconds of the longest map task, if the rows are as the counts say."""
         known = self._learnt
         if plan.policy == InPlace.name:
-            return known.source_longest * plan.counts.total
-        return float((known.row * plan.sizes + known.key * plan.cardinalities).max())
+            return known.source_longest * known.rows
+        # Counts may be sums over several batches; a batch has as many rows as the one before.
+        share = known.rows / plan.counts.total
+        return float((known.row * share * plan.sizes + known.key * plan.cardinalities).max())
 
     def observe(self, report: BatchReport) -> None:
         """Learn from a batch that followed the last plan."""
@@ -137,6 +139,8 @@ class Prices:
         self.names = names
         self.memory = memory
         self.batches = 0
+        self.rows = 0
+        """Of the newest batch."""
         self.current = ""
         self.last_used = dict.fromkeys(names, -1)
         self.slip = dict.fromkeys(names, 1.0)
@@ -206,6 +210,7 @@ class Prices:
         at = self.names.index(name)
         first = self.last_used[name] < 0
         self.batches += 1
+        self.rows = report.rows
         self.last_used[name] = self.batches
         self.current = name
         records = sum(task.clusters for task in tasks)
@@ -226,6 +231,7 @@ class Prices:
         return {
             "names": np.array(self.names),
             "batches": np.array(self.batches),
+            "rows": np.array(self.rows),
             "current": np.array(self.current),
             "last_used": np.array([self.last_used[name] for name in self.names]),
             "slip": np.array([self.slip[name] for name in self.names]),
@@ -240,6 +246,7 @@ class Prices:
         if state["names"].tolist() != self.names:
             return
         self.batches = int(state["batches"])
+        self.rows = int(state["rows"])
         self.current = str(state["current"])
         self.last_used = dict(zip(self.names, state["last_used"].tolist(), strict=True))
         self.slip = dict(zip(self.names, state["slip"].tolist(), strict=True))

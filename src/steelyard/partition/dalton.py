@@ -129,14 +129,14 @@ class Dalton:
         self._cap(1)
 
     @classmethod
-    def of_batches(cls, window: int = 1, **parameters: Any) -> Self:
+    def of_batches(cls, window: int = 60, **parameters: Any) -> Self:
         """For rows whose times are batch numbers: loads and fragmentation over the last `window` batches.
 
         The micro-batch variant (section 3.4): statistics are those of one batch, and splitting is capped by the
         number of blocks.
 
-        >>> Dalton.of_batches(window=60).slide
-        1
+        >>> Dalton.of_batches().window
+        60
         """
         return cls(**{"window": window, "slide": 1, "split_cap": "n", **parameters})
 
@@ -224,8 +224,9 @@ class DaltonRouter:
         """Blocks for rows in order of arrival; `split` is True where the key is hot, or was so in the window."""
         from steelyard.kernels.bandit import route  # noqa: PLC0415 - tasks need no compiler
 
-        ids = np.ascontiguousarray(keys, dtype=np.int64)
-        at = np.ascontiguousarray(times, dtype=np.int64)
+        # a read-only array would be another type to the compiler, and compile everything once more
+        ids = np.require(keys, np.int64, ["C", "W"])
+        at = np.require(times, np.int64, ["C", "W"])
         if ids.shape != at.shape or ids.ndim != 1:
             raise ValueError(f"a row has one key and one time, got {ids.shape} keys and {at.shape} times")
         block = np.empty(len(ids), np.int32)

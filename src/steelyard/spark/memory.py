@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
+import logging
 from typing import Any
 
 from steelyard.core import ElasticityPolicy, Learning, Partitioner, TuplePolicy
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
+FORMAT = 1
+"""Of what is kept; another one is not read."""
+_LOG = logging.getLogger(__name__)
+
 
 class PolicyMemory:
     """The state of a query's policies, written at each commit as `policy/12-<run>` under the checkpoint.
 
-    A policy that was changed at a restart, by its kind or by a parameter, begins anew.
+    A policy that was changed at a restart, by its kind or by a parameter, begins anew. So does one whose memory
+    cannot be read: it is a help, not part of the answers.
 
     Parameters
     ----------
@@ -27,20 +34,15 @@ class PolicyMemory:
     def __init__(self, state: StateFolder, partitioner: Partitioner | TuplePolicy, elastic: ElasticityPolicy) -> None:
         self._state = state
         self.partitioners = None if isinstance(partitioner, Partitioner) else Partitioners(partitioner)
-        self._learning = {
-            name: policy
-            for name, policy in (("partitioner", partitioner), ("elastic", elastic))
-            if isinstance(policy, Learning)
-        }
-        self._identity = {"partitioner": repr(partitioner), "elastic": repr(elastic)}
+        policies = {"partitioner": partitioner, "elastic": elastic}
+        self._learning: dict[str, Learning] = {n: p for n, p in policies.items() if isinstance(p, Learning)}
+        self._identity = {"format": FORMAT, **{name: identity(policy) for name, policy in policies.items()}}
 
     def keep(self, batch: int) -> str | None:
         """Write what was learnt; gives the name under which a commit refers to it."""
-        known: dict[str, Any] = {
-            name: base64.b85encode(packed(policy.state())).decode() for name, policy in self._learning.items()
-        }
+        known = {name: base64.b85encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
         if self.partitioners is not None:
-            known["partitioner"] = self.partitioners.to_text()
+            known["routers"] = self.partitioners.to_text()
         if not known:
             return None
         name = self._state.new_folder(batch)
@@ -52,11 +54,34 @@ class PolicyMemory:
         """Read what a commit refers to, where it was learnt by the same policies."""
         if name is None:
             return
-        kept = json.loads(self._state.policy.read(name))
-        for part, text in kept["known"].items():
-            if kept["of"][part] != self._identity[part]:
-                continue
-            if part == "partitioner" and self.partitioners is not None:
-                self.partitioners.restore(text)
-            elif part in self._learning:
-                self._learning[part].restore(unpacked(base64.b85decode(text)))
+        try:
+            kept = json.loads(self._state.policy.read(name))
+            if kept["of"]["format"] != FORMAT:
+                return
+            for part, text in kept["known"].items():
+                owner = "partitioner" if part == "routers" else part
+                if kept["of"][owner] == self._identity[owner]:
+                    self._give_back(part, text)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the query can go on without
+            _LOG.warning("what policies had learnt cannot be read (%s); they begin anew", error)
+
+    def _give_back(self, part: str, text: str) -> None:
+        if part == "routers" and self.partitioners is not None:
+            self.partitioners.restore(text)
+        elif part in self._learning:
+            self._learning[part].restore(unpacked(base64.b85decode(text)))
+
+
+def identity(policy: Any) -> str:
+    """What tells a policy from another, in every process: its kind, and its parameters where it is a dataclass.
+
+    >>> from steelyard.partition import Prompt
+    >>> identity(Prompt())
+    "steelyard.partition.prompt.Prompt('ascending', 'restart')"
+    """
+    kind = type(policy)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if not dataclasses.is_dataclass(policy):
+        return name
+    values = [getattr(policy, field.name) for field in dataclasses.fields(policy) if field.init]
+    return f"{name}({', '.join(map(repr, values))})"

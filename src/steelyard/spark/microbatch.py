@@ -6,6 +6,7 @@ measure -> plan -> place rows in blocks -> map and combine -> allot buckets -> m
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -124,7 +125,8 @@ class MicroBatch:
                 "statistics('exact') counts keys before the map function runs, and the input does not have "
                 f"{', '.join(bound.program.keys)} in the type that the map function gives: use 'carried'"
             )
-        self.settings = settings
+        # What a policy learns belongs to this query: others may be started from the same description.
+        self.settings = settings = replace(settings, partitioner=copy.deepcopy(settings.partitioner))
         self.sink = sink
         self.partials = Partials(spark, bound)
         self.state = StateFolder(spark, checkpoint)
@@ -285,7 +287,7 @@ class MicroBatch:
     def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> BatchReport:
         entries = self.log.take()
         if self.memory.partitioners is not None:
-            self.memory.partitioners.learn(entries)
+            self.memory.partitioners.learn(entries, number)
         entries = {at: entry for at, entry in entries.items() if at[0] != ROUTE}
         moves = self._moves(plan)
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import KeyCounts, Partitioner, RowRule
+from steelyard.core import KeyCounts, Observing, Partitioner, RowRule
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
@@ -79,7 +79,8 @@ def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     program, policy = bound.program, settings.partitioner
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)
-    listed = policy.needs_counts and bound.keys_can_be_listed
+    # A policy that learns from batches has none to go by, and is asked without counts.
+    listed = policy.needs_counts and bound.keys_can_be_listed and not isinstance(policy, Observing)
     counts = exact_counts(rows, program.keys).top(FREQUENT) if listed else KeyCounts.of({})
     plan = policy.plan(counts, settings.blocks)
     if plan.rule is RowRule.IN_PLACE:

@@ -105,10 +105,15 @@ def row_identity(rows: DataFrame) -> Column:
     The position in the source's partition, where reading it again gives the same order. After a shuffle it
     does not; then the row's own content is taken.
     """
-    level = rows._jdf.queryExecution().toRdd().outputDeterministicLevel().toString()
-    if level == "DETERMINATE":
+    if is_determinate(rows):
         return F.monotonically_increasing_id()
     return F.xxhash64(*(quoted(name) for name in rows.columns))
+
+
+def is_determinate(rows: DataFrame) -> bool:
+    """Whether a task that reads these rows again sees the same ones in the same order."""
+    level = rows._jdf.queryExecution().toRdd().outputDeterministicLevel().toString()
+    return bool(level == "DETERMINATE")
 
 
 def partitions(rows: DataFrame) -> int:

@@ -2,7 +2,8 @@
 
 A partitioner sees the 64-bit ids of its rows' keys and gives back blocks; the rows themselves stay in the JVM.
 What it learnt comes back to the driver with the task's other reports, goes out again with the next batch, and
-is part of the query's commit. A task that is run again starts from the same state and so decides the same.
+is part of the query's commit. A task that is run again starts from the same state and sees its rows in the same
+order, and so decides the same: rows that were shuffled before, whose order may differ, are sorted first.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import Broadcast, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from steelyard.core import Cooperative, State, TuplePolicy
-from steelyard.spark.placement import key_hash
-from steelyard.spark.rows import BLOCK, SPLIT
+from steelyard.spark.placement import is_determinate, key_hash
+from steelyard.spark.rows import BLOCK, SPLIT, quoted
 from steelyard.spark.tasklog import Entry, TaskLog
 
 ROUTE = "route"
 """The stage under which partitioners report."""
+FORGET_AFTER = 60
+"""Batches after which the state of a source partition that no longer comes is dropped."""
 
 
 class Partitioners:
@@ -46,6 +49,8 @@ class Partitioners:
         self.policy = policy
         self.states: dict[int, State] = dict(states or {})
         self.blocks = blocks
+        self._absent: dict[int, int] = {}
+        self._sent: Broadcast[dict[int, bytes]] | None = None
 
     def placed(self, rows: DataFrame, keys: tuple[str, ...], blocks: int, batch: int, log: TaskLog | None) -> DataFrame:
         """`rows` in `blocks` partitions, each where its partitioner sends it; adds `__block` and `__split`.
@@ -55,18 +60,27 @@ class Partitioners:
         """
         if blocks != self.blocks:
             self.states, self.blocks = {}, blocks
-        route = _routing(self.policy, _packed_states(self.states), blocks, batch, log)
+        if self._sent is not None:
+            self._sent.unpersist()
+        packed_states = {number: packed(state) for number, state in self.states.items()}
+        self._sent = rows.sparkSession.sparkContext.broadcast(packed_states)
+        if not is_determinate(rows):
+            rows = rows.sortWithinPartitions(F.xxhash64(*(quoted(name) for name in rows.columns)))
+        route = _routing(self.policy, self._sent, blocks, batch, log)
         make: Any = arrow_udf  # its overloads do not know functions with type hints
         where = make(route, T.IntegerType())
         return rows.withColumns(
             {BLOCK: where.asNondeterministic()(key_hash(keys)), SPLIT: F.lit(True)}
         ).repartitionById(blocks, BLOCK)
 
-    def learn(self, entries: Mapping[Any, Entry]) -> None:
+    def learn(self, entries: Mapping[Any, Entry], batch: int) -> None:
         """Take in what the partitioners of a batch reported; those that cooperate are told of each other."""
-        for (stage, number), entry in entries.items():
-            if stage == ROUTE:
-                self.states[number] = unpacked(entry["state"])
+        came = {
+            number: entry for (stage, number), entry in entries.items() if stage == ROUTE and entry["batch"] == batch
+        }
+        self.states |= {number: unpacked(entry["state"]) for number, entry in came.items()}
+        self._absent = {n: 0 if n in came else self._absent.get(n, 0) + bool(came) for n in self.states}
+        self.states = {n: state for n, state in self.states.items() if self._absent[n] < FORGET_AFTER}
         if isinstance(self.policy, Cooperative) and self.states:
             self.states = dict(self.policy.synchronise(self.states, self.blocks))
 
@@ -88,11 +102,9 @@ class Partitioners:
         self.states = dict(states)
 
 
-def _packed_states(states: Mapping[int, State]) -> dict[int, bytes]:
-    return {number: packed(state) for number, state in states.items()}
-
-
-def _routing(policy: TuplePolicy, states: dict[int, bytes], blocks: int, batch: int, log: TaskLog | None) -> Any:
+def _routing(
+    policy: TuplePolicy, sent: Broadcast[dict[int, bytes]], blocks: int, batch: int, log: TaskLog | None
+) -> Any:
     """The function that a task runs over its key ids."""
     tick = batch * getattr(policy, "slide", 1)
 
@@ -100,6 +112,7 @@ def _routing(policy: TuplePolicy, states: dict[int, bytes], blocks: int, batch: 
         task = TaskContext.get()
         number = task.partitionId() if task else 0
         router = policy.router(blocks, number)
+        states = sent.value
         if number in states:
             router.restore(unpacked(states[number]))
         rows = 0
@@ -108,7 +121,7 @@ def _routing(policy: TuplePolicy, states: dict[int, bytes], blocks: int, batch: 
             rows += len(keys)
             yield pa.array(router.route(keys, np.full(len(keys), tick, dtype=np.int64)).block, pa.int32())
         if log is not None and rows:
-            log.add(ROUTE, {"rows": rows, "state": packed(router.state())})
+            log.add(ROUTE, {"batch": batch, "rows": rows, "state": packed(router.state())})
 
     return route
 
@@ -120,11 +133,12 @@ def packed(state: State) -> bytes:
     [0.0, 1.0, 2.0]
     """
     file = io.BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **dict(state))
+    save: Any = np.savez_compressed
+    save(file, **{f"_{name}": array for name, array in state.items()})  # no name is one of its own
     return file.getvalue()
 
 
 def unpacked(data: bytes) -> State:
     """The inverse of `packed`."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+        return {name[1:]: arrays[name] for name in arrays.files}
