@@ -22,7 +22,7 @@ demo: check-java install
 	@$(BIN)/steelyard demo
 
 test: check-java install lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install
 	@$(BIN)/ruff check .

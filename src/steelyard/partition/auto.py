@@ -16,6 +16,8 @@ from steelyard.partition.shuffle import Shuffle
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _CANDIDATES: dict[str, type[Any]] = {kind.name: kind for kind in (InPlace, Hash, Prompt, Shuffle)}
+RIDGE = 0.01
+"""How strongly prices of rows and keys are held together while blocks are too alike to tell them apart."""
 SLIP = 0.05
 """Weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 MARGIN = 0.02
@@ -166,7 +168,8 @@ class Prices:
         """Least squares over the tasks seen, neither price below 0."""
         if not self._square[0, 0]:
             return np.zeros(2)
-        ridge = 1e-9 * np.diag(np.maximum(self._square.diagonal(), 1e-12))
+        # Equal blocks do not tell rows from keys: then each gets its share, until other blocks were seen.
+        ridge = RIDGE * np.diag(np.maximum(self._square.diagonal(), 1e-12))
         both = np.linalg.solve(self._square + ridge, self._product)
         if both.min() >= 0:
             return np.asarray(both)

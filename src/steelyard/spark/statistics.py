@@ -107,7 +107,10 @@ class Carried:
         table = pa.table([*columns, rows], names=[*names, ROWS]).group_by(names).aggregate([(ROWS, "sum")])
         added = counts_of_table(table.rename_columns([*names, ROWS]), tuple(names))
         tail = int(self.counts.tail_rows * DECAY) + seen.tail_rows
-        self.counts = KeyCounts(added.keys, added.rows, tail, max(self.counts.tail_keys, seen.tail_keys)).top(FREQUENT)
+        listed = KeyCounts(added.keys, added.rows, tail).top(FREQUENT)
+        # Keys that fall off the list are among those that were never on it: their number does not add up.
+        distinct = max(self.counts.distinct, seen.distinct, len(added))
+        self.counts = KeyCounts(listed.keys, listed.rows, listed.tail_rows, distinct - len(listed))
 
     def to_text(self) -> str:
         """As text, for a commit."""
