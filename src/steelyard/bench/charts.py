@@ -84,7 +84,7 @@ def bars(
     names = list(values)
     places = range(len(names))
     drawn = axes.barh(places, list(values.values()), color=COLOURS[0], height=0.6, label="measured")
-    axes.bar_label(drawn, fmt="{:.3g}", padding=4, color=INK)
+    axes.bar_label(drawn, fmt=lambda value: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}", padding=4, color=INK)
     beside = {names.index(name): value for name, value in (published or {}).items() if name in values}
     if beside:
         axes.scatter(

@@ -60,8 +60,8 @@ class Partitioners:
         """
         if blocks != self.blocks:
             self.states, self.blocks = {}, blocks
-        if self._sent is not None:
-            self._sent.unpersist()
+        if self._sent is not None:  # of a batch that is over; kept, they would pile up in the driver
+            self._sent.destroy()
         packed_states = {number: packed(state) for number, state in self.states.items()}
         self._sent = rows.sparkSession.sparkContext.broadcast(packed_states)
         if not is_determinate(rows):
