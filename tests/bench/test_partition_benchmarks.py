@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from steelyard.bench import aggregate, charts, partition_auto, partition_kernels, partition_spark
+from steelyard.bench import charts, partition_auto, partition_kernels, partition_spark
 from steelyard.bench.cluster_model import TaskCosts
 from steelyard.bench.partition_auto import Case, Chosen, Workload
 from steelyard.bench.partition_kernels import Speeds
@@ -18,7 +21,7 @@ COSTS = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
 
 
 def sustained(policy: str, exponent: float, seconds: float) -> Sustained:
-    return Sustained(policy, exponent, 1_000, [seconds, seconds, 9.0 * seconds], 1.0)
+    return Sustained(policy, exponent, 800.0, 1_000, [seconds, seconds, 9.0 * seconds], 1.0)
 
 
 def test_every_policy_is_timed_over_the_same_tuples():
@@ -51,7 +54,9 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
         1.5: {name: sustained(name, 1.5, s) for name, s in (("hash", 3.0), ("prompt", 1.0), ("dalton", 1.5))},
         0.0: {name: sustained(name, 0.0, 1.0) for name in ("hash", "prompt", "dalton")},
     }
-    result = partition_spark.result_of(found, batches=3)
+    shorter = [{name: replace(one, wait_us=100.0) for name, one in found[0.0].items()}]
+    result = partition_spark.result_of(found, shorter, batches=3)
+    assert result.metrics["prompt_vs_hash_100us"] == 1.0
     assert result.metrics["prompt_vs_hash"] == pytest.approx(3.0)
     assert result.metrics["dalton_vs_hash"] == pytest.approx(2.0)
     assert result.metrics["prompt_vs_hash_uniform"] == 1.0
@@ -60,10 +65,13 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
 
 
 @pytest.mark.spark
-def test_policies_are_fed_the_same_rows_and_compared(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_spark, "WAIT_US", 1.0)
-    folder = aggregate.write_rows(tmp_path / "rows", 3_000, 50, 1.5, seed=1)
-    found = partition_spark.sustained(spark, folder, 1.5, ("hash", "dalton"), 1, Run(quick=True))
+def test_policies_are_fed_the_same_rows_and_compared(spark, tmp_path):
+    folders = partition_spark.write_batches(tmp_path / "rows", 3_000, 1.5, batches=1, seed=1)
+    sizes = [pq.read_table(folder).num_rows for folder in folders]
+    assert sizes == [300, 300, 300, 3_000, 300]
+    assert pq.read_table(folders[0]) != pq.read_table(folders[1])
+    shape = partition_spark.Shape(1.5, 1.0, 3_000)
+    found = partition_spark.sustained(spark, tmp_path, folders, shape, ("hash", "dalton"), Run(quick=True))
     assert {name: one.rows for name, one in found.items()} == {"hash": 3_000, "dalton": 3_000}
     assert found["hash"].largest_over_mean > 1.5
 

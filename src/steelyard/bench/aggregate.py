@@ -141,13 +141,15 @@ class Case:
     seconds: Mapping[str, float]
 
 
-def write_rows(folder: Path, rows: int, keys: int, exponent: float, seed: int) -> Path:
-    """Rows by Zipf's law with whole-number values, in a few Parquet files."""
+def write_rows(
+    folder: Path, rows: int, keys: int, exponent: float, seed: int, *, first: int = 0, files: int = FILES
+) -> Path:
+    """Rows by Zipf's law from row `first` of the stream on, with whole-number values, in a few Parquet files."""
     folder.mkdir(parents=True)
     law = Zipf(exponent, keys, seed=seed)
-    bounds = np.linspace(0, rows, FILES + 1).astype(int)
-    for number, (first, last) in enumerate(pairwise(bounds)):
-        drawn = law.rows(int(first), int(last - first), np.zeros(last - first, np.int64))
+    bounds = first + np.linspace(0, rows, files + 1).astype(int)
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        drawn = law.rows(int(start), int(end - start), np.zeros(end - start, np.int64))
         values = (drawn.column("value").to_numpy() * 1e9).astype(np.int64)
         pq.write_table(pa.table({"key": drawn.column("key"), "value": values}), folder / f"{number}.parquet")
     return folder
@@ -156,13 +158,14 @@ def write_rows(folder: Path, rows: int, keys: int, exponent: float, seed: int) -
 def time_case(spark: SparkSession, folder: Path, repetitions: Mapping[str, int]) -> tuple[dict[str, float], int]:
     """Median seconds of each way over the rows of a folder, and the number of distinct keys.
 
-    The ways take turns, so that a slow moment of the machine hits all of them. Every run of every way is compared.
+    The ways take turns, so that a slow moment of the machine hits all of them, every other turn in reverse order, so
+    that none always has the same one before it. Every run of every way is compared.
     """
     rows = spark.read.parquet(str(folder))
     taken: dict[str, list[float]] = {name: [] for name in WAYS}
     right: dict[tuple[str, ...], tuple[str, pa.Table]] = {}
     for turn in range(max(repetitions.values())):
-        for name, frame in WAYS.items():
+        for name, frame in list(WAYS.items())[:: 1 if turn % 2 == 0 else -1]:
             if turn >= repetitions[name]:
                 continue
             clock = time.perf_counter()

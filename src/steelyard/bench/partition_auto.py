@@ -14,7 +14,7 @@ from steelyard.bench import charts
 from steelyard.bench.cluster_model import Shape, TaskCosts, measure_costs
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Table, Target
-from steelyard.core import BatchReport, KeyCounts, Observing, Partitioner, RowRule, TaskReport
+from steelyard.core import Batched, BatchReport, KeyCounts, Observing, Partitioner, RowRule, TaskReport
 from steelyard.core.counts import Ints
 from steelyard.core.plans import spread
 from steelyard.partition import policy
@@ -104,6 +104,8 @@ class Chosen:
 
         self.known = Carried(("key",))  # the engine's own statistics of the batches before
         self.policy = policy(self.name)
+        if isinstance(self.policy, Batched):
+            self.policy = self.policy.in_batches()
         self.router = None if isinstance(self.policy, Partitioner) else self.policy.router(BLOCKS)
         self.number = 0
 

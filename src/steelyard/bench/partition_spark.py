@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import charts
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
 SLOTS = 8
 WAIT_US = 800.0
 """What a row waits for, in microseconds: a call of a service nearby. Batches then take long beside Spark's jobs."""
+SHORTER_US = (100.0, 250.0)
+"""Waits that a full run also tries: the shorter, the more of a batch is Spark's jobs, which no policy changes."""
 KEYS = 2_000
 SKEWED, UNIFORM = 1.5, 0.0
 HASH = "hash"
 POLICIES = (HASH, "prompt", "dalton", "auto", "shuffle", "in_place")
 QUICK_POLICIES = (HASH, "prompt", "dalton")
-ROWS, QUICK_ROWS = 80_000, 60_000
+ROWS, QUICK_ROWS = 80_000, 80_000
 WARM_UPS = 3
 """Batches of a tenth of the rows: the first has no statistics yet, the second compiles what it did not need."""
-BATCHES, QUICK_BATCHES = 5, 2
+BATCHES, QUICK_BATCHES = 3, 2
 
 
 class Kept:
@@ -51,21 +54,24 @@ class Kept:
 
 @dataclass
 class Fed:
-    """A query that is given the same rows at every batch, each time as a window of its own.
+    """A query that is given new rows of the same law at every batch, each time as a window of its own.
 
     Parameters
     ----------
-    spark, rows
-        A session, and the rows of a batch.
+    spark, folders
+        A session, and where the rows of each batch are.
     policy
         The partitioner's name.
+    wait_us
+        What a row waits.
     checkpoint
         Where state lives.
     """
 
     spark: SparkSession
-    rows: DataFrame
+    folders: Sequence[Path]
     policy: str
+    wait_us: float
     checkpoint: Path
     batch: int = 0
 
@@ -73,10 +79,10 @@ class Fed:
         self.sink = Kept()
         self.engine = self._engine()
 
-    def _timed(self, every: int = 1) -> DataFrame:
+    def _rows(self) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
 
-        rows = self.rows if every == 1 else self.rows.where(F.pmod("value", F.lit(every)) == 0)
+        rows = self.spark.read.schema("key bigint, value bigint").parquet(str(self.folders[self.batch]))
         return rows.withColumn("event_time", F.timestamp_seconds(F.lit(10 * self.batch)))
 
     def _engine(self) -> MicroBatch:
@@ -84,18 +90,18 @@ class Fed:
         from steelyard.spark.microbatch import MicroBatch  # noqa: PLC0415
 
         described = (
-            sy.stream(self._timed())
+            sy.stream(self._rows())
             .with_watermark("event_time", "0 seconds")
             .group_by("key")
             .window("10 seconds")
-            .agg(total=LookUp(WAIT_US).of("value"))
+            .agg(total=LookUp(self.wait_us).of("value"))
             .partition_by(self.policy, blocks=SLOTS, buckets=SLOTS)
         )
         return MicroBatch(self.spark, described._bound(), described._settings(), self.sink, str(self.checkpoint))
 
-    def next(self, every: int = 1) -> float:
-        """Process a batch, or one row of `every`; gives its seconds, from rows to committed results."""
-        report = self.engine.process(self._timed(every), self.batch)
+    def next(self) -> float:
+        """Process the next batch; gives its seconds, from rows to committed results."""
+        report = self.engine.process(self._rows(), self.batch)
         assert report is not None, "batch numbers go up"
         self.batch += 1
         return report.seconds["total"]
@@ -117,6 +123,7 @@ class Sustained:
 
     policy: str
     exponent: float
+    wait_us: float
     rows: int
     seconds: Sequence[float]
     largest_over_mean: float
@@ -132,26 +139,44 @@ class Sustained:
         return self.rows / self.median
 
 
+class Shape(NamedTuple):
+    """What a stream is like: its skew, what a row waits, and the rows of a batch."""
+
+    exponent: float
+    wait_us: float
+    rows: int
+
+
+def write_batches(folder: Path, rows: int, exponent: float, batches: int, seed: int) -> list[Path]:
+    """Rows of each batch: a few small ones to warm up, those that count, and a small one that closes their window."""
+    sizes = [rows // 10] * WARM_UPS + [rows] * batches + [rows // 10]
+    firsts = np.r_[0, np.cumsum(sizes)]
+    return [
+        write_rows(folder / str(number), size, KEYS, exponent, seed, first=int(first), files=SLOTS)
+        for number, (size, first) in enumerate(zip(sizes, firsts, strict=False))
+    ]
+
+
 def sustained(
-    spark: SparkSession, folder: Path, exponent: float, policies: Sequence[str], batches: int, run: Run
+    spark: SparkSession, folder: Path, folders: Sequence[Path], shape: Shape, policies: Sequence[str], run: Run
 ) -> dict[str, Sustained]:
     """Every policy over the same rows; they take turns, so that a slow moment of the machine hits all of them."""
-    rows = spark.read.parquet(str(folder))
-    count = rows.count()
-    fed = {name: Fed(spark, rows, name, folder.parent / f"{folder.name}-{name}") for name in policies}
+    exponent, wait_us, count = shape
+    fed = {name: Fed(spark, folders, name, wait_us, folder / f"{name}-{wait_us:g}") for name in policies}
     seconds: dict[str, list[float]] = {name: [] for name in policies}
-    for turn in run.progress.track(range(WARM_UPS + batches), f"Zipf {exponent:g}"):
+    last = len(folders) - 1
+    for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us a row"):
         for name, query in fed.items():
-            taken = query.next(every=10 if turn < WARM_UPS else 1)
+            taken = query.next()
             if turn >= WARM_UPS:
                 seconds[name].append(taken)
     for query in fed.values():
-        query.next(every=10)  # closes the window of the last batch that counts
+        query.next()  # closes the window of the last batch that counts
     right = fed[policies[0]].answers()
     for name, query in fed.items():
         if not query.answers().equals(right):
             raise WrongAnswerError(f"{name} and {policies[0]} gave different answers over {folder.name}")
-    return {n: Sustained(n, exponent, count, seconds[n], fed[n].largest_over_mean) for n in policies}
+    return {n: Sustained(n, exponent, wait_us, count, seconds[n], fed[n].largest_over_mean) for n in policies}
 
 
 @benchmark("partition-spark", title="Policies on Spark: rows a second that 8 waiting slots sustain")
@@ -161,21 +186,32 @@ def partition_spark(run: Run) -> Result:
 
     policies = QUICK_POLICIES if run.quick else POLICIES
     batches, rows = (QUICK_BATCHES, QUICK_ROWS) if run.quick else (BATCHES, ROWS)
-    config = {"spark.driver.memory": "2g", "spark.sql.files.openCostInBytes": "0"}
+    # A file is a partition: as many as there are slots, so that rows left in place keep all of them busy.
+    files = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.minPartitionNum": str(SLOTS - 2)}
+    config = {"spark.driver.memory": "2g", **files}
     spark = sy.session("steelyard bench partition-spark", master=f"local[{SLOTS}]", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[float, dict[str, Sustained]] = {}
+    shorter: list[dict[str, Sustained]] = []
     try:
         with tempfile.TemporaryDirectory(prefix="steelyard-partition-") as scratch:
             for exponent in (SKEWED, UNIFORM):
-                folder = write_rows(Path(scratch) / f"zipf-{exponent:g}", rows, KEYS, exponent, run.seed)
-                found[exponent] = sustained(spark, folder, exponent, policies, batches, run)
+                folder = Path(scratch) / f"zipf-{exponent:g}"
+                folders = write_batches(folder, rows, exponent, batches, run.seed)
+                if exponent == SKEWED and not run.quick:
+                    shorter = [
+                        sustained(spark, folder, folders, Shape(exponent, wait, rows), QUICK_POLICIES, run)
+                        for wait in SHORTER_US
+                    ]
+                found[exponent] = sustained(spark, folder, folders, Shape(exponent, WAIT_US, rows), policies, run)
     finally:
         spark.stop()
-    return result_of(found, batches)
+    return result_of(found, shorter, batches)
 
 
-def result_of(found: Mapping[float, Mapping[str, Sustained]], batches: int) -> Result:
+def result_of(
+    found: Mapping[float, Mapping[str, Sustained]], shorter: Sequence[Mapping[str, Sustained]], batches: int
+) -> Result:
     """Rates, and each policy's over hash's."""
     skewed, uniform = found[SKEWED], found[UNIFORM]
     metrics: dict[str, float] = {}
@@ -183,16 +219,19 @@ def result_of(found: Mapping[float, Mapping[str, Sustained]], batches: int) -> R
         if name != HASH:
             metrics[f"{name}_vs_hash"] = skewed[name].rate / skewed[HASH].rate
             metrics[f"{name}_vs_hash_uniform"] = uniform[name].rate / uniform[HASH].rate
+    for one in shorter:
+        for name in one.keys() - {HASH}:
+            metrics[f"{name}_vs_hash_{one[name].wait_us:g}us"] = one[name].rate / one[HASH].rate
     metrics |= {f"{name}_rows_a_second": one.rate for name, one in skewed.items()}
     why = (
         f"the largest of {SLOTS} tasks had {skewed[HASH].largest_over_mean:.2f} times the mean rows by hash, so no "
         "policy can gain more than that; what a batch takes beside its tasks is the same for all"
     )
-    noise = "both put the same rows into a task; the difference is the plan's join or the routing, and the clock"
+    noise = "both put about as many rows into a task; the difference is the plan's join or the routing, and the clock"
     return Result(
         parameters={"slots": SLOTS, "wait_us": WAIT_US, "keys": KEYS, "rows": skewed[HASH].rows, "batches": batches},
         metrics=metrics,
-        tables=[_table(found)],
+        tables=[_table([*shorter, *found.values()])],
         series=[Series(name, [UNIFORM, SKEWED], [uniform[name].rate, skewed[name].rate]) for name in skewed],
         targets=[
             *(Target(f"{name}_vs_hash", at_least=2.5, explanation=why) for name in ("prompt", "dalton")),
@@ -202,19 +241,28 @@ def result_of(found: Mapping[float, Mapping[str, Sustained]], batches: int) -> R
         notes=[
             f"Every row waits {WAIT_US:g} microseconds, as for a remote service, in one of {SLOTS} slots: balance "
             "shows on the clock whatever the number of cores.",
-            "The sustained rate is rows over the median time of a batch, from its rows to its committed results. All "
-            "policies gave the same answers.",
+            "Every batch has new rows of the same law. The sustained rate is rows over the median time of a batch, "
+            "from its rows to its committed results. All policies gave the same answers.",
         ],
     )
 
 
-def _table(found: Mapping[float, Mapping[str, Sustained]]) -> Table:
+def _table(found: Sequence[Mapping[str, Sustained]]) -> Table:
     rows: list[tuple[Any, ...]] = [
-        (one.policy, exponent, one.rate, one.median, min(one.seconds), max(one.seconds), one.largest_over_mean)
-        for exponent, policies in found.items()
+        (
+            one.policy,
+            one.exponent,
+            one.wait_us,
+            one.rate,
+            one.median,
+            min(one.seconds),
+            max(one.seconds),
+            one.largest_over_mean,
+        )
+        for policies in found
         for one in policies.values()
     ]
-    columns = ("policy", "exponent", "rows a second", "median s", "fastest s", "slowest s", "largest/mean")
+    columns = ("policy", "exponent", "wait us", "rows a second", "median s", "fastest s", "slowest s", "largest/mean")
     return Table("batches", columns, rows)
 
 

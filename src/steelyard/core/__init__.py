@@ -4,6 +4,7 @@ from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
 from steelyard.core.policies import (
+    Batched,
     BucketAllocator,
     Cooperative,
     ElasticityPolicy,
@@ -20,6 +21,7 @@ from steelyard.core.reports import BatchReport, Observation, ScalingDecision, Ta
 __all__ = [
     "BadRowError",
     "BatchReport",
+    "Batched",
     "BlockPlan",
     "BucketAllocator",
     "BucketPlan",

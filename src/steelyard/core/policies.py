@@ -92,6 +92,15 @@ class TuplePolicy(Protocol):
 
 
 @runtime_checkable
+class Batched(Protocol):
+    """A tuple policy that is another where rows come in batches."""
+
+    def in_batches(self) -> TuplePolicy:
+        """The same for a micro-batch engine."""
+        ...
+
+
+@runtime_checkable
 class Cooperative(Protocol):
     """A tuple policy whose partitioners learn from each other between batches."""
 

@@ -51,8 +51,8 @@ Int = Any
 """An int, or a NumPy integer: in compiled code there is no difference."""
 
 
-AHEAD = 16
-"""How many rows before its turn a row's table entry is fetched."""
+CHUNK = 512
+"""Rows whose table entries are looked up together: the processor then waits for many of them at once."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
@@ -286,25 +286,50 @@ def _catch_up(rule: Rule, b: Bandit, now: Int, rows: Int, distinct: Int) -> None
 
 
 @njit(cache=True)
+def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, slots: Array) -> Int:
+    """Slots of the keys from row `start` on, new keys being settled; gives how many, fewer where the table is full."""
+    shift, mask = shift_of(table), np.uint64(len(table) - 1)
+    most = min(len(slots), len(keys) - start)
+    for i in range(most):
+        key = keys[start + i]
+        slot = np.uint64(first_slot(shift, key))
+        while table[slot].key != key and table[slot].home != VACANT:
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot].home == VACANT:
+            if FILL * clock[USED] >= len(table):
+                return i
+            settle(table, slot, key, blocks)
+            clock[USED] += 1
+        slots[i] = slot
+    return most
+
+
+@njit(cache=True)
 def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split: Array, start: Int) -> Int:  # noqa: PLR0912, PLR0915
     """Algorithm 1 from row `start` on; gives the row where it stopped for want of room in an array.
 
     A long function for speed: what most rows need stands in the loop, and only what few of them need is called,
-    since a call that is given `b` counts the references of all its arrays.
+    since a call that is given `b` counts the references of all its arrays. Indices are unsigned, since of a signed
+    one compiled code asks each time whether it counts from the end.
     """
     clock, table, loads, sketch, rows, waiting = b.clock, b.table, b.loads, b.sketch, b.rows, b.waiting
     q, order, last, link = b.q.reshape(-1), b.order.reshape(-1), b.last.reshape(-1), b.link.reshape(-1)
     blocks, panes, share, p1, p2, step = rule.blocks, rule.panes, rule.share, rule.p1, rule.p2, rule.step
     greedy, split_limit, log_size = np.uint64(rule.greedy), rule.split_limit, len(b.log_key)
-    shift = shift_of(table)
     turn = min(clock[SLIDE_END], clock[STATS_END])
     base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
     slide, inside, max_split = clock[SLIDE], clock[INSIDE], clock[MAX_SPLIT]
     sketching, logging = clock[SKETCHING] != 0, clock[LOGGING] != 0
     random = np.uint64(clock[RANDOM])
-    distinct, lowest = np.int64(0), np.int64(0)
+    distinct = np.int64(0)
+    slots = np.empty(CHUNK, np.uint64)
+    first = known = start  # rows from `first` until before `known` have their slots
     began = i = start  # rows since `began` are not in the clock's sums yet
     while i < len(keys):
+        if i == known:
+            first, known = i, i + _look_up(table, clock, blocks, keys, i, slots)
+            if known == i:
+                break
         if times[i] >= turn:
             if clock[FREE] < rule.forced:
                 break
@@ -314,17 +339,10 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
             base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
             slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
         key = keys[i]
-        if i + AHEAD < len(keys):  # read the entry of a later row, so that it is in the cache by then
-            lowest = min(lowest, table[first_slot(shift, keys[i + AHEAD])].home)
-        slot = find(table, shift, key)
-        if table[slot].home == VACANT:
-            if FILL * clock[USED] >= len(table):
-                break
-            settle(table, slot, key, blocks)
-            clock[USED] += 1
+        slot = slots[i - first]
         if (sketching and clock[FREE] == 0) or (logging and clock[LOGGED] == log_size):
             break
-        stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.int64(table[slot].home)
+        stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.uint64(table[slot].home)
         fresh = stamp <= base
         stamp = base + sketch_add(sketch, key) if sketching else max(stamp, base) + 1
         if row == NO_ROW and stamp < bar:  # most rows, at best
@@ -344,36 +362,38 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
                 row = turn_hot(rule, b, slot)
             elif stamp >= bar and rows[row].expires < expiry:
                 rows[row].expires = expiry
-            gone, line = slide - panes, row * blocks
+            gone, at, line = slide - panes, np.uint64(row), np.uint64(row * blocks)
             random += GOLDEN
-            target = np.int64(order[line])
+            target = np.uint64(order[line])
             best = scrambled(random) >> np.uint64(11) < greedy
             if not best:
                 random += GOLDEN
                 at_home = table[slot].seen > gone
-                target = _explore(clock, rows, last, row, blocks, home, at_home, gone, scrambled(random))
-            if target == home:
-                table[slot].seen = slide
-            else:
-                if last[line + target] <= gone:
-                    rows[row].others += 1
-                    link[line + target] = waiting[slide % panes]
-                    waiting[slide % panes] = line + target
-                last[line + target] = slide
+                bits, hashed = scrambled(random), np.int64(home)
+                target = np.uint64(_explore(clock, rows, last, row, blocks, hashed, at_home, gone, bits))
+            # without branches but for what is rare: which block is best is not to be guessed
+            elsewhere, before = target != home, last[line + target]
+            if elsewhere and before <= gone:
+                rows[at].others += 1
+                link[line + target] = waiting[slide % panes]
+                waiting[slide % panes] = line + target
+            last[line + target] = slide if elsewhere else before
+            seen = table[slot].seen if elsewhere else slide
+            table[slot].seen = seen
             # R = -(p1 CI + p2 CA), CI(a) = (L(a) - mean L) / max(L(a), mean L), CA(k) = ||X(k)|| / n
-            held = rows[row].others + (table[slot].seen > gone)
+            held = rows[at].others + (seen > gone)
             load, mean = np.float64(loads[target] + 1), (inside + i - began + 1) * share
             reward = -(p1 * ((load - mean) / max(load, mean)) + p2 * (held * share))
-            if held >= max_split and (rows[row].capped == 0 or max_split < split_limit):
+            if held >= max_split and (rows[at].capped == 0 or max_split < split_limit):
                 max_split = _cap(rule, b, row)
             if logging:
-                _log(b, key, target, reward)
+                _log(b, key, np.int64(target), reward)
             else:
                 # Q(k, a) <- Q(k, a) + gamma (R - Q(k, a)); the best block mostly stays ahead of the second
                 value = q[line + target] + step * (reward - q[line + target])
                 q[line + target] = value
-                if not best or blocks == 1 or value <= q[line + order[line + 1]]:
-                    move(q, order, line, blocks, home, target)
+                if not best or blocks == 1 or value <= q[line + np.uint64(order[line + np.uint64(1)])]:
+                    move(q, order, np.int64(line), blocks, np.int64(home), np.int64(target))
             split[i] = True
         table[slot].stamp = stamp
         loads[target] += 1
@@ -384,5 +404,4 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     clock[INSIDE] = inside + i - began
     clock[DISTINCT] += distinct
     clock[RANDOM] = np.int64(random)
-    # no block is below VACANT: asked only lest the compiler leaves out reading ahead
-    return i if lowest >= VACANT else -1
+    return i

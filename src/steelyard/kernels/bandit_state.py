@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard.kernels.heavy import ENTRY, FILL, NEVER, VACANT, empty_table, living, slots_for, transfer
+from steelyard.kernels.heavy import ENTRY, FILL, NEVER, VACANT, empty_table, slots_for, transfer
 from steelyard.kernels.mixing import mix
 
 Array = np.ndarray[Any, Any]
@@ -154,8 +154,13 @@ def _with_more_rows(b: Bandit, more: int) -> Bandit:
 def _with_new_table(rule: Rule, b: Bandit, more: int) -> Bandit:
     """Without the keys that left the window, and with room for `more`."""
     base, gone = b.clock[BASE], b.clock[SLIDE] - rule.panes
-    table = empty_table(slots_for(living(b.table, base, gone) + more))
-    b.clock[USED] = transfer(b.table, table, base, gone)
+    # Mostly as many keys matter as before: a table of the same size will do, and none need be counted first.
+    table = empty_table(len(b.table))
+    used = transfer(b.table, table, base, gone)
+    if slots_for(used + more) != len(table):
+        b, table = b._replace(table=table), empty_table(slots_for(used + more))
+        used = transfer(b.table, table, base, gone)
+    b.clock[USED] = used
     return b._replace(table=table)
 
 

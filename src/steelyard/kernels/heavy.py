@@ -46,10 +46,19 @@ SKETCH_SEED = 33
 
 def empty_table(slots: int = SMALLEST_TABLE) -> Table:
     """A table without keys; `slots` is a power of two."""
-    table = np.zeros(slots, ENTRY)
-    table["home"] = VACANT
-    table["row"] = NO_ROW
+    table = np.empty(slots, ENTRY)
+    _clear(table)
     return table
+
+
+@njit(cache=True)
+def _clear(table: Table) -> None:
+    for slot in range(len(table)):
+        table[slot].key = 0
+        table[slot].stamp = 0
+        table[slot].seen = 0
+        table[slot].home = VACANT
+        table[slot].row = NO_ROW
 
 
 def slots_for(keys: int) -> int:
@@ -112,17 +121,6 @@ def transfer(old: Table, new: Table, base: Int, gone: Int) -> Int:
         entry = old[slot]
         if entry.home != VACANT and (entry.stamp > base or entry.row != NO_ROW or entry.seen > gone):
             new[find(new, shift, entry.key)] = entry
-            kept += 1
-    return kept
-
-
-@njit(cache=True)
-def living(table: Table, base: Int, gone: Int) -> Int:
-    """How many keys `transfer` would copy."""
-    kept = 0
-    for slot in range(len(table)):
-        entry = table[slot]
-        if entry.home != VACANT and (entry.stamp > base or entry.row != NO_ROW or entry.seen > gone):
             kept += 1
     return kept
 

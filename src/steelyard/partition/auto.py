@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from steelyard.core import BatchReport, BlockPlan, KeyCounts, OptionError, Partitioner, State
+from steelyard.core import BatchReport, BlockPlan, KeyCounts, OptionError, Partitioner, RowRule, State
 from steelyard.partition.hash import Hash
 from steelyard.partition.in_place import InPlace
 from steelyard.partition.prompt import Prompt
@@ -16,10 +16,12 @@ from steelyard.partition.shuffle import Shuffle
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _CANDIDATES: dict[str, type[Any]] = {kind.name: kind for kind in (InPlace, Hash, Prompt, Shuffle)}
-RIDGE = 0.01
-"""How strongly prices of rows and keys are held together while blocks are too alike to tell them apart."""
+PULL = 0.01
+"""How strongly prices are held where they were, in so far as batches are too alike to tell them apart."""
 SLIP = 0.05
-"""Weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
+"""Least weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
+DOUBT = 0.04
+"""What is added to what plans by key counts are known to miss: the next shift of the stream is not in the past."""
 MARGIN = 0.02
 """A candidate must promise to be this much faster before the policy changes: predictions are not better."""
 
@@ -28,11 +30,12 @@ MARGIN = 0.02
 class Auto:
     """Try what promises most, remember what it took, and stay with what is best.
 
-    The time of a batch is the longest map task, which a plan predicts from prices of a row and of a key, and
-    all the rest (moving rows, merging, writing), which is measured for each candidate. Skew and cardinality
-    enter by the plans of the batch's key counts and by how far plans missed, cost per row and per merge by what
-    tasks reported. A candidate that was never tried is judged kindly by the others, so that it is tried where it
-    may gain; one that was not used for long is tried again, if it is close.
+    The time of a batch is the longest map task, which prices of a row and of a key predict from the rows and keys
+    of its blocks, and all the rest (moving rows, merging records, writing, stragglers), which prices of a moved row
+    and of a record predict, and what each candidate took beyond that. Skew and cardinality enter by the plans of the
+    batch's key counts and by how far plans missed; prices are learnt from what tasks and batches reported, and at
+    first divided kindly, so that what may gain is tried. A candidate that was not used for long is tried again, if it
+    is close.
 
     Parameters
     ----------
@@ -71,40 +74,26 @@ class Auto:
         self._policies: dict[str, Partitioner] = {name: _CANDIDATES[name]() for name in names}
         self._learnt = Prices(names, self.memory)
         self._chosen = names[0]
-        self._expected = 0.0  # planned seconds of the longest task, a row of the batch
+        self._followed: BlockPlan | None = None  # of the batch that is under way
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """The plan of the candidate that promises the shortest batch."""
-        self._expected = 0.0
+        self._followed = None
         if not len(counts) or not self._learnt.batches:
             self._chosen = next(iter(self._policies))
             return _renamed(self._policies[self._chosen].plan(counts, blocks))
         plans = {name: policy.plan(counts, blocks) for name, policy in self._policies.items()}
-        promised = {name: self.promise(plan) for name, plan in plans.items()}
-        self._chosen = self._best(promised)
-        if self._chosen != InPlace.name:
-            self._expected = self._planned_longest(plans[self._chosen]) / self._learnt.rows
-        return _renamed(plans[self._chosen])
+        self._chosen = self._best({name: self.promise(plan) for name, plan in plans.items()})
+        self._followed = plans[self._chosen]
+        return _renamed(self._followed)
 
     def promise(self, plan: BlockPlan) -> float:
         """Seconds that a batch would take by a plan of one of the candidates."""
-        known = self._learnt
-        return known.slip[plan.policy] * self._planned_longest(plan) + known.rest_of(
-            plan.policy, plan.counts.total, int(plan.cardinalities.sum())
-        )
-
-    def _planned_longest(self, plan: BlockPlan) -> float:
-        """Seconds of the longest map task, if the rows are as the counts say."""
-        known = self._learnt
-        if plan.policy == InPlace.name:
-            return known.source_longest * known.rows
-        # Counts may be sums over several batches; a batch has as many rows as the one before.
-        share = known.rows / plan.counts.total
-        return float((known.row * share * plan.sizes + known.key * plan.cardinalities).max())
+        return self._learnt.promise(plan)
 
     def observe(self, report: BatchReport) -> None:
         """Learn from a batch that followed the last plan."""
-        self._learnt.learn(self._chosen, report, self._expected)
+        self._learnt.learn(self._chosen, report, self._followed)
 
     def _best(self, promised: dict[str, float]) -> str:
         best = min(promised, key=lambda name: promised[name])
@@ -126,6 +115,58 @@ class Auto:
         self._learnt.restore(state)
 
 
+class Fit:
+    """Prices of some things, from sums of them that took so many seconds; newer sums weigh more.
+
+    Parameters
+    ----------
+    things
+        How many prices there are.
+    memory
+        Weight of what was known, when sums come in.
+
+    Examples
+    --------
+    >>> fit = Fit(2, memory=0.9)
+    >>> fit.learn(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([2.0, 5.0]), first=np.ones(2))
+    >>> fit.prices.round(1).tolist()
+    [2.0, 2.9]
+    """
+
+    def __init__(self, things: int, memory: float) -> None:
+        self.memory = memory
+        self.prices = np.zeros(things)
+        self._square = np.zeros((things, things))
+        self._product = np.zeros(things)
+
+    def learn(self, sums: Floats, seconds: Floats, first: Floats) -> None:
+        """Take in sums; `first` are the prices that are believed before any other."""
+        if not self._square.any():
+            self.prices = first
+        self._square = self.memory * self._square + sums.T @ sums
+        self._product = self.memory * self._product + sums.T @ seconds
+        # Where sums do not tell things apart, their prices stay in the proportion that they had.
+        pull = PULL * self._square.diagonal()
+        known = np.flatnonzero(pull)
+        while len(known):
+            square = self._square[np.ix_(known, known)] + np.diag(pull[known])
+            found = np.linalg.solve(square, self._product[known] + pull[known] * self.prices[known])
+            if found.min() >= 0:
+                self.prices = self.prices.copy()
+                self.prices[known] = found
+                return
+            self.prices = np.where(np.isin(np.arange(len(pull)), known[found < 0]), 0.0, self.prices)
+            known = known[found >= 0]  # nothing takes less than no time
+
+    def state(self) -> Floats:
+        """As one array."""
+        return np.vstack([self.prices, self._product, self._square])
+
+    def restore(self, state: Floats) -> None:
+        """The inverse of `state`."""
+        self.prices, self._product, self._square = state[0].copy(), state[1].copy(), state[2:].copy()
+
+
 class Prices:
     """What rows, keys and everything else take, from the reports of batches, newer ones weighing more.
 
@@ -145,118 +186,111 @@ class Prices:
         """Of the newest batch."""
         self.current = ""
         self.last_used = dict.fromkeys(names, -1)
+        self.followed = dict.fromkeys(names, 0)
+        """How many plans of each candidate were compared with what came of them."""
         self.slip = dict.fromkeys(names, 1.0)
-        """The longest task that came over the one that was planned: counts of the batch before grow old."""
-        self.source_longest = 0.0
-        """Seconds of the longest task a row of the batch, where rows stay in place."""
-        self._sums = np.zeros((len(names), 4))  # weight, seconds of the rest, rows, records: decayed, by candidate
-        self._square = np.zeros((2, 2))  # decayed normal equations of: seconds of a task ~ rows, clusters
-        self._product = np.zeros(2)
+        """The longest task of the blocks that came over that of those planned: counts of batches before grow old."""
+        self.denser = dict.fromkeys(names, 1.0)
+        """Key clusters that came over those planned."""
+        self.beyond = dict.fromkeys(names, 0.0)
+        """Seconds of a batch that no price explains."""
+        self.source = np.zeros((0, 2))
+        """Rows and key clusters of each task of the newest batch whose rows stayed in place, a row of the batch."""
+        self.source_planned = 0.0
+        """Key clusters that were planned for that batch."""
+        self.tasks = Fit(2, memory)  # a row, a key cluster
+        self.rests = Fit(3, memory)  # a batch, a moved row, a record to merge
 
-    @property
-    def row(self) -> float:
-        """Seconds a row in a map task."""
-        return float(self._task_prices[0])
+    def promise(self, plan: BlockPlan) -> float:
+        """Seconds of a batch by a plan, if it is as the counts say."""
+        name, planned = plan.policy, float(plan.cardinalities.sum())
+        if plan.rule is not RowRule.IN_PLACE:
+            doubt = 0.0 if plan.rule is RowRule.ROUND_ROBIN else DOUBT
+            rest = np.array([1.0, self.rows, planned * self.denser[name]]) @ self.rests.prices + self.beyond[name]
+            return (self.slip[name] + doubt) * self.longest(plan) + float(rest)
+        # As the source last dealt rows, with keys in proportion to what is planned now.
+        source = self.source * self.rows
+        if self.source_planned:
+            source = source * (1.0, planned / self.source_planned)
+        rest = np.array([1.0, 0.0, source[:, 1].sum()]) @ self.rests.prices + self.beyond[name]
+        return float((source @ self.tasks.prices).max(initial=0.0) + rest)
 
-    @property
-    def key(self) -> float:
-        """Seconds a key cluster in a map task."""
-        return float(self._task_prices[1])
+    def longest(self, plan: BlockPlan) -> float:
+        """Seconds of the longest map task by a plan, if the next batch is as the counts say."""
+        # Counts may be sums over several batches; a batch has as many rows as the one before.
+        share = self.rows / plan.counts.total
+        return float((np.column_stack([share * plan.sizes, plan.cardinalities]) @ self.tasks.prices).max())
 
-    @property
-    def _task_prices(self) -> Floats:
-        """Least squares over the tasks seen, neither price below 0."""
-        if not self._square[0, 0]:
-            return np.zeros(2)
-        # Equal blocks do not tell rows from keys: then each gets its share, until other blocks were seen.
-        ridge = RIDGE * np.diag(np.maximum(self._square.diagonal(), 1e-12))
-        both = np.linalg.solve(self._square + ridge, self._product)
-        if both.min() >= 0:
-            return np.asarray(both)
-        alone = self._product / np.maximum(self._square.diagonal(), 1e-300)
-        only = 0 if both[1] < 0 else 1
-        return np.array([alone[0], 0.0] if only == 0 else [0.0, alone[1]])
-
-    def rest_of(self, name: str, rows: int, records: int) -> float:
-        """Seconds of a batch beside its longest map task.
-
-        An untried candidate is judged by those that were tried, and kindly: as if all of their rest were merging,
-        which shrinks with the records to merge. One that moves rows is judged by others that do, so that a
-        source that is dear to move is moved once.
-        """
-        at = self.names.index(name)
-        if self._sums[at, 0]:
-            return self._seconds(at, rows, 1.0)
-        tried = [i for i in range(len(self.names)) if self._sums[i, 0]]
-        alike = [i for i in tried if (self.names[i] == InPlace.name) == (name == InPlace.name)] or tried
-        return min((self._seconds(i, rows, self._fewer(i, records)) for i in alike), default=0.0)
-
-    def _fewer(self, at: int, records: int) -> float:
-        weight, _, _, seen = self._sums[at]
-        return min(1.0, records * weight / seen) if seen else 1.0
-
-    def _seconds(self, at: int, rows: int, share: float) -> float:
-        weight, seconds, seen, _ = self._sums[at]
-        # Half of the rest grows with the rows, half does not: jobs start and commit whatever their size.
-        return float(seconds / weight * (0.5 + 0.5 * rows * weight / seen) * share)
-
-    def learn(self, name: str, report: BatchReport, expected: float) -> None:
-        """Take in a batch that a candidate ran, `expected` being the longest task that was planned, a row.
+    def learn(self, name: str, report: BatchReport, followed: BlockPlan | None) -> None:
+        """Take in a batch that a candidate ran, by a plan if one was followed.
 
         A batch without rows, or without reports of tasks, says nothing.
         """
         tasks = [task for task in report.tasks if task.rows]
         if not tasks or not report.rows:
             return
-        longest = max(task.seconds for task in tasks)
-        rest = max(0.0, report.seconds.get("total", 0.0) - longest)
-        at = self.names.index(name)
-        first = self.last_used[name] < 0
         self.batches += 1
         self.rows = report.rows
         self.last_used[name] = self.batches
         self.current = name
-        records = sum(task.clusters for task in tasks)
-        self._sums[at] = self.memory * self._sums[at] + (1.0, rest, report.rows, records)
         taken = np.array([[task.rows, task.clusters] for task in tasks], dtype=np.float64)
         seconds = np.array([task.seconds for task in tasks])
-        self._square = self.memory * self._square + taken.T @ taken
-        self._product = self.memory * self._product + taken.T @ seconds
-        if expected:
-            slipped = longest / report.rows / expected
-            self.slip[name] += SLIP * (slipped - self.slip[name])
+        self.tasks.learn(taken, seconds, first=seconds.sum() / 2 / np.maximum(taken.sum(axis=0), 1))
+        # By prices and not by the clock: the slowest of many tasks is slow by chance too, and what chance adds
+        # belongs to the rest, or candidates that were tried would look worse than those that were not.
+        longest = float((taken @ self.tasks.prices).max())
+        rest = max(0.0, report.seconds.get("total", 0.0) - longest)
+        records = float(taken[:, 1].sum())
+        parts = np.array([1.0, 0.0 if name == InPlace.name else report.rows, records])
+        self.rests.learn(parts[None], np.array([rest]), first=np.array([rest / 2, 0.0, rest / 2 / max(records, 1)]))
+        missing = rest - float(parts @ self.rests.prices)
+        self.beyond[name] = self.memory * self.beyond[name] + (1 - self.memory) * missing
+        if followed is not None:
+            self._compare(name, followed, longest, records)
         if name == InPlace.name:
-            share = longest / report.rows
-            self.source_longest = share if first else self.memory * self.source_longest + (1 - self.memory) * share
+            self.source = taken / report.rows
+            self.source_planned = float(followed.cardinalities.sum()) if followed is not None else 0.0
+
+    def _compare(self, name: str, plan: BlockPlan, longest: float, records: float) -> None:
+        """Remember how far a plan was from what came of it."""
+        self.followed[name] += 1
+        weight = max(SLIP, 1 / self.followed[name])  # the mean of the first plans, and then newer ones weigh more
+        planned = self.longest(plan)
+        if planned:
+            self.slip[name] += weight * (longest / planned - self.slip[name])
+        weight = max(1 - self.memory, 1 / self.followed[name])
+        self.denser[name] += weight * (records / max(1, int(plan.cardinalities.sum())) - self.denser[name])
 
     def state(self) -> State:
         """As arrays."""
+        by_name = {name: np.array([getattr(self, name)[one] for one in self.names]) for name in _BY_NAME}
         return {
+            **by_name,
             "names": np.array(self.names),
-            "batches": np.array(self.batches),
-            "rows": np.array(self.rows),
+            "counts": np.array([self.batches, self.rows]),
             "current": np.array(self.current),
-            "last_used": np.array([self.last_used[name] for name in self.names]),
-            "slip": np.array([self.slip[name] for name in self.names]),
-            "source_longest": np.array(self.source_longest),
-            "sums": self._sums.copy(),
-            "square": self._square.copy(),
-            "product": self._product.copy(),
+            "source": self.source.copy(),
+            "source_planned": np.array(self.source_planned),
+            "tasks": self.tasks.state(),
+            "rests": self.rests.state(),
         }
 
     def restore(self, state: State) -> None:
         """The inverse of `state`; of other candidates nothing is taken."""
         if state["names"].tolist() != self.names:
             return
-        self.batches = int(state["batches"])
-        self.rows = int(state["rows"])
+        for name in _BY_NAME:
+            setattr(self, name, dict(zip(self.names, state[name].tolist(), strict=True)))
+        self.batches, self.rows = state["counts"].tolist()
         self.current = str(state["current"])
-        self.last_used = dict(zip(self.names, state["last_used"].tolist(), strict=True))
-        self.slip = dict(zip(self.names, state["slip"].tolist(), strict=True))
-        self.source_longest = float(state["source_longest"])
-        self._sums = state["sums"].copy()
-        self._square = state["square"].copy()
-        self._product = state["product"].copy()
+        self.source = state["source"].copy()
+        self.source_planned = float(state["source_planned"])
+        self.tasks.restore(state["tasks"])
+        self.rests.restore(state["rests"])
+
+
+_BY_NAME = ("last_used", "followed", "slip", "denser", "beyond")
+"""What is known of each candidate."""
 
 
 def _renamed(plan: BlockPlan) -> BlockPlan:

@@ -6,7 +6,7 @@ E. Zapridou, I. Mytilinis, A. Ailamaki, Dalton: Learned Partitioning for Distrib
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _STATISTICS = ("map", "sketch", "hybrid")
 _SMALLEST_CAP = 2
+_USUAL_CAP = 6
 _NARROWEST_SKETCH = 40
 """Columns of the authors' sketch; its noise, one part in 40, hides heavy hitters of more than 40 blocks."""
 
@@ -51,9 +52,10 @@ class Dalton:
     stats_window
         Length of the intervals in which frequencies are counted; 0 means one slide.
     split_cap
-        Most blocks that exploring may give a key: a number, `"n"` for all blocks, or `"none"` for no cap at all.
-        The cap starts at 2 and rises by one when 70 % of the hot keys have reached it. Without it, exploring
-        spreads every hot key over all blocks within a window.
+        Most blocks that exploring may give a key: a number, `"n"` for all blocks, or `"none"` for no cap at all;
+        `"auto"` is 6, and all blocks in micro-batch engines, where a block is a short task. The cap starts at 2 and
+        rises by one when 70 % of the hot keys have reached it. Without it, exploring spreads every hot key over all
+        blocks within a window.
     statistics
         Frequencies: `"map"` is exact, `"sketch"` estimates by count-min, `"hybrid"` takes the sketch for an
         interval when the one before had at least `hybrid_at` keys.
@@ -85,7 +87,7 @@ class Dalton:
     window: int = 60_000
     slide: int = 1_000
     stats_window: int = 0
-    split_cap: str = "6"
+    split_cap: str = "auto"
     statistics: Literal["map", "sketch", "hybrid"] = "map"
     sketch_width: int = 0
     sketch_depth: int = 4
@@ -140,6 +142,10 @@ class Dalton:
         """
         return cls(**{"window": window, "slide": 1, "split_cap": "n", **parameters})
 
+    def in_batches(self) -> Self:
+        """The same for a micro-batch engine."""
+        return replace(self, split_cap="n") if self.split_cap == "auto" else self
+
     def router(self, blocks: int, partitioner: int = 0) -> DaltonRouter:
         """A new partitioner."""
         return DaltonRouter(self, blocks, partitioner)
@@ -178,11 +184,13 @@ class Dalton:
     def _cap(self, blocks: int) -> int:
         if self.split_cap == "none":
             return 0
+        if self.split_cap == "auto":
+            return _USUAL_CAP
         if self.split_cap == "n":
             return max(_SMALLEST_CAP, blocks)
         if not self.split_cap.isdecimal() or int(self.split_cap) < _SMALLEST_CAP:
             raise OptionError(
-                f"split_cap of {self.name} is a number of blocks from {_SMALLEST_CAP} on, 'n' or 'none', "
+                f"split_cap of {self.name} is a number of blocks from {_SMALLEST_CAP} on, 'auto', 'n' or 'none', "
                 f"got {self.split_cap!r}"
             )
         return int(self.split_cap)

@@ -40,7 +40,7 @@ class PolicyMemory:
 
     def keep(self, batch: int) -> str | None:
         """Write what was learnt; gives the name under which a commit refers to it."""
-        known = {name: base64.b85encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
+        known = {name: base64.b64encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
         if self.partitioners is not None:
             known["routers"] = self.partitioners.to_text()
         if not known:
@@ -69,7 +69,7 @@ class PolicyMemory:
         if part == "routers" and self.partitioners is not None:
             self.partitioners.restore(text)
         elif part in self._learning:
-            self._learning[part].restore(unpacked(base64.b85decode(text)))
+            self._learning[part].restore(unpacked(base64.b64decode(text)))
 
 
 def identity(policy: Any) -> str:
