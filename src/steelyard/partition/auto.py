@@ -22,6 +22,8 @@ SLIP = 0.05
 """Least weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 DOUBT = 0.04
 """What is added to what plans by key counts are known to miss: the next shift of the stream is not in the past."""
+HOPE = 1.03
+"""A candidate that was never tried is tried once if it promises to take no more than so much longer than the best."""
 MARGIN = 0.02
 """A candidate must promise to be this much faster before the policy changes: predictions are not better."""
 
@@ -97,6 +99,11 @@ class Auto:
 
     def _best(self, promised: dict[str, float]) -> str:
         best = min(promised, key=lambda name: promised[name])
+        untried = [name for name, last in self._learnt.last_used.items() if last < 0]
+        if untried:  # once, where it may be as good: what is thought of it is taken from the others
+            hopeful = min(untried, key=lambda name: promised[name])
+            if promised[hopeful] < HOPE * promised[best]:
+                return hopeful
         for name, last in self._learnt.last_used.items():
             stale = last >= 0 and self._learnt.batches - last >= self.retry_every
             if stale and promised[name] < 1.2 * promised[best]:
@@ -194,32 +201,36 @@ class Prices:
         """Key clusters that came over those planned."""
         self.beyond = dict.fromkeys(names, 0.0)
         """Seconds of a batch that no price explains."""
-        self.source = np.zeros((0, 2))
-        """Rows and key clusters of each task of the newest batch whose rows stayed in place, a row of the batch."""
-        self.source_planned = 0.0
-        """Key clusters that were planned for that batch."""
+        self.source = np.zeros(0)
+        """Shares of rows of the tasks of the newest batch whose rows stayed in place."""
         self.tasks = Fit(2, memory)  # a row, a key cluster
         self.rests = Fit(3, memory)  # a batch, a moved row, a record to merge
 
     def promise(self, plan: BlockPlan) -> float:
         """Seconds of a batch by a plan, if it is as the counts say."""
-        name, planned = plan.policy, float(plan.cardinalities.sum())
-        if plan.rule is not RowRule.IN_PLACE:
-            doubt = 0.0 if plan.rule is RowRule.ROUND_ROBIN else DOUBT
-            rest = np.array([1.0, self.rows, planned * self.denser[name]]) @ self.rests.prices + self.beyond[name]
-            return (self.slip[name] + doubt) * self.longest(plan) + float(rest)
-        # As the source last dealt rows, with keys in proportion to what is planned now.
-        source = self.source * self.rows
-        if self.source_planned:
-            source = source * (1.0, planned / self.source_planned)
-        rest = np.array([1.0, 0.0, source[:, 1].sum()]) @ self.rests.prices + self.beyond[name]
-        return float((source @ self.tasks.prices).max(initial=0.0) + rest)
+        name, shape = plan.policy, self.shape(plan)
+        by_counts = plan.rule not in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN)
+        moved = 0.0 if plan.rule is RowRule.IN_PLACE else self.rows
+        rest = np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]) @ self.rests.prices + self.beyond[name]
+        return (self.slip[name] + by_counts * DOUBT) * self._longest(shape) + float(rest)
 
-    def longest(self, plan: BlockPlan) -> float:
-        """Seconds of the longest map task by a plan, if the next batch is as the counts say."""
-        # Counts may be sums over several batches; a batch has as many rows as the one before.
-        share = self.rows / plan.counts.total
-        return float((np.column_stack([share * plan.sizes, plan.cardinalities]) @ self.tasks.prices).max())
+    def shape(self, plan: BlockPlan) -> Floats:
+        """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together."""
+        counts = plan.counts
+        rows = counts.rows * (self.rows / counts.total)  # counts may be sums over several batches
+        tail = counts.tail_rows * (self.rows / counts.total) / max(1, counts.tail_keys)
+        if plan.rule in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN):
+            shares = np.full(plan.blocks, 1 / plan.blocks)
+            if plan.rule is RowRule.IN_PLACE and len(self.source):
+                shares = self.source
+            clusters = [counts.tail_keys * -np.expm1(-share * tail) - np.expm1(-share * rows).sum() for share in shares]
+            return np.column_stack([shares * self.rows, clusters])
+        share = self.rows / counts.total
+        listed = np.bincount(plan.block, -np.expm1(-share * plan.rows), plan.blocks)
+        return np.column_stack([share * plan.sizes, listed + counts.tail_keys / plan.blocks * -np.expm1(-tail)])
+
+    def _longest(self, shape: Floats) -> float:
+        return float((shape @ self.tasks.prices).max(initial=0.0))
 
     def learn(self, name: str, report: BatchReport, followed: BlockPlan | None) -> None:
         """Take in a batch that a candidate ran, by a plan if one was followed.
@@ -238,28 +249,26 @@ class Prices:
         self.tasks.learn(taken, seconds, first=seconds.sum() / 2 / np.maximum(taken.sum(axis=0), 1))
         # By prices and not by the clock: the slowest of many tasks is slow by chance too, and what chance adds
         # belongs to the rest, or candidates that were tried would look worse than those that were not.
-        longest = float((taken @ self.tasks.prices).max())
+        longest = self._longest(taken)
         rest = max(0.0, report.seconds.get("total", 0.0) - longest)
         records = float(taken[:, 1].sum())
         parts = np.array([1.0, 0.0 if name == InPlace.name else report.rows, records])
         self.rests.learn(parts[None], np.array([rest]), first=np.array([rest / 2, 0.0, rest / 2 / max(records, 1)]))
         missing = rest - float(parts @ self.rests.prices)
         self.beyond[name] = self.memory * self.beyond[name] + (1 - self.memory) * missing
-        if followed is not None:
-            self._compare(name, followed, longest, records)
         if name == InPlace.name:
-            self.source = taken / report.rows
-            self.source_planned = float(followed.cardinalities.sum()) if followed is not None else 0.0
+            self.source = taken[:, 0] / report.rows
+        if followed is not None:
+            self._compare(name, self.shape(followed), longest, records)
 
-    def _compare(self, name: str, plan: BlockPlan, longest: float, records: float) -> None:
+    def _compare(self, name: str, planned: Floats, longest: float, records: float) -> None:
         """Remember how far a plan was from what came of it."""
         self.followed[name] += 1
-        weight = max(SLIP, 1 / self.followed[name])  # the mean of the first plans, and then newer ones weigh more
-        planned = self.longest(plan)
-        if planned:
-            self.slip[name] += weight * (longest / planned - self.slip[name])
-        weight = max(1 - self.memory, 1 / self.followed[name])
-        self.denser[name] += weight * (records / max(1, int(plan.cardinalities.sum())) - self.denser[name])
+        first = 1 / self.followed[name]  # the mean of the first plans, and then newer ones weigh more
+        if expected := self._longest(planned):
+            self.slip[name] += max(SLIP, first) * (longest / expected - self.slip[name])
+        denser = records / max(1.0, planned[:, 1].sum())
+        self.denser[name] += max(1 - self.memory, first) * (denser - self.denser[name])
 
     def state(self) -> State:
         """As arrays."""
@@ -270,7 +279,6 @@ class Prices:
             "counts": np.array([self.batches, self.rows]),
             "current": np.array(self.current),
             "source": self.source.copy(),
-            "source_planned": np.array(self.source_planned),
             "tasks": self.tasks.state(),
             "rests": self.rests.state(),
         }
@@ -284,7 +292,6 @@ class Prices:
         self.batches, self.rows = state["counts"].tolist()
         self.current = str(state["current"])
         self.source = state["source"].copy()
-        self.source_planned = float(state["source_planned"])
         self.tasks.restore(state["tasks"])
         self.rests.restore(state["rests"])
 
