@@ -75,7 +75,7 @@ def scenarios(seconds: float, seed: int) -> list[Scenario]:
         "waiting",
         "each row asks a remote service and waits 0.25 ms; balance shows on the clock",
         LookUp(wait_us=250),
-        rows=32_000,
+        rows=26_000,
         batches=batches,
         interval=3.0,
         waits=True,
@@ -85,7 +85,7 @@ def scenarios(seconds: float, seed: int) -> list[Scenario]:
         "computing",
         f"each row is scored in Python; {cores()} cores share the work of {SLOTS} tasks, so balance shows in the "
         "longest task, not on the clock",
-        Score(rounds=150),
+        Score(rounds=100),
         rows=40_000,
         batches=max(1, batches - 1),  # its figures vary less
         interval=3.0,
