@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from steelyard.spark.aggregator import Aggregator
     from steelyard.spark.query import Query
     from steelyard.spark.session import session
+    from steelyard.spark.similarity_join import SimilarityJoin, similarity_join
     from steelyard.spark.stream import Stream, stream
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ _HOMES = {
     "steelyard.spark.aggregator": ("Aggregator",),
     "steelyard.spark.query": ("Query",),
     "steelyard.spark.session": ("session",),
+    "steelyard.spark.similarity_join": ("SimilarityJoin", "similarity_join"),
     "steelyard.spark.stream": ("Stream", "stream"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -41,6 +43,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Aggregator",
     "Query",
+    "SimilarityJoin",
     "Stream",
     "approx_distinct",
     "collect",
@@ -51,6 +54,7 @@ __all__ = [
     "partitioner",
     "partitioner_names",
     "session",
+    "similarity_join",
     "stream",
     "sum",
     "top_k",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 import steelyard as sy
 from steelyard.spark.microbatch import MicroBatch
@@ -83,7 +85,13 @@ def say_when(owner: type, method: str, before: str, after: str | None = None) ->
     setattr(owner, method, told)
 
 
-def main() -> None:
+def work(
+    start: Callable[[SparkSession, Path, Path], sy.Query],
+    told: Sequence[tuple],
+    master: str = "local[2]",
+    at_end: Callable[[SparkSession], None] = lambda spark: None,
+) -> None:
+    """What a driver program does: `start` makes its query, `told` has the arguments of `say_when`."""
     folder, source = (Path(word) for word in sys.argv[1:3])
     config = {
         "spark.default.parallelism": "2",
@@ -95,16 +103,17 @@ def main() -> None:
             ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", *sys.argv[3:]]
         ),
     }
-    spark = sy.session("crash", master="local[2]", config=config)
+    spark = sy.session("crash", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
-    say_when(MicroBatch, "process", BEGUN)
-    say_when(ParquetSink, "write", WRITING)
-    say_when(StateFolder, "commit", COMMITTING, COMMITTED)
+    for one in told:
+        say_when(*one)
     say("ready")
     sys.stdin.readline()
     start(spark, folder, source).await_termination()
+    at_end(spark)
     say("finished")
 
 
 if __name__ == "__main__":
-    main()
+    committed = (StateFolder, "commit", COMMITTING, COMMITTED)
+    work(start, [(MicroBatch, "process", BEGUN), (ParquetSink, "write", WRITING), committed])

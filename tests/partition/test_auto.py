@@ -10,7 +10,7 @@ import pytest
 from steelyard.core import BatchReport, KeyCounts, Learning, Observing, OptionError, RowRule, TaskReport
 from steelyard.core.plans import spread
 from steelyard.partition import partitioner
-from steelyard.partition.auto import Auto
+from steelyard.partition.auto import Auto, Fit
 
 BLOCKS = 8
 ROWS = 100_000
@@ -32,6 +32,8 @@ class World:
     merged: float = 1e-6
     fixed: float = 0.1
     largest_source: float = 1.0
+    clusters: bool = True
+    """Whether tasks report them; those of built-in aggregates do not."""
 
     def run(self, plan, number: int = 0) -> BatchReport:
         """A batch by a plan."""
@@ -41,7 +43,7 @@ class World:
         else:
             sizes = plan.sizes * 1.0
         tasks = tuple(
-            TaskReport(i, int(rows), int(keys), self.row * rows + self.key * keys, 0.0)
+            TaskReport(i, int(rows), int(keys) * self.clusters, self.row * rows + self.key * keys, 0.0)
             for i, (rows, keys) in enumerate(zip(sizes, plan.cardinalities, strict=True))
         )
         longest = max(task.seconds for task in tasks)
@@ -57,6 +59,8 @@ WORLDS = {
     "keys are dear": World(key=1e-3),
     "rows are cheap": World(row=1e-8, key=1e-8),
     "rows wait": World(row=1e-3),
+    "no clusters are reported": World(key=0.0, merged=0.0, clusters=False),
+    "no clusters are reported and moving is dear": World(key=0.0, merged=0.0, moved=1e-5, clusters=False),
 }
 
 
@@ -90,6 +94,68 @@ def test_it_follows_when_the_stream_turns_skewed():
     plan = auto.plan(zipf(1.4), BLOCKS)
     assert plan.rule is not RowRule.IN_PLACE
     assert plan.largest_over_mean < 1.05  # and not by hash
+
+
+def test_a_long_time_in_place_does_not_spoil_the_other_prices():
+    auto, counts = Auto(), zipf(0.8)
+    even, uneven = World(row=1e-3, moved=1e-5), World(row=1e-3, moved=1e-5, largest_source=4.0)
+    for number in range(4_000):
+        auto.observe(even.run(auto.plan(counts, BLOCKS), number))
+    chosen = []
+    for number in range(4_000, 4_050):
+        plan = auto.plan(counts, BLOCKS)
+        chosen.append(plan.rule)
+        auto.observe(uneven.run(plan, number))
+    assert chosen.count(RowRule.IN_PLACE) < 10
+
+
+def test_one_odd_batch_does_not_ban_a_candidate():
+    auto, counts, costs = Auto(), zipf(0.8), World(row=1e-4, moved=1e-4)
+    for number in range(20):
+        auto.observe(costs.run(auto.plan(counts, BLOCKS), number))
+    plan = auto.plan(counts, BLOCKS)
+    assert plan.rule is RowRule.IN_PLACE
+    auto.observe(BatchReport(20, 1_000, tasks=(TaskReport(0, 1_000, 10, 0.1, 0.0),), seconds={"total": 0.2}))
+    for number in range(21, 40):
+        plan = auto.plan(counts, BLOCKS)
+        auto.observe(costs.run(plan, number))
+    assert plan.rule is RowRule.IN_PLACE
+
+
+def test_a_source_that_became_even_is_noticed():
+    auto, counts = Auto(retry_every=5), zipf(0.8)
+    for number in range(20):
+        auto.observe(World(row=1e-3, moved=1e-4, largest_source=6.0).run(auto.plan(counts, BLOCKS), number))
+    rules = []
+    for number in range(20, 100):
+        plan = auto.plan(counts, BLOCKS)
+        rules.append(plan.rule)
+        auto.observe(World(row=1e-3, moved=1e-4).run(plan, number))
+    assert rules[0] is not RowRule.IN_PLACE
+    assert rules[-1] is RowRule.IN_PLACE
+
+
+def test_prices_are_never_negative_and_stay_where_nothing_is_learnt():
+    fit = Fit(2, memory=0.8)
+    fit.learn(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([2.0, 5.0]), first=np.ones(2))
+    for _ in range(200):  # only the sum is seen: the proportion stays
+        fit.learn(np.array([[1.0, 1.0]]), np.array([10.0]), first=np.ones(2))
+    assert fit.prices.sum() == pytest.approx(10.0, rel=1e-3)
+    assert fit.prices[0] < fit.prices[1]
+    for _ in range(50):  # the second thing makes sums cheaper, which no thing can
+        fit.learn(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([3.0, 1.0]), first=np.ones(2))
+    assert fit.prices.min() == 0.0
+
+
+def test_half_a_memory_is_none():
+    auto, costs = Auto(), WORLDS["the source is uneven"]
+    for number in range(6):
+        auto.observe(costs.run(auto.plan(zipf(1.0), BLOCKS), number))
+    torn = {name: array for name, array in auto.state().items() if name != "rests"}
+    fresh = Auto()
+    with pytest.raises(KeyError):
+        fresh.restore(torn)
+    assert fresh.plan(zipf(1.0), BLOCKS).rule is RowRule.IN_PLACE  # as if it had seen nothing
 
 
 def test_without_counts_rows_stay_where_they_are():

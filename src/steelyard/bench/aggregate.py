@@ -158,16 +158,17 @@ def write_rows(
 def time_case(spark: SparkSession, folder: Path, repetitions: Mapping[str, int]) -> tuple[dict[str, float], int]:
     """Median seconds of each way over the rows of a folder, and the number of distinct keys.
 
-    The ways take turns, so that a slow moment of the machine hits all of them, every other turn in reverse order, so
+    The ways take turns, so that a slow moment of the machine hits all of them, and each turn another begins, so
     that none always has the same one before it. Every run of every way is compared.
     """
     rows = spark.read.parquet(str(folder))
     taken: dict[str, list[float]] = {name: [] for name in WAYS}
     right: dict[tuple[str, ...], tuple[str, pa.Table]] = {}
     for turn in range(max(repetitions.values())):
-        for name, frame in list(WAYS.items())[:: 1 if turn % 2 == 0 else -1]:
-            if turn >= repetitions[name]:
-                continue
+        running = [name for name in WAYS if turn < repetitions[name]]
+        first = turn % len(running)
+        for name in running[first:] + running[:first]:
+            frame = WAYS[name]
             clock = time.perf_counter()
             answer = frame(rows).toArrow()
             taken[name].append(time.perf_counter() - clock)

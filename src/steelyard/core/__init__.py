@@ -16,7 +16,7 @@ from steelyard.core.policies import (
     State,
     TuplePolicy,
 )
-from steelyard.core.reports import BatchReport, Observation, ScalingDecision, TaskReport
+from steelyard.core.reports import BatchReport, JoinReport, Observation, ScalingDecision, TaskReport
 
 __all__ = [
     "BadRowError",
@@ -27,6 +27,7 @@ __all__ = [
     "BucketPlan",
     "Cooperative",
     "ElasticityPolicy",
+    "JoinReport",
     "KeyCounts",
     "Learning",
     "Observation",

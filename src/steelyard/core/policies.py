@@ -93,7 +93,7 @@ class TuplePolicy(Protocol):
 
 @runtime_checkable
 class Batched(Protocol):
-    """A tuple policy that is another where rows come in batches."""
+    """A tuple policy whose parameters have other defaults where rows come in batches."""
 
     def in_batches(self) -> TuplePolicy:
         """The same for a micro-batch engine."""

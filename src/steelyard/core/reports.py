@@ -104,3 +104,64 @@ class ScalingDecision:
     def __post_init__(self) -> None:
         if self.blocks < 1 or self.buckets < 1:
             raise ValueError(f"blocks and buckets must be at least 1, got {self.blocks} and {self.buckets}")
+
+
+@dataclass(frozen=True)
+class JoinReport:
+    """What one batch of a similarity join was, and what it cost."""
+
+    batch: int
+    rows: int = 0
+    late_rows: int = 0
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows that were refused, by reason."""
+    results: int = 0
+    """Pairs handed to the sink; one that is in several sliding windows counts once for each."""
+    copies: int = 0
+    """Records that space partitions got: a record and its copies in partitions near it."""
+    members: int = 0
+    """Records that worksets got."""
+    created: int = 0
+    """Worksets that came into being."""
+    distances: int = 0
+    """To centroids of space partitions and worksets."""
+    comparisons: int = 0
+    """Of records with each other."""
+    free_pairs: int = 0
+    """Pairs that needed no comparison."""
+    loads: tuple[float, ...] = ()
+    """Comparisons and free pairs of each worker in this batch."""
+    task_seconds: tuple[float, ...] = ()
+    """Seconds of each worker's task, waiting for input not counted."""
+    moves: int = 0
+    """Worksets that changed their worker after this batch."""
+    moved_bytes: int = 0
+    reason: str = ""
+    """Why worksets were balanced, or why not."""
+    state_bytes: int = 0
+    """Of the records that are kept."""
+    watermark: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def imbalance(self) -> float:
+        """Degree of imbalance of the workers' loads, sum |L - mean L|, over the mean."""
+        mean = sum(self.loads) / len(self.loads) if self.loads else 0.0
+        return sum(abs(load - mean) for load in self.loads) / mean if mean else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return asdict(self) | {"imbalance": self.imbalance}
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(self.to_dict(), default=str)
+
+    def __str__(self) -> str:
+        bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
+        late = f", {self.late_rows} late" if self.late_rows else ""
+        moved = f", {self.moves} worksets moved ({self.moved_bytes} bytes)" if self.moves else ""
+        return (
+            f"batch {self.batch}: {self.rows} rows{bad}{late}, {self.results} pairs, {self.comparisons} comparisons, "
+            f"{self.free_pairs} free{moved}, {self.seconds.get('total', 0.0):.2f} s"
+        )

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import BlockPlan, KeyCounts, Learning, OptionError, Partitioner, Routed, Router, State, TuplePolicy
+from steelyard.core import (
+    Batched,
+    BlockPlan,
+    KeyCounts,
+    Learning,
+    OptionError,
+    Partitioner,
+    Routed,
+    Router,
+    State,
+    TuplePolicy,
+)
 from steelyard.core.counts import Ints
 from steelyard.core.plans import at_least_one_block
 
@@ -55,6 +66,8 @@ class PlannedByRouting:
             raise OptionError(f"sample must be 1 row or more, got {self.sample}")
         if self.seed < 0:
             raise OptionError(f"seed must be 0 or more, got {self.seed}")
+        if isinstance(self.policy, Batched):
+            self.policy = self.policy.in_batches()
 
     @property
     def name(self) -> str:

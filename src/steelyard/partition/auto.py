@@ -22,6 +22,10 @@ SLIP = 0.05
 """Least weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 DOUBT = 0.04
 """What is added to what plans by key counts are known to miss: the next shift of the stream is not in the past."""
+FORGOTTEN = 1e-100
+"""Weight below which nothing is concluded: smaller numbers lose their digits."""
+PATIENCE = 4
+"""How many times longer rows in place wait for a trial that only an even source would reward."""
 HOPE = 1.03
 """A candidate that was never tried is tried once if it promises to take no more than so much longer than the best."""
 MARGIN = 0.02
@@ -85,7 +89,9 @@ class Auto:
             self._chosen = next(iter(self._policies))
             return _renamed(self._policies[self._chosen].plan(counts, blocks))
         plans = {name: policy.plan(counts, blocks) for name, policy in self._policies.items()}
-        self._chosen = self._best({name: self.promise(plan) for name, plan in plans.items()})
+        promised = {name: self.promise(plan) for name, plan in plans.items()}
+        in_place = plans.get(InPlace.name)
+        self._chosen = self._best(promised, self._learnt.promise_of_even(in_place) if in_place is not None else 0.0)
         self._followed = plans[self._chosen]
         return _renamed(self._followed)
 
@@ -97,7 +103,8 @@ class Auto:
         """Learn from a batch that followed the last plan."""
         self._learnt.learn(self._chosen, report, self._followed)
 
-    def _best(self, promised: dict[str, float]) -> str:
+    def _best(self, promised: dict[str, float], even: float) -> str:
+        """The candidate to follow; `even` is the promise of rows in place if the source should be even now."""
         best = min(promised, key=lambda name: promised[name])
         untried = [name for name, last in self._learnt.last_used.items() if last < 0]
         if untried:  # once, where it may be as good: what is thought of it is taken from the others
@@ -105,9 +112,15 @@ class Auto:
             if promised[hopeful] < HOPE * promised[best]:
                 return hopeful
         for name, last in self._learnt.last_used.items():
-            stale = last >= 0 and self._learnt.batches - last >= self.retry_every
-            if stale and promised[name] < 1.2 * promised[best]:
+            waited = (self._learnt.batches - last) / 2 ** self._learnt.failed[name]
+            close = promised[name] < 1.2 * promised[best]
+            if name == InPlace.name and not close:  # only a trial tells whether the source is even by now
+                close = waited >= PATIENCE * self.retry_every and even < promised[best]
+            if last >= 0 and waited >= self.retry_every and close:
+                self._learnt.failed[name] += 1
                 return name
+        if best != self._learnt.current:
+            self._learnt.failed[best] = 0
         current = self._learnt.current
         if current in promised and promised[current] <= promised[best] * (1 + MARGIN):
             return current
@@ -154,7 +167,7 @@ class Fit:
         self._product = self.memory * self._product + sums.T @ seconds
         # Where sums do not tell things apart, their prices stay in the proportion that they had.
         pull = PULL * self._square.diagonal()
-        known = np.flatnonzero(pull)
+        known = np.flatnonzero(pull > FORGOTTEN)  # of a thing that was not seen for long, the price stays
         while len(known):
             square = self._square[np.ix_(known, known)] + np.diag(pull[known])
             found = np.linalg.solve(square, self._product[known] + pull[known] * self.prices[known])
@@ -189,8 +202,8 @@ class Prices:
         self.names = names
         self.memory = memory
         self.batches = 0
-        self.rows = 0
-        """Of the newest batch."""
+        self.rows = 0.0
+        """Of the newest batch that tasks worked on."""
         self.current = ""
         self.last_used = dict.fromkeys(names, -1)
         self.followed = dict.fromkeys(names, 0)
@@ -201,33 +214,53 @@ class Prices:
         """Key clusters that came over those planned."""
         self.beyond = dict.fromkeys(names, 0.0)
         """Seconds of a batch that no price explains."""
-        self.source = np.zeros(0)
-        """Shares of rows of the tasks of the newest batch whose rows stayed in place."""
+        self.source = np.zeros(3)
+        """Tasks of the newest batch whose rows stayed in place; and, decayed, rows of such batches and of their
+        largest tasks: a small batch says little of how even a source is."""
+        self.failed = dict.fromkeys(names, 0)
+        """Trials after a long time that did not make a candidate the choice; each makes the next one later."""
         self.tasks = Fit(2, memory)  # a row, a key cluster
         self.rests = Fit(3, memory)  # a batch, a moved row, a record to merge
 
     def promise(self, plan: BlockPlan) -> float:
         """Seconds of a batch by a plan, if it is as the counts say."""
-        name, shape = plan.policy, self.shape(plan)
+        return self._promise(plan, self.shape(plan))
+
+    def promise_of_even(self, plan: BlockPlan) -> float:
+        """Seconds of a batch whose rows stay in place, if the source should have become even."""
+        return self._promise(plan, self.shape(plan, even=True))
+
+    def _promise(self, plan: BlockPlan, shape: Floats) -> float:
+        name = plan.policy
         by_counts = plan.rule not in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN)
         moved = 0.0 if plan.rule is RowRule.IN_PLACE else self.rows
         rest = np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]) @ self.rests.prices + self.beyond[name]
-        return (self.slip[name] + by_counts * DOUBT) * self._longest(shape) + float(rest)
+        return (self.slip[name] + by_counts * DOUBT) * self._longest(shape) + max(0.0, float(rest))
 
-    def shape(self, plan: BlockPlan) -> Floats:
-        """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together."""
+    def shape(self, plan: BlockPlan, *, even: bool = False) -> Floats:
+        """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together.
+
+        Rows in place are dealt as the source last did, or evenly.
+        """
         counts = plan.counts
         rows = counts.rows * (self.rows / counts.total)  # counts may be sums over several batches
         tail = counts.tail_rows * (self.rows / counts.total) / max(1, counts.tail_keys)
         if plan.rule in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN):
             shares = np.full(plan.blocks, 1 / plan.blocks)
-            if plan.rule is RowRule.IN_PLACE and len(self.source):
-                shares = self.source
-            clusters = [counts.tail_keys * -np.expm1(-share * tail) - np.expm1(-share * rows).sum() for share in shares]
-            return np.column_stack([shares * self.rows, clusters])
+            if plan.rule is RowRule.IN_PLACE and self.source[1] and not even:
+                shares = self._source_shares()
+            found, which = np.unique(shares, return_inverse=True)
+            clusters = [counts.tail_keys * -np.expm1(-share * tail) - np.expm1(-share * rows).sum() for share in found]
+            return np.column_stack([shares * self.rows, np.array(clusters)[which]])
         share = self.rows / counts.total
         listed = np.bincount(plan.block, -np.expm1(-share * plan.rows), plan.blocks)
         return np.column_stack([share * plan.sizes, listed + counts.tail_keys / plan.blocks * -np.expm1(-tail)])
+
+    def _source_shares(self) -> Floats:
+        tasks, rows, largest = self.source
+        shares = np.full(int(tasks), largest / rows)
+        shares[1:] = (1 - shares[0]) / max(1, len(shares) - 1)
+        return shares
 
     def _longest(self, shape: Floats) -> float:
         return float((shape @ self.tasks.prices).max(initial=0.0))
@@ -240,26 +273,29 @@ class Prices:
         tasks = [task for task in report.tasks if task.rows]
         if not tasks or not report.rows:
             return
-        self.batches += 1
-        self.rows = report.rows
-        self.last_used[name] = self.batches
-        self.current = name
         taken = np.array([[task.rows, task.clusters] for task in tasks], dtype=np.float64)
         seconds = np.array([task.seconds for task in tasks])
-        self.tasks.learn(taken, seconds, first=seconds.sum() / 2 / np.maximum(taken.sum(axis=0), 1))
+        rows, records = taken.sum(axis=0).tolist()
+        self.batches += 1
+        self.rows = rows
+        self.last_used[name] = self.batches
+        self.current = name
+        self.tasks.learn(taken, seconds, first=_halves(seconds.sum(), rows, records))
         # By prices and not by the clock: the slowest of many tasks is slow by chance too, and what chance adds
         # belongs to the rest, or candidates that were tried would look worse than those that were not.
         longest = self._longest(taken)
         rest = max(0.0, report.seconds.get("total", 0.0) - longest)
-        records = float(taken[:, 1].sum())
-        parts = np.array([1.0, 0.0 if name == InPlace.name else report.rows, records])
-        self.rests.learn(parts[None], np.array([rest]), first=np.array([rest / 2, 0.0, rest / 2 / max(records, 1)]))
+        parts = np.array([1.0, 0.0 if name == InPlace.name else rows, records])
+        each, merged = _halves(rest, 1.0, records)
+        self.rests.learn(parts[None], np.array([rest]), first=np.array([each, 0.0, merged]))
         missing = rest - float(parts @ self.rests.prices)
-        self.beyond[name] = self.memory * self.beyond[name] + (1 - self.memory) * missing
-        if name == InPlace.name:
-            self.source = taken[:, 0] / report.rows
-        if followed is not None:
+        self.beyond = {one: self.memory * seconds for one, seconds in self.beyond.items()}
+        self.beyond[name] += (1 - self.memory) * missing
+        if followed is not None and (name != InPlace.name or self.source[1]):
             self._compare(name, self.shape(followed), longest, records)
+        if name == InPlace.name:
+            kept = self.memory * self.source[1:]
+            self.source = np.array([len(tasks), kept[0] + rows, kept[1] + taken[:, 0].max()])
 
     def _compare(self, name: str, planned: Floats, longest: float, records: float) -> None:
         """Remember how far a plan was from what came of it."""
@@ -267,8 +303,9 @@ class Prices:
         first = 1 / self.followed[name]  # the mean of the first plans, and then newer ones weigh more
         if expected := self._longest(planned):
             self.slip[name] += max(SLIP, first) * (longest / expected - self.slip[name])
-        denser = records / max(1.0, planned[:, 1].sum())
-        self.denser[name] += max(1 - self.memory, first) * (denser - self.denser[name])
+        if records:  # built-in aggregates do not report them
+            denser = records / max(1.0, planned[:, 1].sum())
+            self.denser[name] += max(1 - self.memory, first) * (denser - self.denser[name])
 
     def state(self) -> State:
         """As arrays."""
@@ -287,17 +324,26 @@ class Prices:
         """The inverse of `state`; of other candidates nothing is taken."""
         if state["names"].tolist() != self.names:
             return
-        for name in _BY_NAME:
-            setattr(self, name, dict(zip(self.names, state[name].tolist(), strict=True)))
-        self.batches, self.rows = state["counts"].tolist()
-        self.current = str(state["current"])
-        self.source = state["source"].copy()
-        self.tasks.restore(state["tasks"])
-        self.rests.restore(state["rests"])
+        by_name = {name: dict(zip(self.names, state[name].tolist(), strict=True)) for name in _BY_NAME}
+        batches, rows = state["counts"].tolist()
+        current, source = str(state["current"]), state["source"].copy()
+        tasks, rests = state["tasks"], state["rests"]
+        # All of it was there: now it counts.
+        for name, known in by_name.items():
+            setattr(self, name, known)
+        self.batches, self.rows, self.current, self.source = int(batches), float(rows), current, source
+        self.tasks.restore(tasks)
+        self.rests.restore(rests)
 
 
-_BY_NAME = ("last_used", "followed", "slip", "denser", "beyond")
+_BY_NAME = ("last_used", "followed", "failed", "slip", "denser", "beyond")
 """What is known of each candidate."""
+
+
+def _halves(seconds: float, first: float, second: float) -> Floats:
+    """Prices of two things that took so many seconds together: half of them for each, or all for the one there is."""
+    share = seconds / 2 if first and second else seconds
+    return np.array([share / first if first else 0.0, share / second if second else 0.0])
 
 
 def _renamed(plan: BlockPlan) -> BlockPlan:

@@ -143,7 +143,7 @@ class Dalton:
         return cls(**{"window": window, "slide": 1, "split_cap": "n", **parameters})
 
     def in_batches(self) -> Self:
-        """The same for a micro-batch engine."""
+        """The same with the defaults of a micro-batch engine: a cap that was not chosen is the number of blocks."""
         return replace(self, split_cap="n") if self.split_cap == "auto" else self
 
     def router(self, blocks: int, partitioner: int = 0) -> DaltonRouter:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import BatchReport, OptionError
+from steelyard.core import BatchReport, JoinReport, OptionError
 from steelyard.spark.sinks import ParquetSink
 
 POLICIES = ("fail", "drop", "dead_letter")
@@ -32,7 +32,7 @@ class BadRows:
         if (self.policy == "dead_letter") != (self.path is not None):
             raise OptionError("on_bad_rows: a path goes with 'dead_letter', and only with it")
 
-    def complaint(self, report: BatchReport, letters: DataFrame) -> str:
+    def complaint(self, report: BatchReport | JoinReport, letters: DataFrame) -> str:
         """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy."""
         why = "; ".join(f"{count} rows: {reason}" for reason, count in report.bad_rows.items())
         example = letters.first()

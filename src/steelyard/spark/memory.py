@@ -12,7 +12,7 @@ from steelyard.core import ElasticityPolicy, Learning, Partitioner, TuplePolicy
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
-FORMAT = 1
+FORMAT = 2
 """Of what is kept; another one is not read."""
 _LOG = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from steelyard.spark.pipeline_file import FUNCTIONS, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from steelyard.core import BatchReport
     from steelyard.spark.query import Query
     from steelyard.spark.stream import Stream
 
@@ -87,7 +88,7 @@ def control_c() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def follow(query: Query, report: Callable[[str], None], asked: Callable[[], bool]) -> None:
+def follow(query: Query[BatchReport], report: Callable[[str], None], asked: Callable[[], bool]) -> None:
     """Report every batch once, in order, until the query ends or its end is `asked` for."""
     last = -1
     active = True
@@ -102,7 +103,7 @@ def follow(query: Query, report: Callable[[str], None], asked: Callable[[], bool
             time.sleep(POLL_SECONDS)
 
 
-def end_batch(query: Query) -> None:
+def end_batch(query: Query[BatchReport]) -> None:
     """Wait until the batch under way has ended, or none is, but not for ever."""
     newest = query.last_progress
     deadline = time.monotonic() + GRACE_SECONDS

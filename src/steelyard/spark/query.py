@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from steelyard.core import BatchReport, SteelyardError
-from steelyard.spark.microbatch import MicroBatch
+from steelyard.core import SteelyardError
+
+Report_co = TypeVar("Report_co", covariant=True)
 
 
-class Query:
+class Committed(Protocol):
+    """What a commit says of itself."""
+
+    @property
+    def batch(self) -> int:
+        """The newest batch that is done."""
+        ...
+
+
+class Engine(Protocol[Report_co]):
+    """What a query needs of the engine that works on its batches."""
+
+    @property
+    def last(self) -> Committed:
+        """The newest commit."""
+        ...
+
+    @property
+    def reports(self) -> Sequence[Report_co]:
+        """Of the last batches, oldest first."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no further batch is begun."""
+        ...
+
+    def let_end(self, seconds: float) -> bool:
+        """Begin no further batch, and wait for the one under way; whether it ended in time."""
+        ...
+
+
+class Query(Generic[Report_co]):
     """What `Stream.start()` gives: watch it, wait for it, stop it.
 
     Parameters
@@ -21,7 +55,7 @@ class Query:
         The engine that works on them.
     """
 
-    def __init__(self, spark_query: StreamingQuery, engine: MicroBatch, failures: list[BaseException]) -> None:
+    def __init__(self, spark_query: StreamingQuery, engine: Engine[Report_co], failures: list[BaseException]) -> None:
         self._query = spark_query
         self._engine = engine
         self._failures = failures
@@ -47,12 +81,12 @@ class Query:
         return {**self._query.status, "committedBatch": self._engine.last.batch}
 
     @property
-    def last_progress(self) -> BatchReport | None:
+    def last_progress(self) -> Report_co | None:
         """The report of the newest batch."""
         return self._engine.reports[-1] if self._engine.reports else None
 
     @property
-    def recent_progress(self) -> list[BatchReport]:
+    def recent_progress(self) -> list[Report_co]:
         """The reports of the last hundred batches, oldest first."""
         return list(self._engine.reports)
 

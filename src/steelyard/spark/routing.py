@@ -94,12 +94,12 @@ class Partitioners:
     def restore(self, text: str) -> None:
         """The inverse of `to_text`."""
         whole = dict(unpacked(base64.b64decode(text)))
-        self.blocks = int(whole.pop("blocks"))
+        blocks = int(whole.pop("blocks"))
         states: dict[int, dict[str, Any]] = {}
         for name, array in whole.items():
             number, _, own = name.partition("/")
             states.setdefault(int(number), {})[own] = array
-        self.states = dict(states)
+        self.states, self.blocks = dict(states), blocks
 
 
 def _routing(

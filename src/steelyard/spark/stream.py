@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
+from steelyard.core import BatchReport, ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Builtin
@@ -168,7 +168,7 @@ class Stream:
         """A name for the query."""
         return replace(self, _name=name)
 
-    def start(self) -> Query:
+    def start(self) -> Query[BatchReport]:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
             raise OptionError("start() needs a streaming DataFrame (spark.readStream); for a static one use to_df()")

@@ -3,10 +3,12 @@
 from steelyard.workloads.arrivals import Arrivals
 from steelyard.workloads.cluster import Cluster
 from steelyard.workloads.lineitem import LineItem
+from steelyard.workloads.near_duplicates import NearDuplicates
 from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, parse_rate
 from steelyard.workloads.registry import WORKLOADS, as_type, parameter_types, workload
 from steelyard.workloads.taxi import Taxi
 from steelyard.workloads.tweets import Tweets
+from steelyard.workloads.vectors import Vectors
 from steelyard.workloads.words import Words
 from steelyard.workloads.workload import Workload
 from steelyard.workloads.zipf import Zipf
@@ -18,6 +20,7 @@ __all__ = [
     "Cluster",
     "Constant",
     "LineItem",
+    "NearDuplicates",
     "Ramp",
     "Random",
     "Rate",
@@ -26,6 +29,7 @@ __all__ = [
     "Steps",
     "Taxi",
     "Tweets",
+    "Vectors",
     "Words",
     "Workload",
     "Zipf",

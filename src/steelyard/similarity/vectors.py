@@ -1,0 +1,245 @@
+"""Metrics of vectors: angular, cosine (through angular), Euclidean, Manhattan, Chebyshev."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steelyard.core.errors import OptionError
+from steelyard.kernels import distance as kernel
+from steelyard.kernels.distance_products import within_products
+from steelyard.similarity.protocol import (
+    Bools,
+    Distances,
+    Floats,
+    Ints,
+    Pairs,
+    list_parts,
+    no_pairs,
+    one_array,
+    stacked,
+    wrong_column,
+)
+
+Array = np.ndarray[Any, Any]
+"""float32[n, d] or float64[n, d]: vectors are kept as they are given."""
+
+_SMALL_BLOCK = 4096
+"""Pairs of a block up to which one compiled loop is faster than a search that must be set up."""
+_THIN = 8
+"""Rows on a side up to which the same is true."""
+_PRODUCT_DIMENSION = 12
+"""Dimensions from which a matrix product is faster than sums over columns."""
+_LARGEST = 1e150
+"""Coordinates beyond this cannot be squared: such rows are bad."""
+_ZERO = np.zeros(1, dtype=np.int64)
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class VectorMetric(Distances):
+    """A metric of the rows of a float array.
+
+    Parameters
+    ----------
+    name
+        What the metric is called.
+    kind
+        Which of the compiled distances it is.
+    normal
+        Whether its distances lie in [0, 1].
+
+    Examples
+    --------
+    >>> euclidean = VectorMetric("euclidean", kernel.EUCLIDEAN)
+    >>> points, bad = euclidean.records(pa.array([[0.0, 0.0], [3.0, 4.0], None, [1.0, float("nan")]]))
+    >>> bad.tolist(), euclidean.pairwise(points[:1], points[1:2]).tolist()
+    ([False, False, True, True], [[5.0]])
+    """
+
+    slack = 1e-12  # rounding of up to 30,000 dimensions: d / 8 + 16 units of 2.2e-16
+
+    def __init__(self, name: str, kind: int, normal: bool = False) -> None:
+        self.name = name
+        self.normal = normal
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"VectorMetric({self.name!r})"
+
+    def records(self, column: pa.Array | pa.ChunkedArray, dimension: int | None = None) -> tuple[Array, Bools]:
+        """Lists of numbers as rows. Bad: null, of another length, empty, with a null, NaN, infinite or huge number."""
+        vectors, bad = vectors_of(one_array(column), self.name, dimension)
+        if self._kind == kernel.ANGULAR:
+            bad |= ~vectors.any(axis=1)  # a vector of zeros has no direction
+        return vectors, bad
+
+    def take(self, records: Array, index: Ints) -> Array:
+        """The rows at these positions."""
+        return np.asarray(records[index])
+
+    def join(self, first: Array, second: Array) -> Array:
+        """Both arrays, one under the other."""
+        return np.concatenate([first, second])
+
+    def value(self, records: Array, position: int) -> object:
+        """The row as a list."""
+        return records[position].tolist()
+
+    def pairwise(self, left: Array, right: Array) -> Floats:
+        """float64[n, m]: all distances."""
+        left, right = self._ready(left, right)
+        return np.asarray(kernel.pairwise(self._kind, left, right))
+
+    def rows(self, left: Array, i: Ints, right: Array, j: Ints) -> Floats:
+        """float64[len(i)]: the distances of the pairs (i[p], j[p])."""
+        if len(i) < len(left):
+            left, i = left[i], np.arange(len(i))
+        if len(j) < len(right):
+            right, j = right[j], np.arange(len(j))
+        left, right = self._ready(left, right)
+        return np.asarray(kernel.of_rows(self._kind, left, i, right, j))
+
+    def within(self, left: Array, right: Array, t: float) -> Pairs:
+        """The pairs at a distance of at most `t`."""
+        return self._within(*self._ready(left, right), t)
+
+    def within_groups(self, left: Array, left_starts: Ints, right: Array, right_starts: Ints, t: float) -> Pairs:
+        """The pairs within `t` inside many blocks: all small ones in one compiled call, each large one by itself."""
+        if not t >= 0:
+            return no_pairs()
+        left, right = self._ready(left, right)
+        starts, ends = _ints(left_starts[:-1]), _ints(left_starts[1:])
+        right_from, right_to = _ints(right_starts[:-1]), _ints(right_starts[1:])
+        rows, columns = ends - starts, right_to - right_from
+        large = (rows * columns > _SMALL_BLOCK) & (np.minimum(rows, columns) > _THIN)
+        found: list[Pairs] = []
+        for g in np.flatnonzero(large):
+            i, j, distances = self._within(left[starts[g] : ends[g]], right[right_from[g] : right_to[g]], t)
+            found.append((i + starts[g], j + right_from[g], distances))
+        if found:
+            small = np.flatnonzero(~large)
+            starts, ends, right_from, right_to = starts[small], ends[small], right_from[small], right_to[small]
+        cut = kernel.cut_of(self._kind, t)
+        rest: Pairs = kernel.within_groups(self._kind, left, starts, ends, right, right_from, right_to, t, cut)
+        return stacked([*found, rest]) if found else rest
+
+    def _within(self, left: Array, right: Array, t: float) -> Pairs:
+        if not t >= 0 or not len(left) or not len(right):
+            return no_pairs()
+        cut = kernel.cut_of(self._kind, t)
+        if len(left) * len(right) <= _SMALL_BLOCK or min(len(left), len(right)) <= _THIN:
+            rows, columns = np.array([len(left)]), np.array([len(right)])
+            block: Pairs = kernel.within_groups(self._kind, left, _ZERO, rows, right, _ZERO, columns, t, cut)
+            return block
+        if self._kind <= kernel.EUCLIDEAN and left.shape[1] >= _PRODUCT_DIMENSION:
+            found = within_products(self._kind, left, right, t, cut)
+            if found is not None:
+                return found
+        loose = cut * (1 + 1e-15 * (left.shape[1] + 8))
+        columns = np.ascontiguousarray(right.T, dtype=np.float64)
+        pairs: Pairs = kernel.within_columns(self._kind, left, right, columns, t, loose)
+        return pairs
+
+    def _ready(self, left: Array, right: Array) -> tuple[Array, Array]:
+        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+            raise OptionError(
+                f"metric {self.name!r} cannot compare arrays of shapes {left.shape} and {right.shape}: "
+                "vectors on both sides need one length"
+            )
+        if self._kind == kernel.ANGULAR:
+            first = kernel.units(_plain(left, left.dtype))
+            return first, first if right is left else kernel.units(_plain(right, right.dtype))
+        kind = left.dtype if left.dtype == right.dtype else np.dtype(np.float64)
+        return _plain(left, kind), _plain(right, kind)
+
+
+class Cosine(VectorMetric):
+    """The cosine distance 1 - cos, in [0, 2], as its user gives and reads it; inside, the angle, which is a metric.
+
+    Examples
+    --------
+    >>> cosine = Cosine()
+    >>> t = cosine.threshold(1.0)
+    >>> t, cosine.surface(np.array([t])).tolist()
+    (0.5, [1.0])
+    """
+
+    def __init__(self) -> None:
+        super().__init__("cosine", kernel.ANGULAR, normal=True)
+
+    def __repr__(self) -> str:
+        return "Cosine()"
+
+    def threshold(self, given: float) -> float:
+        """The largest angle (in half turns) that reads as a cosine distance of at most `given`."""
+        if not 0 <= given <= 2:
+            raise OptionError(f"threshold is {given}, but distances of metric 'cosine' lie in [0, 2]")
+        if given in (0, 2):
+            return given / 2
+        # Floats of one sign are ordered as their bits are: search the last one among a few around the formula.
+        angle = 2 * math.asin(math.sqrt(given / 2)) / math.pi
+        low, high = _bits(angle * (1 - 1e-9)), _bits(angle * (1 + 1e-9))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.surface(np.array([_float(middle)]))[0] <= given:
+                low = middle
+            else:
+                high = middle
+        return _float(low)
+
+    def surface(self, distances: Floats) -> Floats:
+        """1 - cos of the angles."""
+        return np.asarray(kernel.cosines(np.require(distances, np.float64, ["C", "W"])))
+
+
+def vectors_of(column: pa.Array, metric: str, dimension: int | None) -> tuple[Array, Bools]:
+    """Lists of numbers as the rows of an array, and which of them are no vector of this length: those are zeros."""
+    parts = list_parts(column)
+    if parts is None or not _is_number(parts[0].type):
+        raise wrong_column(metric, column.type, "lists of numbers, such as array<double>")
+    values, starts, lengths = parts
+    bad = ~column.is_valid().to_numpy(zero_copy_only=False)
+    if dimension is None:
+        filled = np.flatnonzero(~bad & (lengths > 0))
+        dimension = int(lengths[filled[0]]) if len(filled) else 0
+    bad |= (lengths != dimension) | (dimension == 0)
+    narrow = pa.types.is_float32(values.type) or pa.types.is_float16(values.type)
+    flat = pc.cast(values, pa.float32() if narrow else pa.float64(), safe=False)
+    numbers = pc.fill_null(flat, math.nan).to_numpy(zero_copy_only=False)
+    vectors = np.zeros((len(column), dimension), dtype=numbers.dtype)
+    good = np.flatnonzero(~bad)
+    if dimension:
+        vectors[good] = numbers[starts[good][:, None] + np.arange(dimension)]
+    usable = np.isfinite(vectors) if narrow else np.abs(vectors) <= _LARGEST  # the squares of float32 fit a double
+    wild = ~usable.all(axis=1)
+    vectors[wild] = 0
+    return vectors, bad | wild
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _plain(vectors: Array, kind: np.dtype[Any]) -> Array:
+    """The array as compiled loops want it: of float32 or float64, row by row, and not read-only (another type)."""
+    flags = vectors.flags
+    if vectors.dtype == kind and kind in _FLOATS and flags.c_contiguous and flags.writeable:
+        return vectors
+    return np.require(vectors, kind if kind in _FLOATS else np.float64, ["C", "W"])
+
+
+def _ints(values: Ints) -> Ints:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _float(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

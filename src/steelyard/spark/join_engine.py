@@ -1,0 +1,408 @@
+"""The engine of similarity joins: one Spark job a batch, state in files that tasks write, worksets that move."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
+
+from steelyard.core import BadRowError, JoinReport, OptionError
+from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
+from steelyard.similarity.members import split_key, to_column, workset_key
+from steelyard.spark.arrow import arrow_schema, map_in_arrow
+from steelyard.spark.badrows import BadRows
+from steelyard.spark.join_state import JoinCommit, JoinFolder, Left, Segment, write_segment
+from steelyard.spark.join_tasks import (
+    JOIN,
+    PLACE,
+    ROUTE,
+    JoinProgram,
+    Run,
+    joiner,
+    mover,
+    placer,
+    refuser,
+    router,
+)
+from steelyard.spark.microbatch import Clock, StoppedError
+from steelyard.spark.placement import is_determinate
+from steelyard.spark.sinks import Sink, claim
+from steelyard.spark.tasklog import TaskLog
+
+SAMPLE = 2_000
+"""Records of the first batch that centroids are chosen from."""
+REPORTS = 100
+BAD = "no id, no time, or not a record of the metric"
+
+
+@dataclass(frozen=True)
+class JoinSettings:
+    """How a join runs.
+
+    Parameters
+    ----------
+    space
+        How space partitions are chosen: `"random"` centroids in a box, or `"farthest"` points of the first batch.
+    seed
+        Of that choice.
+    delay
+        Microseconds that the watermark stays behind the latest event time.
+    bad
+        What happens to rows that cannot be joined.
+    trigger, balancer
+        When worksets are balanced, and how; no trigger: never.
+    timed
+        Whether records have a time of their own; else theirs is that of their batch.
+    """
+
+    space: str = "random"
+    seed: int = 42
+    delay: int = 0
+    bad: BadRows = field(default_factory=BadRows)
+    trigger: Trigger | None = None
+    balancer: Balancer = field(default_factory=Greedy)
+    timed: bool = True
+
+
+class Plan:
+    """A join as Spark's plan: rows to space partitions, to worksets on workers, to pairs.
+
+    Parameters
+    ----------
+    rows
+        Columns side, id, at (microseconds) and item.
+    program
+        What is computed, with its dimension known.
+    centroids
+        Of the space partitions, as a column.
+    """
+
+    def __init__(self, rows: DataFrame, program: JoinProgram, centroids: pa.ChunkedArray) -> None:
+        self.program = program
+        self.centroids = centroids
+        id_type = rows.schema["id"].dataType
+        record = from_arrow_type(as_list(centroids.type))
+        carried = [("side", T.ByteType()), ("at", T.LongType()), ("id", id_type), ("record", record)]
+        self._routed = _fields(
+            ("partition", T.IntegerType()), ("outer", T.BooleanType()), ("number", T.LongType()), *carried
+        )
+        self._placed = _fields(
+            ("worker", T.IntegerType()),
+            ("workset", T.LongType()),
+            ("role", T.ByteType()),
+            ("number", T.LongType()),
+            *carried,
+        )
+        self.pairs_schema = _fields(
+            ("left_id", id_type),
+            ("right_id", id_type),
+            ("distance", T.DoubleType()),
+            ("window_start", T.LongType()),
+            ("window_end", T.LongType()),
+            ("at", T.LongType()),
+        )
+
+    def pairs(self, rows: DataFrame, commit: JoinCommit, run: Run, log: TaskLog | None) -> DataFrame:
+        """The pairs that these rows make, with each other and with what the commit says is kept."""
+        program = self.program
+        if not is_determinate(rows):  # a task that is asked again must number its rows alike
+            rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id"))
+        assignment = {
+            int(workset_key(*map(int, name.split("/")))): worker for name, worker in commit.assignment.items()
+        }
+        route = router(program, self.centroids, run, log, arrow_schema(self._routed))
+        place = placer(program, commit.geometry, assignment, run, log, arrow_schema(self._placed))
+        join = joiner(program, commit.records, commit.left, run, log, arrow_schema(self.pairs_schema))
+        routed = map_in_arrow(rows, route, self._routed).repartitionById(program.parts, "partition")
+        placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
+        return map_in_arrow(placed, join, self.pairs_schema)
+
+    def shown(self, pairs: DataFrame, emitted: int | None) -> DataFrame:
+        """Pairs as users read them."""
+        columns = [F.col("left_id"), F.col("right_id"), F.col("distance")]
+        if self.program.metric.normal:
+            columns.append((F.lit(1.0) - F.col("distance")).alias("similarity"))
+        if self.program.windows is not None:
+            columns += [F.timestamp_micros(F.col(name)).alias(name) for name in ("window_start", "window_end")]
+        if emitted is not None:
+            columns.append(((F.lit(emitted) - F.col("at")) / 1e6).alias("latency"))
+        return pairs.select(*columns)
+
+
+class JoinEngine:
+    """Joins one batch after the other, each exactly once.
+
+    Parameters
+    ----------
+    spark
+        A session.
+    program
+        What is computed; its dimension is found in the first batch.
+    settings
+        How.
+    sink
+        Where pairs go.
+    checkpoint
+        Where state lives.
+    signature
+        What must be the same at a restart.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        program: JoinProgram,
+        settings: JoinSettings,
+        sink: Sink,
+        checkpoint: str,
+        signature: dict[str, Any],
+    ) -> None:
+        self.program = program
+        self.settings = settings
+        self.sink = sink
+        self.folder = JoinFolder(spark, checkpoint)
+        self.folder.same_program(signature)
+        for path in (getattr(sink, "path", None), settings.bad.path):
+            if path is not None:
+                claim(spark, path, self.folder.identity())
+        self.last = self.folder.latest()
+        self.log = TaskLog(spark.sparkContext)
+        self.reports: deque[JoinReport] = deque(maxlen=REPORTS)
+        self.stopping = False
+        self._busy = threading.Lock()
+        self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
+        self._centroids: pa.ChunkedArray | None = None
+        self.recall_balancer()
+
+    def recall_balancer(self) -> None:
+        """Give the balancer what it had learnt."""
+        known = getattr(self.settings.balancer, "restore_text", None)
+        if known is not None and self.last.balancer:
+            known(self.last.balancer)
+
+    def process(self, batch: DataFrame, number: int) -> JoinReport | None:
+        """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
+        with self._busy:
+            if self.stopping:
+                raise StoppedError(f"batch {number} was not begun: the query is being stopped")
+            return None if number <= self.last.batch else self._process(batch, number)
+
+    def let_end(self, seconds: float) -> bool:
+        """Begin no further batch, and wait for the one under way; whether it ended in time."""
+        self.stopping = True
+        ended = self._busy.acquire(timeout=seconds)
+        if ended:
+            self._busy.release()
+        return ended
+
+    def _process(self, batch: DataFrame, number: int) -> JoinReport:
+        spark, clock = batch.sparkSession, Clock()
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        self.log.take()
+        run = Run(
+            number, self.folder.new_run(number), self.folder.root.path, self.program.closed_by(self.last.watermark)
+        )
+        centroids, commit = self._space(batch, self.last, run)
+        if centroids is None:  # not one record yet
+            return self._finish(replace(commit, batch=number), JoinReport(number), clock)
+        plan = Plan(batch, self.program, centroids)
+        with clock.phase("join"):
+            folder = self.folder.root.child(f"pairs/{run.name}")
+            plan.pairs(batch, commit, run, self.log).write.parquet(folder)
+            entries = self.log.take()
+        report = self._accounted(entries, number)
+        if report.bad_rows:
+            self._refuse(batch, report)
+        with clock.phase("sink"):
+            found = spark.read.schema(plan.pairs_schema).parquet(folder)
+            results = self.sink.write(plan.shown(found, time.time_ns() // 1000), number) if self._found(entries) else 0
+        commit = self._next_commit(commit, entries, number)
+        with clock.phase("balance"):
+            commit, report = self._balanced(spark, commit, replace(report, results=results), run)
+        return self._finish(commit, report, clock)
+
+    def _space(self, batch: DataFrame, commit: JoinCommit, run: Run) -> tuple[pa.ChunkedArray | None, JoinCommit]:
+        """The centroids of the space partitions: from the checkpoint, or chosen at the first batch that has records."""
+        if self._centroids is None and commit.centroids:
+            self._centroids = self.folder.centroids(commit.centroids)
+        if self._centroids is None:
+            chosen = chosen_centroids(batch, self.program, self.settings.space, self.settings.seed)
+            if chosen is None:
+                return None, commit
+            self._centroids = chosen
+            name = f"geometry/{run.name}/centroids.arrow"
+            write_segment(run.root, name, pa.table({"record": chosen}))
+            commit = replace(commit, centroids=name)
+        self.program = replace(self.program, dimension=dimension_of(self._centroids), parts=len(self._centroids))
+        return self._centroids, commit
+
+    def _found(self, entries: Mapping[Any, dict[str, Any]]) -> int:
+        return sum(entry["pairs"] for (stage, _), entry in entries.items() if stage == JOIN and "pairs" in entry)
+
+    def _accounted(self, entries: Mapping[Any, dict[str, Any]], number: int) -> JoinReport:
+        by_stage: dict[str, list[dict[str, Any]]] = {ROUTE: [], PLACE: [], JOIN: []}
+        for (stage, _), entry in entries.items():
+            by_stage[stage].append(entry)
+        routes, places = by_stage[ROUTE], by_stage[PLACE]
+        joins = [entry for entry in by_stage[JOIN] if "worker" in entry]
+        loads, seconds = [0.0] * self.program.workers, [0.0] * self.program.workers
+        for entry in joins:
+            loads[entry["worker"]] = float(entry["comparisons"].sum() + entry["free"].sum())
+            seconds[entry["worker"]] = entry["seconds"]
+        bad = sum(entry.get("bad", 0) for entry in routes)
+        return JoinReport(
+            batch=number,
+            rows=sum(entry["rows"] for entry in routes),
+            late_rows=sum(entry.get("late", 0) for entry in routes),
+            bad_rows={BAD: bad} if bad else {},
+            copies=sum(entry.get("copies", 0) for entry in routes),
+            members=sum(entry.get("members", 0) for entry in places),
+            created=sum(entry.get("created", 0) for entry in places),
+            distances=sum(entry.get("distances", 0) for entry in (*routes, *places)),
+            comparisons=int(sum(entry["comparisons"].sum() for entry in joins)),
+            free_pairs=int(sum(entry["free"].sum() for entry in joins)),
+            loads=tuple(loads),
+            task_seconds=tuple(seconds),
+        )
+
+    def _refuse(self, batch: DataFrame, report: JoinReport) -> None:
+        bad = self.settings.bad
+        if bad.policy == "drop":
+            return
+        schema = _fields(("reason", T.StringType()), ("row", T.StringType()))
+        letters = map_in_arrow(batch, refuser(self.program, arrow_schema(schema)), schema)
+        if bad.policy == "fail":
+            raise BadRowError(bad.complaint(report, letters))
+        bad.keep(letters, report.batch)
+
+    def _next_commit(self, commit: JoinCommit, entries: Mapping[Any, dict[str, Any]], number: int) -> JoinCommit:
+        geometry, records = dict(commit.geometry), dict(commit.records)
+        latest = commit.watermark
+        for (stage, _), entry in entries.items():
+            if stage == ROUTE and entry["rows"]:
+                latest = max(latest, entry["latest"] - self.settings.delay)
+            elif stage == PLACE and "segment" in entry:
+                geometry[entry["partition"]] = tuple(Segment(**one) for one in entry["segment"])
+            elif stage == JOIN and "segment" in entry:
+                records[entry["worker"]] = (*records.get(entry["worker"], ()), Segment(**entry["segment"]))
+                for key, compared, free, size in zip(
+                    entry["worksets"].tolist(),
+                    entry["comparisons"].tolist(),
+                    entry["free"].tolist(),
+                    entry["sizes"].tolist(),
+                    strict=True,
+                ):
+                    self._loads[key] = (self._loads.get(key, (0.0, 0))[0] + compared + free, size)
+        now = replace(
+            commit, batch=number, watermark=latest, workers=self.program.workers, geometry=geometry, records=records
+        )
+        return now.without(self.program.closed_by(latest))
+
+    # -- worksets that move
+
+    def _balanced(
+        self, spark: SparkSession, commit: JoinCommit, report: JoinReport, run: Run
+    ) -> tuple[JoinCommit, JoinReport]:
+        trigger = self.settings.trigger
+        if trigger is None or self.program.workers == 1 or not self._loads:
+            return commit, report
+        closed = self.program.closed_by(commit.watermark)
+        loads = self._workset_loads(commit)
+        totals = [0.0] * self.program.workers
+        for one in loads:
+            totals[one.worker] += one.load
+        verdict = trigger.should(WorkersSeen(totals, report.task_seconds, window_started=closed > run.closed))
+        if not verdict:
+            return commit, replace(report, reason=verdict.reason)
+        moves = self.settings.balancer.moves(loads, self.program.workers)
+        self._loads.clear()
+        if not moves:
+            return commit, replace(report, reason=f"{verdict.reason}; no move helps")
+        commit, size = self._shipped(spark, commit, moves, replace(run, closed=closed))
+        return commit, replace(report, moves=len(moves), moved_bytes=size, reason=verdict.reason)
+
+    def _workset_loads(self, commit: JoinCommit) -> list[WorksetLoad]:
+        keys = np.array(list(self._loads), dtype=np.int64)
+        partitions, worksets, _ = split_key(keys)
+        loads = []
+        for key, partition, workset in zip(keys.tolist(), partitions.tolist(), worksets.tolist(), strict=True):
+            load, size = self._loads[key]
+            worker = commit.assignment.get(f"{partition}/{workset}", partition % self.program.workers)
+            loads.append(WorksetLoad(partition, workset, worker, load, size))
+        return loads
+
+    def _shipped(self, spark: SparkSession, commit: JoinCommit, moves: list[Any], run: Run) -> tuple[JoinCommit, int]:
+        """Ship the records of worksets to their new workers, and write down where they are now."""
+        going: dict[int, dict[int, int]] = {}
+        left = {worker: list(gone) for worker, gone in commit.left.items()}
+        assignment = dict(commit.assignment)
+        for move in moves:
+            going.setdefault(move.source, {})[int(workset_key(move.partition, move.workset))] = move.target
+            left.setdefault(move.source, []).append(Left(move.partition, move.workset, commit.batch))
+            assignment[f"{move.partition}/{move.workset}"] = move.target
+        ship = mover(self.program, going, commit.records, commit.left, run)
+        workers = sorted(going)
+        shipped = spark.sparkContext.parallelize(workers, len(workers)).mapPartitions(ship).collect()
+        records = dict(commit.records)
+        for _, target, segment in shipped:
+            # As of the next batch: what left a worker before must not hide what comes back to it now.
+            records[target] = (*records.get(target, ()), Segment(**{**segment, "batch": commit.batch + 1}))
+        size = sum(segment["bytes"] for _, _, segment in shipped)
+        gone = {worker: tuple(some) for worker, some in left.items()}
+        return replace(commit, records=records, left=gone, assignment=assignment), size
+
+    def _finish(self, commit: JoinCommit, report: JoinReport, clock: Clock) -> JoinReport:
+        with clock.phase("commit"):
+            learnt = getattr(self.settings.balancer, "to_text", None)
+            self.last = replace(commit, balancer=learnt() if learnt is not None else "")
+            self.folder.commit(self.last)
+        seconds, micros = divmod(commit.watermark, 1_000_000)
+        watermark = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros // 1000:03d}Z"
+        times = clock.phases | {"total": clock.total()}
+        self.reports.append(replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times))
+        return self.reports[-1]
+
+
+def chosen_centroids(rows: DataFrame, program: JoinProgram, space: str, seed: int) -> pa.ChunkedArray | None:
+    """Centroids of space partitions for a join over such rows; None where there is no record yet."""
+    sample = rows.select("id", "at", "item").where("item is not null").limit(SAMPLE).toArrow()
+    if not sample.num_rows:
+        return None
+    records, bad = program.metric.records(sample.column("item"), program.dimension)
+    good = np.flatnonzero(~bad)
+    if not len(good):
+        return None
+    records = program.metric.take(records, good)
+    vectors = isinstance(records, np.ndarray) and records.ndim == 2
+    if space == "farthest" or not vectors:
+        chosen = SpacePartitions.farthest(records, program.parts, program.metric, program.t, seed)
+    elif space == "random":
+        chosen = SpacePartitions.random(program.parts, records.shape[1], program.metric, program.t, seed)
+    else:
+        raise OptionError.unknown("space", space, ("random", "farthest"))
+    return pa.chunked_array([to_column(program.metric, chosen.centroids)])
+
+
+def dimension_of(centroids: pa.ChunkedArray) -> int | None:
+    """Length of the vectors, where records are vectors."""
+    return int(centroids.type.list_size) if pa.types.is_fixed_size_list(centroids.type) else None
+
+
+def as_list(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark has for a column of records."""
+    lists = pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)
+    return pa.list_(kind.value_type) if lists else kind
+
+
+def _fields(*named: tuple[str, T.DataType]) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in named])

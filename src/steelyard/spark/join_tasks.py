@@ -1,0 +1,436 @@
+"""The Python side of a similarity join, inside tasks: route records, place them in worksets, join the worksets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.similarity import Formulation, Members, Metric, Rows, SpacePartitions, WindowJoin, Windows
+from steelyard.similarity.members import from_column, split_key, to_column
+from steelyard.spark.isolate import as_json
+from steelyard.spark.join_state import GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
+from steelyard.spark.tasklog import TaskLog, timed
+
+Batches = Iterator[pa.RecordBatch]
+Task = Callable[[Batches], Batches]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+ROUTE, PLACE, JOIN = "route", "place", "join"
+POSITION_BITS, PARTITION_BITS, BATCH_BITS = 28, 14, 20
+CARRIED = ("id", "at")
+"""What goes with a record: the user's id, and its time in microseconds."""
+TABLES = ("worksets", "counters", "kept")
+
+
+@dataclass(frozen=True)
+class JoinProgram:
+    """What a similarity join computes; goes to every task.
+
+    Parameters
+    ----------
+    metric, t
+        The metric, and the threshold distance.
+    self_join
+        Whether one stream is joined with itself.
+    windows
+        Time windows in microseconds; None where the whole of a static join is one.
+    parts, workers
+        Space partitions, and workers.
+    dimension
+        Of the vectors; None where records have none.
+    balanced_ids, retire_after, max_bytes, distances
+        Options of `Formulation` and `WindowJoin`.
+    """
+
+    metric: Metric
+    t: float
+    self_join: bool
+    windows: Windows | None
+    parts: int
+    workers: int
+    dimension: int | None = None
+    balanced_ids: bool = False
+    retire_after: int | None = None
+    max_bytes: int | None = None
+    distances: bool = True
+
+    def windows_of(self, times: Ints) -> Ints:
+        """int64[n, 2]: the first and last window of each time."""
+        return self.windows.of(times) if self.windows else np.zeros((len(times), 2), dtype=np.int64)
+
+    def closed_by(self, watermark: int) -> int:
+        """The last window that has ended at a watermark."""
+        assert self.windows is not None, "only streams have a watermark"
+        return (watermark - self.windows.length) // self.windows.step
+
+
+@dataclass(frozen=True)
+class Run:
+    """One try of one batch.
+
+    Parameters
+    ----------
+    batch
+        Its number.
+    name
+        The folder of its files; empty where nothing is kept.
+    root
+        The join's folder under the checkpoint.
+    closed
+        The last window that had ended before the batch.
+    """
+
+    batch: int = 0
+    name: str = ""
+    root: str = ""
+    closed: int = -(1 << 62)
+
+
+def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: TaskLog | None, schema: pa.Schema) -> Task:
+    """Route records to space partitions; late and bad ones are left out and counted.
+
+    Takes side, id, at and item; gives partition, outer, number, side, at, id and record.
+    """
+
+    def work(parts: Batches) -> Batches:
+        space = SpacePartitions(from_column(program.metric, centroids), program.metric, program.t)
+        task, position, seen = _task(), 0, -(1 << 62)
+        late = bad = distances = copies = 0
+        with timed(log, ROUTE) as timing:
+            for part in parts:
+                with timing.working(part.num_rows):
+                    good = is_good(program, part)
+                    at = _instants(part.column("at"))
+                    numbers = _numbers(run.batch, task, position, part.num_rows)
+                    position += part.num_rows
+                    seen = max(seen, int(at[good].max(initial=seen)))
+                    bad += int((~good).sum())
+                    open_still = good & (program.windows_of(at)[:, 1] > run.closed)
+                    late += int((good & ~open_still).sum())
+                    index = np.flatnonzero(open_still)
+                    rows = part.take(pa.array(index))
+                    records, _ = program.metric.records(rows.column("item"), program.dimension)
+                    routed = space.route(records)
+                    distances += routed.distances
+                    copies += len(routed.record)
+                    chosen = pa.array(routed.record)
+                    columns = {
+                        "partition": pa.array(routed.partition, pa.int32()),
+                        "outer": pa.array(routed.outer),
+                        "number": pa.array(numbers[index][routed.record]),
+                        "side": rows.column("side").take(chosen),
+                        "at": pa.array(at[index][routed.record]),
+                        "id": rows.column("id").take(chosen),
+                        "record": to_column(program.metric, program.metric.take(records, routed.record)),
+                    }
+                yield _batch(columns, schema)
+            timing.extra = {"late": late, "bad": bad, "latest": seen, "distances": distances, "copies": copies}
+
+    return work
+
+
+def placer(
+    program: JoinProgram,
+    geometry: Mapping[int, tuple[Segment, ...]],
+    assignment: Mapping[int, int],
+    run: Run,
+    log: TaskLog | None,
+    schema: pa.Schema,
+) -> Task:
+    """Place the records of one space partition in worksets, and say which worker has each workset.
+
+    Takes what `router` gives; gives worker, workset, role, number, side, at, id and record.
+    """
+
+    def work(parts: Batches) -> Batches:
+        with timed(log, PLACE) as timing:
+            batches = [part for part in parts if part.num_rows]
+            if not batches:
+                return
+            with timing.working():
+                table = pa.Table.from_batches(batches)
+                # Ids of worksets count up as records come: in the order of their times, whoever is asked again.
+                table = table.sort_by([("at", "ascending"), ("side", "ascending"), ("number", "ascending")])
+                partition = int(table.column("partition")[0].as_py())
+                timing.rows = table.num_rows
+                formulation = _formulation(program, partition, geometry, run)
+                placed = formulation.add(_rows(program, table), table.column("outer").to_numpy())
+                members = placed.members
+                home = partition % program.workers
+                worker = np.array([assignment.get(key, home) for key in members.worksets.tolist()], dtype=np.int32)
+                timing.extra = {
+                    "partition": partition,
+                    "distances": placed.distances,
+                    "members": len(members),
+                    "created": len(placed.created),
+                }
+                if run.name:
+                    timing.extra["segment"] = _keep_geometry(formulation, partition, run)
+            columns = _columns(program, members, worker)
+            yield _batch(columns, schema)
+
+    return work
+
+
+def joiner(
+    program: JoinProgram,
+    records: Mapping[int, tuple[Segment, ...]],
+    left: Mapping[int, tuple[Left, ...]],
+    run: Run,
+    log: TaskLog | None,
+    schema: pa.Schema,
+) -> Task:
+    """Join the new members of one worker's worksets with those it has, and keep them.
+
+    Takes what `placer` gives; gives left and right id, distance, window, and the later of both times.
+    """
+
+    def work(parts: Batches) -> Batches:
+        with timed(log, JOIN) as timing:
+            batches = [part for part in parts if part.num_rows]
+            if not batches:
+                return
+            with timing.working():
+                table = pa.Table.from_batches(batches).sort_by([("number", "ascending"), ("workset", "ascending")])
+                worker = int(table.column("worker")[0].as_py())
+                timing.rows = table.num_rows
+                join = WindowJoin(
+                    program.metric,
+                    program.t,
+                    self_join=program.self_join,
+                    distances=program.distances,
+                    max_bytes=program.max_bytes,
+                )
+                join.closed = run.closed
+                for members in stored_members(program, worker, records, left, run):
+                    join.put_in(members)
+                members = Members(
+                    table.column("workset").to_numpy(), table.column("role").to_numpy(), _rows(program, table)
+                )
+                pairs = join.add(members)
+                loads = join.loads()
+                timing.extra = {
+                    "worker": worker,
+                    "worksets": loads.worksets,
+                    "comparisons": loads.comparisons,
+                    "free": loads.free,
+                    "sizes": loads.bytes,
+                    "pairs": len(pairs),
+                }
+                if run.name:
+                    timing.extra["segment"] = _keep_members(program, members, worker, run)
+            if len(pairs):
+                assert pairs.left_carried is not None
+                assert pairs.right_carried is not None
+                start, end = (program.windows or Windows(1)).bounds(pairs.window)
+                yield _batch(
+                    {
+                        "left_id": pairs.left_carried.column("id"),
+                        "right_id": pairs.right_carried.column("id"),
+                        "distance": pa.array(program.metric.surface(pairs.distance)),
+                        "window_start": pa.array(start),
+                        "window_end": pa.array(end),
+                        "at": pa.array(
+                            np.maximum(
+                                pairs.left_carried.column("at").to_numpy(), pairs.right_carried.column("at").to_numpy()
+                            )
+                        ),
+                    },
+                    schema,
+                )
+
+    return work
+
+
+def mover(
+    program: JoinProgram,
+    moves: Mapping[int, Mapping[int, int]],
+    records: Mapping[int, tuple[Segment, ...]],
+    left: Mapping[int, tuple[Left, ...]],
+    run: Run,
+) -> Callable[[Iterable[int]], Iterator[tuple[int, int, dict[str, Any]]]]:
+    """Ship worksets: from each worker in `moves`, the members of its worksets to their new workers, one file each."""
+
+    def work(workers: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        for worker in workers:
+            going = moves[worker]
+            keys = np.array(list(going), dtype=np.int64)
+            goal = np.array(list(going.values()), dtype=np.int64)
+            found = list(stored_members(program, worker, records, left, run))
+            if not found:
+                continue
+            members = Members.join(program.metric, found)
+            members = members.take(program.metric, np.flatnonzero(np.isin(members.worksets, keys)))
+            order = np.argsort(keys)
+            target = goal[order][np.searchsorted(keys[order], members.worksets)]
+            for to in np.unique(target).tolist():
+                shipped = members.take(program.metric, np.flatnonzero(target == to))
+                name = f"moves/{run.name}/{worker}-{to}.arrow"
+                size = write_segment(run.root, name, shipped.to_table(program.metric))
+                yield worker, to, _segment(name, run.batch, shipped, size)
+
+    return work
+
+
+def stored_members(
+    program: JoinProgram,
+    worker: int,
+    records: Mapping[int, tuple[Segment, ...]],
+    left: Mapping[int, tuple[Left, ...]],
+    run: Run,
+) -> Iterator[Members]:
+    """What a worker has: the members of its segments whose windows are open, without worksets that left since."""
+    segments = records.get(worker, ())
+    for segment, table in zip(segments, read_segments(run.root, segments), strict=True):
+        members = Members.from_table(program.metric, table)
+        stays = members.rows.windows[:, 1] > run.closed
+        gone = [one for one in left.get(worker, ()) if one.batch >= segment.batch]
+        if gone:
+            partition, workset, _ = split_key(members.worksets)
+            away = {(one.partition, one.workset) for one in gone}
+            pairs = zip(partition.tolist(), workset.tolist(), strict=True)
+            stays &= ~np.array([pair in away for pair in pairs], dtype=bool)
+        yield members if stays.all() else members.take(program.metric, np.flatnonzero(stays))
+
+
+def is_good(program: JoinProgram, part: pa.RecordBatch) -> Any:
+    """bool[n]: which rows have an id, a time and a record."""
+    _, bad = program.metric.records(part.column("item"), program.dimension)
+    missing = part.column("id").is_null().to_numpy(zero_copy_only=False)
+    untimed = part.column("at").is_null().to_numpy(zero_copy_only=False)
+    return ~(bad | missing | untimed)
+
+
+def refuser(program: JoinProgram, schema: pa.Schema) -> Task:
+    """The bad rows of a batch, as (reason, row as JSON)."""
+
+    def work(parts: Batches) -> Batches:
+        for part in parts:
+            for position in np.flatnonzero(~is_good(program, part)).tolist():
+                row = part.slice(position, 1)
+                yield _batch({"reason": pa.array([_reason(program, row)]), "row": pa.array([as_json(row)])}, schema)
+
+    return work
+
+
+def _reason(program: JoinProgram, row: pa.RecordBatch) -> str:
+    for name, what in (("id", "null id"), ("at", "null time"), ("item", "null record")):
+        if row.column(name)[0].as_py() is None:
+            return what
+    vectors = f" of {program.dimension} dimensions" if program.dimension else ""
+    return f"not a record{vectors} of metric {program.metric.name!r}"
+
+
+def _formulation(
+    program: JoinProgram, partition: int, geometry: Mapping[int, tuple[Segment, ...]], run: Run
+) -> Formulation:
+    formulation = Formulation(
+        program.metric,
+        program.t,
+        partition,
+        balanced_ids=program.balanced_ids,
+        retire_after=program.retire_after,
+    )
+    segments = geometry.get(partition, ())
+    if segments:
+        tables = read_segments(run.root, segments)
+        formulation.restore(
+            {one.name.rpartition("-")[2].removesuffix(".arrow"): t for one, t in zip(segments, tables, strict=True)}
+        )
+    formulation.close(run.closed)
+    return formulation
+
+
+def _keep_geometry(formulation: Formulation, partition: int, run: Run) -> list[dict[str, Any]]:
+    kept = []
+    for name, table in formulation.state().items():
+        path = f"{GEOMETRY}/{run.name}/{partition}-{name}.arrow"
+        kept.append(
+            {"name": path, "batch": run.batch, "rows": table.num_rows, "bytes": write_segment(run.root, path, table)}
+        )
+    return kept
+
+
+def _keep_members(program: JoinProgram, members: Members, worker: int, run: Run) -> dict[str, Any]:
+    name = f"{RECORDS}/{run.name}/{worker}.arrow"
+    return _segment(name, run.batch, members, write_segment(run.root, name, members.to_table(program.metric)))
+
+
+def _segment(name: str, batch: int, members: Members, size: int) -> dict[str, Any]:
+    windows = members.rows.windows
+    return {
+        "name": name,
+        "batch": batch,
+        "rows": len(members),
+        "bytes": size,
+        "first": int(windows[:, 0].min(initial=0)),
+        "last": int(windows[:, 1].max(initial=-1)),
+    }
+
+
+def _rows(program: JoinProgram, table: pa.Table) -> Rows:
+    """The rows of a table that came through Spark."""
+    at = table.column("at").to_numpy()
+    return Rows(
+        table.column("number").to_numpy(),
+        table.column("side").to_numpy(),
+        program.windows_of(at),
+        from_spark(program, table.column("record")),
+        table.select(list(CARRIED)).combine_chunks(),
+    )
+
+
+def from_spark(program: JoinProgram, column: pa.ChunkedArray) -> Any:
+    """Records from a column that went through Spark, which has lists where Arrow had lists of a fixed size."""
+    kind = column.type
+    if program.dimension is not None and pa.types.is_list(kind):
+        flat = pa.concat_arrays([chunk.flatten() for chunk in column.chunks])
+        column = pa.chunked_array([pa.FixedSizeListArray.from_arrays(flat, program.dimension)])
+    return from_column(program.metric, column)
+
+
+def _columns(program: JoinProgram, members: Members, worker: Any) -> dict[str, Any]:
+    rows = members.rows
+    assert rows.carried is not None
+    return {
+        "worker": pa.array(worker, pa.int32()),
+        "workset": pa.array(members.worksets),
+        "role": pa.array(members.roles),
+        "number": pa.array(rows.ids),
+        "side": pa.array(rows.sides),
+        "at": rows.carried.column("at"),
+        "id": rows.carried.column("id"),
+        "record": to_column(program.metric, rows.records),
+    }
+
+
+def _batch(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns as one batch of the schema that Spark was told."""
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+        arrays.append(array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _numbers(batch: int, task: int, first: int, count: int) -> Ints:
+    """Numbers that no other record of an open window has."""
+    begin = ((batch % (1 << BATCH_BITS)) << (POSITION_BITS + PARTITION_BITS)) | (task << POSITION_BITS)
+    return begin + first + np.arange(count, dtype=np.int64)
+
+
+def _instants(column: pa.Array) -> Ints:
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _task() -> int:
+    from pyspark import TaskContext  # noqa: PLC0415 - keeps this module importable without Spark
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0

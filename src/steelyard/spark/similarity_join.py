@@ -1,0 +1,262 @@
+"""Exact similarity joins of streams, as one call and a few verbs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from steelyard.core import JoinReport, OptionError
+from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample, metric
+from steelyard.similarity.members import LEFT, RIGHT, SELF
+from steelyard.spark.badrows import BadRows
+from steelyard.spark.durations import micros, spoken
+from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of
+from steelyard.spark.join_state import JoinCommit
+from steelyard.spark.join_tasks import JoinProgram, Run
+from steelyard.spark.query import Query
+from steelyard.spark.rows import quoted
+from steelyard.spark.sinks import sink as make_sink
+
+SAMPLE = 60
+"""Records of a static join that a user's own metric is tried on."""
+
+
+@dataclass(frozen=True)
+class SimilarityJoin:
+    """A similarity join that is being described; each verb gives a new one. Made by `similarity_join`."""
+
+    rows: DataFrame
+    program: JoinProgram
+    settings: JoinSettings
+    _sink: tuple[str, dict[str, Any]] | None = None
+    _checkpoint: str | None = None
+    _trigger: dict[str, Any] = field(default_factory=dict)
+    _name: str | None = None
+
+    def balance(self, trigger: Trigger, balancer: Balancer | None = None) -> SimilarityJoin:
+        """Move worksets between workers when `trigger` says so, as `balancer` plans it (Algorithm 1 by default)."""
+        return replace(self, settings=replace(self.settings, trigger=trigger, balancer=balancer or Greedy()))
+
+    def on_bad_rows(self, policy: str, path: str | None = None) -> SimilarityJoin:
+        """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""
+        return replace(self, settings=replace(self.settings, bad=BadRows(policy, path)))
+
+    def sink(self, kind: str, **options: Any) -> SimilarityJoin:
+        """Where pairs go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
+        return replace(self, _sink=(kind, options))
+
+    def checkpoint(self, path: str) -> SimilarityJoin:
+        """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
+        return replace(self, _checkpoint=str(path))
+
+    def trigger(self, processing_time: str | None = None, available_now: bool = False) -> SimilarityJoin:
+        """A batch every `processing_time`; or all that is there now, then stop."""
+        if (processing_time is None) == (not available_now):
+            raise OptionError("trigger: give either processing_time='1 second' or available_now=True")
+        if processing_time is None:
+            return replace(self, _trigger={"availableNow": True})
+        return replace(self, _trigger={"processingTime": spoken(micros(processing_time, "trigger"))})
+
+    def name(self, name: str) -> SimilarityJoin:
+        """A name for the query."""
+        return replace(self, _name=name)
+
+    def start(self) -> Query[JoinReport]:
+        """Check everything, and start the query."""
+        if not self.rows.isStreaming:
+            raise OptionError("start() needs streaming DataFrames (spark.readStream); for static ones use to_df()")
+        if self._sink is None:
+            raise OptionError("say where pairs go, for example .sink('console')")
+        if self.program.windows is None:
+            raise OptionError("a join of streams needs a window: similarity_join(..., window='1 minute')")
+        spark = self.rows.sparkSession
+        kind, options = self._sink
+        target = make_sink(kind, ("left_id", "right_id"), spark, "append", **options)
+        checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
+        if "://" not in checkpoint and not checkpoint.startswith("file:"):
+            checkpoint = os.path.abspath(checkpoint)
+        engine = JoinEngine(spark, self.program, self.settings, target, checkpoint, self._signature())
+        failures: list[BaseException] = []
+
+        def work(batch: DataFrame, number: int) -> None:
+            try:
+                engine.process(batch, number)
+            except BaseException as error:
+                if not engine.stopping:
+                    failures.append(error)
+                raise
+
+        writer = self.rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        if self._name:
+            writer = writer.queryName(self._name)
+        return Query(writer.start(), engine, failures)
+
+    def to_df(self) -> DataFrame:
+        """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.
+
+        Rows that cannot be joined are left out.
+        """
+        if self.rows.isStreaming:
+            raise OptionError("to_df() is for static DataFrames; for streaming ones use start()")
+        centroids = chosen_centroids(self.rows, self.program, self.settings.space, self.settings.seed)
+        if centroids is None:
+            raise OptionError("there is no record to join: every row lacks one, or none can be read by the metric")
+        program = replace(self.program, dimension=dimension_of(centroids), parts=len(centroids))
+        plan = Plan(self.rows, program, centroids)
+        return plan.shown(plan.pairs(self.rows, JoinCommit(), Run(), None), None)
+
+    def _signature(self) -> dict[str, Any]:
+        program, windows = self.program, self.program.windows
+        assert windows is not None
+        return {
+            "metric": program.metric.name,
+            "threshold": program.t,
+            "self_join": program.self_join,
+            "window": [windows.length, windows.slide],
+            "workers": program.workers,
+            "id": self.rows.schema["id"].dataType.simpleString(),
+            "item": self.rows.schema["item"].dataType.simpleString(),
+            "space": [self.settings.space, self.settings.seed],
+            "balanced_ids": program.balanced_ids,
+        }
+
+
+def similarity_join(
+    left: DataFrame,
+    right: DataFrame | None = None,
+    *,
+    on: str,
+    id: str,
+    metric: str | Metric | Callable[[Any, Any], float] = "angular",
+    threshold: float | None = None,
+    similarity: float | None = None,
+    time: str | None = None,
+    window: str | None = None,
+    slide: str | None = None,
+    watermark: str = "0 seconds",
+    workers: int | None = None,
+    space: str = "random",
+    seed: int = 42,
+    balanced_ids: bool = False,
+    retire_after: int | None = None,
+    max_bytes: int | None = None,
+    distances: bool = True,
+) -> SimilarityJoin:
+    """All pairs of records that are near to each other: exactly, each once, over streams or static DataFrames.
+
+    Parameters
+    ----------
+    left, right
+        Two DataFrames with the same columns; without `right`, one is joined with itself.
+    on, id
+        The column to compare (an array of numbers, or text), and the one that tells rows apart.
+    metric
+        `"angular"`, `"cosine"`, `"euclidean"`, `"manhattan"`, `"chebyshev"`, `"hamming"`, `"jaccard"`, `"edit"`,
+        or a function of two records: symmetric, and no detour shorter than the way itself.
+    threshold, similarity
+        The largest distance of a pair; or, for metrics between 0 and 1, the least similarity, 1 - distance.
+    time, window, slide, watermark
+        Event-time column, length and slide of windows, and how late a row may come. Two records meet if a window
+        holds both. Without `time`, a row's time is that of its batch.
+    workers
+        How many tasks join; also the number of space partitions. The number of slots where none is given.
+    space, seed
+        How the space is cut: `"random"` centroids, or `"farthest"` points of the first batch, better for clustered
+        data and always used for text.
+    balanced_ids, retire_after, max_bytes, distances
+        Worksets take turns in hosting pairs; worksets without records for so many windows are forgotten; bound on a
+        worker's memory; False saves computing the distances of pairs that need none.
+
+    Notes
+    -----
+    As in `similarity_join(events, on="vector", id="id", similarity=0.99, time="at", window="1 minute")`, followed by
+    `.sink("parquet", path="pairs").checkpoint("checkpoint").start()`.
+    """
+    measure = _metric(metric)
+    t = _threshold(measure, threshold, similarity)
+    for side, frame in (("left", left), ("right", right)):
+        for option, column in (("on", on), ("id", id), ("time", time)):
+            if frame is not None and column is not None and column not in frame.columns:
+                raise OptionError.unknown(f"column for {option} of the {side} DataFrame", column, frame.columns)
+    if slide is not None and window is None:
+        raise OptionError("slide goes with a window: similarity_join(..., window='1 minute', slide='10 seconds')")
+    if time is None and window is not None and not left.isStreaming:
+        raise OptionError("windows over static DataFrames need a time column: similarity_join(..., time='column')")
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers must be at least 1, got {workers}")
+    windows = None
+    if window is not None:
+        windows = Windows(micros(window, "window"), micros(slide, "slide") if slide is not None else 0)
+    rows = _side(left, SELF if right is None else LEFT, on, id, time)
+    if right is not None:
+        rows = _union(rows, _side(right, RIGHT, on, id, time))
+    count = workers or left.sparkSession.sparkContext.defaultParallelism
+    program = JoinProgram(
+        measure, t, right is None, windows, count, count, None, balanced_ids, retire_after, max_bytes, distances
+    )
+    if not isinstance(metric, str) and not left.isStreaming:
+        _try(measure, left, on)
+    settings = JoinSettings(space, seed, micros(watermark, "watermark") if watermark else 0, timed=time is not None)
+    return SimilarityJoin(rows, program, settings)
+
+
+def _metric(given: str | Metric | Callable[[Any, Any], float]) -> Metric:
+    return metric(given)
+
+
+def _threshold(measure: Metric, threshold: float | None, similarity: float | None) -> float:
+    if (threshold is None) == (similarity is None):
+        raise OptionError("give either threshold, the largest distance of a pair, or similarity, the least one")
+    if similarity is not None:
+        if not measure.normal:
+            raise OptionError(f"metric {measure.name!r} has no similarity from 0 to 1: give threshold, a distance")
+        if not 0 <= similarity <= 1:
+            raise OptionError(f"similarity is a share from 0 to 1, got {similarity}")
+        threshold = 1 - similarity
+    assert threshold is not None
+    return measure.threshold(threshold)
+
+
+def _side(rows: DataFrame, side: int, on: str, key: str, time: str | None) -> DataFrame:
+    at: Column = F.unix_micros(F.current_timestamp() if time is None else quoted(time).cast("timestamp"))
+    if time is None and not rows.isStreaming:
+        at = F.lit(0).cast("bigint")
+    return rows.select(
+        F.lit(side).cast("tinyint").alias("side"), quoted(key).alias("id"), at.alias("at"), quoted(on).alias("item")
+    )
+
+
+def _union(left: DataFrame, right: DataFrame) -> DataFrame:
+    for name, what in (("id", "id"), ("item", "on")):
+        kinds = [frame.schema[name].dataType for frame in (left, right)]
+        if _bare(kinds[0]) != _bare(kinds[1]):
+            raise OptionError(
+                f"column for {what}: {kinds[0].simpleString()} on the left, {kinds[1].simpleString()} on the right; "
+                "cast one of them"
+            )
+    if left.isStreaming != right.isStreaming:
+        raise OptionError("both DataFrames must be streams, or both static")
+    return left.union(right)
+
+
+def _bare(kind: T.DataType) -> str:
+    return kind.simpleString()
+
+
+def _try(measure: Metric, rows: DataFrame, on: str) -> None:
+    """Warn where a metric of the user's breaks a law on a few records."""
+    sample = rows.select(quoted(on).alias("item")).where("item is not null").limit(SAMPLE).toArrow()
+    records, bad = measure.records(sample.column("item"))
+    broken = counterexample(measure, measure.take(records, (~bad).nonzero()[0]))
+    if broken:
+        warnings.warn(f"{broken}: pairs may be missing", stacklevel=3)

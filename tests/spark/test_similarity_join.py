@@ -1,0 +1,280 @@
+"""Similarity joins on Spark: the pairs of brute force, whatever the batches, the workers and the moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import steelyard as sy
+from steelyard.core import BadRowError, OptionError, SteelyardError
+from steelyard.similarity import EveryWindow, ImbalanceAbove, metric
+from steelyard.spark.badrows import BadRows
+from steelyard.spark.join_engine import JoinEngine
+from steelyard.spark.sinks import MemorySink
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+SCHEMA = "id string, at timestamp, vector array<double>"
+
+
+def vectors(rows: int, seed: int, dimension: int = 2, prefix: str = "") -> list[tuple]:
+    """Rows with a time each second; every fifth vector is a copy of an earlier one."""
+    draws = np.random.default_rng(seed)
+    points = draws.uniform(-1, 1, (rows, dimension)).round(3)
+    for copy in range(5, rows, 5):
+        points[copy] = points[copy - draws.integers(1, 5)]
+    return [(f"{prefix}{n}", n, [float(x) for x in point]) for n, point in enumerate(points)]
+
+
+def frame(spark, rows: list[tuple]):
+    timed = [(key, pa.scalar(at * SECOND, pa.timestamp("us", "UTC")).as_py(), vector) for key, at, vector in rows]
+    return spark.createDataFrame(timed, SCHEMA)
+
+
+def brute_force(left, right, name: str, t: float, size: int, slide: int | None = None) -> set[tuple]:
+    """Pairs of ids with the starts of the windows that hold both, by comparing everything."""
+    measure, slide = metric(name), slide or size
+    a, _ = measure.records(pa.array([row[2] for row in left]))
+    b, _ = measure.records(pa.array([row[2] for row in right]))
+    found = set()
+    for i, j in np.argwhere(measure.pairwise(a, b) <= measure.threshold(t)).tolist():
+        if left is right and i >= j:
+            continue
+        for start in range((min(left[i][1], right[j][1]) // slide + 1) * slide - size, left[i][1] + size, slide):
+            if all(start <= row[1] < start + size for row in (left[i], right[j])) and start % slide == 0:
+                found.add((left[i][0], right[j][0], start))
+    return found
+
+
+class Fed:
+    """An engine that is given its batches by hand."""
+
+    def __init__(self, spark, join, path, **changes):
+        self.spark, self.join, self.path = spark, join, str(path)
+        self.settings = replace(join.settings, **changes)
+        self.sink = MemorySink("pairs", spark)
+        self.batch = 0
+        self.start()
+
+    def start(self):
+        self.engine = JoinEngine(
+            self.spark, self.join.program, self.settings, self.sink, self.path, self.join._signature()
+        )
+
+    def give(self, rows):
+        report = self.engine.process(rows, self.batch)
+        self.batch += 1
+        return report
+
+    def pairs(self) -> list[tuple]:
+        table = self.sink.table()
+        if not table.num_rows:
+            return []
+        starts = [int(at.timestamp()) for at in table.column("window_start").to_pylist()]
+        return list(zip(table.column("left_id").to_pylist(), table.column("right_id").to_pylist(), starts, strict=True))
+
+
+def self_join(spark, rows, **options):
+    given = {"on": "vector", "id": "id", "time": "at", "window": "20 seconds", "workers": 3, "threshold": 0.02}
+    return sy.similarity_join(frame(spark, rows), **{**given, **options})
+
+
+def same(found: list[tuple], expected: set[tuple], *, ordered: bool) -> None:
+    turned = [one if ordered else (*sorted(one[:2]), one[2]) for one in found]
+    assert len(turned) == len(set(turned)), "a pair twice"
+    assert set(turned) == {one if ordered else (*sorted(one[:2]), one[2]) for one in expected}
+
+
+@pytest.mark.parametrize("name", ["angular", "euclidean", "manhattan", "chebyshev", "cosine"])
+def test_a_static_join_gives_the_pairs_of_brute_force(spark, name):
+    rows = vectors(150, seed=3, dimension=3)
+    join = sy.similarity_join(
+        frame(spark, rows), on="vector", id="id", metric=name, threshold=0.15, workers=3, space="farthest"
+    )
+    found = join.to_df().toArrow()
+    pairs = [(a, b, 0) for a, b in zip(found["left_id"].to_pylist(), found["right_id"].to_pylist(), strict=True)]
+    untimed = [(key, 0, vector) for key, _, vector in rows]
+    same(pairs, brute_force(untimed, untimed, name, 0.15, 1), ordered=False)
+    assert found["distance"].to_numpy().max() <= 0.15
+
+
+@pytest.mark.parametrize(("name", "threshold"), [("edit", 2.0), ("jaccard", 0.4)])
+def test_text_is_joined_too(spark, name, threshold):
+    words = ["alpha beta gamma", "alpha beta gama", "alpha beta", "delta", "dela", "alpha gamma beta", "zeta"]
+    texts = spark.createDataFrame(list(enumerate(words)), "id int, text string")
+    found = sy.similarity_join(texts, on="text", id="id", metric=name, threshold=threshold, workers=2).to_df().collect()
+    measure = metric(name)
+    records, _ = measure.records(pa.array(words))
+    close = np.argwhere(np.triu(measure.pairwise(records, records) <= threshold, 1)).tolist()
+    assert sorted(sorted((row.left_id, row.right_id)) for row in found) == sorted(close)
+
+
+CASES = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 10_000),
+        "two": st.booleans(),
+        "workers": st.integers(1, 4),
+        "threshold": st.sampled_from([0.0, 0.01, 0.1, 1.0]),
+        "slide": st.sampled_from([None, 10]),
+        "batches": st.integers(1, 3),
+        "moves": st.booleans(),
+        "restart": st.booleans(),
+        "balanced_ids": st.booleans(),
+    }
+)
+
+
+@given(CASES)
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+def test_a_stream_gives_the_pairs_of_brute_force(spark, tmp_path_factory, case):
+    left = vectors(30, case["seed"], prefix="l")
+    right = vectors(30, case["seed"] + 1, prefix="r") if case["two"] else None
+    options = {"threshold": case["threshold"], "workers": case["workers"], "balanced_ids": case["balanced_ids"]}
+    if case["slide"]:
+        options["slide"] = f"{case['slide']} seconds"
+    join = sy.similarity_join(
+        frame(spark, left),
+        frame(spark, right) if right else None,
+        on="vector",
+        id="id",
+        time="at",
+        window="20 seconds",
+        watermark="1 hour",
+        **options,
+    )
+    trigger = ImbalanceAbove(0.0) if case["moves"] else None
+    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), trigger=trigger)
+    bounds = np.linspace(0, 30, case["batches"] + 1).astype(int)
+    for first, last in pairwise(bounds):
+        fed.give(join.rows.where(f"at >= {first * SECOND} and at < {last * SECOND}"))
+        if case["restart"]:
+            fed.start()
+    expected = brute_force(left, right or left, "angular", case["threshold"], 20, case["slide"])
+    same(fed.pairs(), expected, ordered=bool(right))
+
+
+def test_worksets_move_in_mid_window_and_ship_only_themselves(spark, tmp_path):
+    rows = vectors(120, seed=5)
+    join = self_join(spark, rows, window="1 hour", threshold=0.01)
+    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0))
+    reports = [fed.give(join.rows.where(f"at >= {n * 40 * SECOND} and at < {(n + 1) * 40 * SECOND}")) for n in range(3)]
+    assert sum(report.moves for report in reports) > 0
+    assert 0 < sum(report.moved_bytes for report in reports) < sum(report.state_bytes for report in reports)
+    assert "imbalance" in reports[0].reason
+    same(fed.pairs(), brute_force(rows, rows, "angular", 0.01, 3600), ordered=False)
+
+
+def test_a_closed_window_leaves_nothing_but_its_geometry(spark, tmp_path):
+    rows = vectors(60, seed=7)
+    join = self_join(spark, rows)
+    fed = Fed(spark, join, tmp_path / "join", trigger=EveryWindow())
+    reports = [fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}")) for n in range(3)]
+    assert reports[0].created > reports[-1].created
+    late = fed.give(join.rows.where(f"at < {20 * SECOND}"))
+    assert late.late_rows == 20
+    assert late.results == 0
+    same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 20), ordered=False)
+
+
+def test_a_batch_that_was_committed_is_not_joined_again(spark, tmp_path):
+    rows = vectors(40, seed=2)
+    join = self_join(spark, rows, window="1 hour")
+    fed = Fed(spark, join, tmp_path / "join")
+    fed.give(join.rows)
+    before = fed.pairs()
+    fed.start()
+    assert fed.engine.process(join.rows, 0) is None
+    assert fed.pairs() == before
+
+
+def test_bad_rows_are_counted_and_kept_and_an_empty_batch_is_nothing(spark, tmp_path):
+    good = vectors(20, seed=1)
+    rows = frame(spark, good)
+    bad = spark.sql(
+        "select cast(null as string) id, timestamp_seconds(1) at, array(1d, 2d) vector union all "
+        "select 'a', null, array(1d, 2d) union all select 'b', timestamp_seconds(1), array(0d, 0d) union all "
+        "select 'c', timestamp_seconds(1), array(double('NaN'), 1d) union all "
+        "select 'd', timestamp_seconds(1), array(1d) union all select 'e', timestamp_seconds(1), null"
+    )
+    join = sy.similarity_join(
+        rows.union(bad), on="vector", id="id", time="at", window="1 hour", threshold=0.02, workers=2
+    )
+    fed = Fed(spark, join, tmp_path / "a", bad=BadRows("dead_letter", str(tmp_path / "letters")))
+    assert fed.give(join.rows.where("false")).rows == 0
+    report = fed.give(join.rows)
+    assert sum(report.bad_rows.values()) == 6
+    reasons = {row.reason for row in spark.read.parquet(str(tmp_path / "letters")).collect()}
+    assert {"null id", "null time", "null record"} < reasons
+    same(fed.pairs(), brute_force(good, good, "angular", 0.02, 3600), ordered=False)
+    with pytest.raises(BadRowError, match="not a record of the metric"):
+        Fed(spark, join, tmp_path / "b").give(join.rows)
+
+
+def test_a_bound_on_memory_is_kept(spark, tmp_path):
+    join = self_join(spark, vectors(200, seed=1), window="1 hour", max_bytes=2_000)
+    with pytest.raises(Exception, match="max_bytes=2000"):
+        Fed(spark, join, tmp_path / "join").give(join.rows)
+
+
+def test_streams_are_joined_and_a_restart_goes_on(spark, tmp_path):
+    rows = vectors(60, seed=4)
+    table = frame(spark, rows)
+    for part in range(3):
+        within = table.where(f"unix_seconds(at) >= {part * 20} and unix_seconds(at) < {(part + 1) * 20}").coalesce(1)
+        within.write.parquet(str(tmp_path / f"in/{part}"))
+
+    def join():
+        stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in/*"))
+        return (
+            sy.similarity_join(stream, on="vector", id="id", time="at", window="1 hour", threshold=0.02, workers=2)
+            .sink("parquet", path=str(tmp_path / "out"))
+            .checkpoint(str(tmp_path / "checkpoint"))
+            .trigger(available_now=True)
+        )
+
+    for _ in range(2):
+        query = join().start()
+        assert query.await_termination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    pairs = [(a, b, 0) for a, b in zip(found["left_id"].to_pylist(), found["right_id"].to_pylist(), strict=True)]
+    same(pairs, {(a, b, 0) for a, b, _ in brute_force(rows, rows, "angular", 0.02, 3600)}, ordered=False)
+    other = join()
+    other = replace(other, program=replace(other.program, t=0.5))
+    with pytest.raises(OptionError, match="threshold"):
+        other.start()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on": "vektor"}, "vektor"),
+        ({"metric": "angel"}, "angular"),
+        ({"threshold": 2.0}, "threshold is 2.0"),
+        ({"threshold": None}, "either threshold"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"slide": "10 seconds", "window": None}, "slide goes with a window"),
+        ({"metric": "euclidean", "threshold": None, "similarity": 0.5}, "no similarity"),
+    ],
+)
+def test_a_wrong_option_is_named(spark, options, message):
+    with pytest.raises(SteelyardError, match=message):
+        self_join(spark, vectors(5, seed=1), **options)
+
+
+def test_a_function_that_is_no_metric_is_warned_of(spark):
+    rows = vectors(30, seed=1)
+    with pytest.warns(UserWarning, match="pairs may be missing"):
+        sy.similarity_join(
+            frame(spark, rows),
+            on="vector",
+            id="id",
+            metric=lambda a, b: float(np.sum((np.asarray(a) - np.asarray(b)) ** 2)),
+            threshold=0.1,
+        )
