@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import Routed
-from steelyard.partition import Hash
-from steelyard.spark import routing
+from steelyard.partition import Hash, tuple_policy
+from steelyard.spark import memory, routing
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.routing import Partitioners, packed
 
@@ -231,3 +231,23 @@ def test_auto_remembers_prices_over_a_restart(spark, tmp_path):
     assert {k: v.tolist() for k, v in again.settings.partitioner.state().items()} == {
         k: v.tolist() for k, v in first.settings.partitioner.state().items()
     }
+
+
+def test_a_source_partition_that_is_new_goes_on_from_what_another_learnt(spark, tmp_path):
+    run = engine(spark, rows_of(spark), InTurn(), tmp_path, Kept())
+    run.process(rows_of(spark, parts=1), 0)
+    run.process(rows_of(spark, parts=2), 1)
+    assert {n: int(s["turn"]) for n, s in run.memory.partitioners.states.items()} == {0: 150, 1: 150}
+
+
+def test_a_policy_takes_the_defaults_of_a_micro_batch_engine(spark):
+    assert Partitioners(tuple_policy("dalton")).policy.split_cap == "n"
+    assert Partitioners(tuple_policy("dalton?split_cap=3")).policy.split_cap == "3"
+
+
+def test_a_memory_of_another_format_is_not_read(spark, tmp_path, monkeypatch):
+    rows = rows_of(spark)
+    monkeypatch.setattr(memory, "FORMAT", 1)
+    engine(spark, rows, InTurn(), tmp_path, Kept()).process(rows, 0)
+    monkeypatch.undo()
+    assert engine(spark, rows, InTurn(), tmp_path, Kept()).memory.partitioners.states == {}
