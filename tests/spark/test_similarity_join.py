@@ -125,6 +125,7 @@ CASES = st.fixed_dictionaries(
         "slide": st.sampled_from([None, 10]),
         "batches": st.integers(1, 3),
         "moves": st.booleans(),
+        "split": st.booleans(),
         "restart": st.booleans(),
         "balanced_ids": st.booleans(),
     }
@@ -150,7 +151,7 @@ def test_a_stream_gives_the_pairs_of_brute_force(spark, tmp_path_factory, case):
         **options,
     )
     trigger = ImbalanceAbove(0.0) if case["moves"] else None
-    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), trigger=trigger)
+    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), trigger=trigger, split=case["split"])
     bounds = np.linspace(0, 30, case["batches"] + 1).astype(int)
     for first, last in pairwise(bounds):
         fed.give(join.rows.where(f"at >= {first * SECOND} and at < {last * SECOND}"))
@@ -169,6 +170,17 @@ def test_worksets_move_in_mid_window_and_ship_only_themselves(spark, tmp_path):
     assert 0 < sum(report.moved_bytes for report in reports) < sum(report.state_bytes for report in reports)
     assert "imbalance" in reports[0].reason
     same(fed.pairs(), brute_force(rows, rows, "angular", 0.01, 3600), ordered=False)
+
+
+def test_a_workset_that_is_too_heavy_to_move_is_cut_in_mid_window(spark, tmp_path):
+    rows = [(key, at, [1.0, at % 3 / 1e4]) for key, at, _ in vectors(60, seed=1)]  # all in one workset
+    join = self_join(spark, rows, window="1 hour")
+    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0), split=True)
+    reports = [fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}")) for n in range(3)]
+    assert [report.splits for report in reports] == [1, 0, 0]
+    assert sum(load > 0 for load in reports[0].loads) == 1
+    assert sum(load > 0 for load in reports[1].loads) == 3
+    same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 3600), ordered=False)
 
 
 def test_a_closed_window_leaves_nothing_but_its_geometry(spark, tmp_path):

@@ -166,8 +166,8 @@ def time_case(spark: SparkSession, folder: Path, repetitions: Mapping[str, int])
     right: dict[tuple[str, ...], tuple[str, pa.Table]] = {}
     for turn in range(max(repetitions.values())):
         running = [name for name in WAYS if turn < repetitions[name]]
-        first = turn % len(running)
-        for name in running[first:] + running[:first]:
+        ahead = turn % len(running)
+        for name in running[ahead:] + running[:ahead]:
             frame = WAYS[name]
             clock = time.perf_counter()
             answer = frame(rows).toArrow()

@@ -43,6 +43,9 @@ MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS = 10, 5
 MEMORY_SLOTS = 2
 """Few tasks: small batches then follow each other quickly, and the driver does the same for each."""
 FIFTH = 5
+TIGHT_HEAP = ("-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
+"""A heap that gives back what is free after a collection: what a driver has is then what it needs. By default it keeps
+up to 70 % free, and how much of that is a matter of chance."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +233,8 @@ def overhead(run: Run) -> Result:
     warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
     first = QUICK_MEMORY_WARM_UPS if run.quick else MEMORY_WARM_UPS
     batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
-    spark = sy.session("steelyard bench overhead", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
+    config = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": " ".join(TIGHT_HEAP)}
+    spark = sy.session("steelyard bench overhead", master=f"local[{SLOTS}]", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     costs: dict[int, dict[str, Cost]] = {}
     try:

@@ -135,6 +135,8 @@ class JoinReport:
     """Seconds of each worker's task, waiting for input not counted."""
     moves: int = 0
     """Worksets that changed their worker after this batch."""
+    splits: int = 0
+    """Worksets that were cut after this batch."""
     moved_bytes: int = 0
     reason: str = ""
     """Why worksets were balanced, or why not."""

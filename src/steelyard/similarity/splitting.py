@@ -80,7 +80,8 @@ class Splits:
         sides = spread.rows.sides.copy()
         if self.self_join:
             low, high = np.minimum(own, other), np.maximum(own, other)
-            sides = np.where(low == high, SELF, np.where(own == low, LEFT, RIGHT)).astype(np.int8)
+            dealt = np.where(low == high, SELF, np.where(own == low, LEFT, RIGHT)).astype(np.int8)
+            sides = np.where(inside[row], dealt, sides)  # a piece's own members keep theirs
         else:
             low, high = np.where(sides == LEFT, own, other), np.where(sides == LEFT, other, own)
         piece = np.where(inside[row], 1 + low * k + high, 0)

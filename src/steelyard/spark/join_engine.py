@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from steelyard.core import BadRowError, JoinReport, OptionError
 from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
-from steelyard.similarity.members import split_key, to_column, workset_key
+from steelyard.similarity.members import split_key, to_column
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.join_state import JoinCommit, JoinFolder, Left, Segment, write_segment
@@ -27,6 +27,7 @@ from steelyard.spark.join_tasks import (
     PLACE,
     ROUTE,
     JoinProgram,
+    Kept,
     Run,
     joiner,
     mover,
@@ -59,8 +60,8 @@ class JoinSettings:
         Microseconds that the watermark stays behind the latest event time.
     bad
         What happens to rows that cannot be joined.
-    trigger, balancer
-        When worksets are balanced, and how; no trigger: never.
+    trigger, balancer, split
+        When worksets are balanced, and how; no trigger: never. `split` cuts those too heavy for any worker.
     timed
         Whether records have a time of their own; else theirs is that of their batch.
     """
@@ -71,6 +72,7 @@ class JoinSettings:
     bad: BadRows = field(default_factory=BadRows)
     trigger: Trigger | None = None
     balancer: Balancer = field(default_factory=Greedy)
+    split: bool = False
     timed: bool = True
 
 
@@ -117,12 +119,9 @@ class Plan:
         program = self.program
         if not is_determinate(rows):  # a task that is asked again must number its rows alike
             rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id"))
-        assignment = {
-            int(workset_key(*map(int, name.split("/")))): worker for name, worker in commit.assignment.items()
-        }
         route = router(program, self.centroids, run, log, arrow_schema(self._routed))
-        place = placer(program, commit.geometry, assignment, run, log, arrow_schema(self._placed))
-        join = joiner(program, commit.records, commit.left, run, log, arrow_schema(self.pairs_schema))
+        place = placer(program, commit.geometry, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
+        join = joiner(program, Kept(commit.records, commit.left), run, log, arrow_schema(self.pairs_schema))
         routed = map_in_arrow(rows, route, self._routed).repartitionById(program.parts, "partition")
         placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
         return map_in_arrow(placed, join, self.pairs_schema)
@@ -326,40 +325,55 @@ class JoinEngine:
             return commit, replace(report, reason=verdict.reason)
         moves = self.settings.balancer.moves(loads, self.program.workers)
         self._loads.clear()
-        if not moves:
+        cuts = self._cuts(loads, commit) if self.settings.split else {}
+        going: dict[int, list[int]] = {}
+        assignment = dict(commit.assignment)
+        for move in moves:
+            if move.workset not in cuts:
+                going.setdefault(move.source, []).append(move.workset)
+                assignment[move.workset] = move.target
+        moved = sum(map(len, going.values()))
+        for one in loads:
+            if one.workset in cuts:
+                going.setdefault(one.worker, []).append(one.workset)
+        if not going:
             return commit, replace(report, reason=f"{verdict.reason}; no move helps")
-        commit, size = self._shipped(spark, commit, moves, replace(run, closed=closed))
-        return commit, replace(report, moves=len(moves), moved_bytes=size, reason=verdict.reason)
+        then = replace(commit, assignment=assignment, splits={**commit.splits, **cuts})
+        then, size = self._shipped(spark, then, going, replace(run, closed=closed))
+        return then, replace(report, moves=moved, splits=len(cuts), moved_bytes=size, reason=verdict.reason)
+
+    def _cuts(self, loads: list[WorksetLoad], commit: JoinCommit) -> dict[int, int]:
+        """Worksets that have more than a worker's share of all load, which no move can mend, and in how many parts."""
+        fair = sum(one.load for one in loads) / self.program.workers
+        heavy = [one.workset for one in loads if one.load > fair and one.workset not in commit.splits]
+        whole = [key for key in heavy if not int(split_key(np.array(key))[2])]
+        return dict.fromkeys(whole, max(2, self.program.workers))
 
     def _workset_loads(self, commit: JoinCommit) -> list[WorksetLoad]:
         keys = np.array(list(self._loads), dtype=np.int64)
-        partitions, worksets, _ = split_key(keys)
+        workers = self.program.workers_of(keys, commit.assignment)
+        partitions, _, _ = split_key(keys)
         loads = []
-        for key, partition, workset in zip(keys.tolist(), partitions.tolist(), worksets.tolist(), strict=True):
+        for key, partition, worker in zip(keys.tolist(), partitions.tolist(), workers.tolist(), strict=True):
             load, size = self._loads[key]
-            worker = commit.assignment.get(f"{partition}/{workset}", partition % self.program.workers)
-            loads.append(WorksetLoad(partition, workset, worker, load, size))
+            loads.append(WorksetLoad(partition, key, worker, load, size))
         return loads
 
-    def _shipped(self, spark: SparkSession, commit: JoinCommit, moves: list[Any], run: Run) -> tuple[JoinCommit, int]:
+    def _shipped(
+        self, spark: SparkSession, commit: JoinCommit, going: dict[int, list[int]], run: Run
+    ) -> tuple[JoinCommit, int]:
         """Ship the records of worksets to their new workers, and write down where they are now."""
-        going: dict[int, dict[int, int]] = {}
-        left = {worker: list(gone) for worker, gone in commit.left.items()}
-        assignment = dict(commit.assignment)
-        for move in moves:
-            going.setdefault(move.source, {})[int(workset_key(move.partition, move.workset))] = move.target
-            left.setdefault(move.source, []).append(Left(move.partition, move.workset, commit.batch))
-            assignment[f"{move.partition}/{move.workset}"] = move.target
-        ship = mover(self.program, going, commit.records, commit.left, run)
+        ship = mover(self.program, going, commit.assignment, commit.splits, Kept(commit.records, commit.left), run)
         workers = sorted(going)
         shipped = spark.sparkContext.parallelize(workers, len(workers)).mapPartitions(ship).collect()
-        records = dict(commit.records)
+        records, left = dict(commit.records), dict(commit.left)
+        for worker, keys in going.items():
+            left[worker] = (*left.get(worker, ()), *(Left(key, commit.batch) for key in keys))
         for _, target, segment in shipped:
             # As of the next batch: what left a worker before must not hide what comes back to it now.
             records[target] = (*records.get(target, ()), Segment(**{**segment, "batch": commit.batch + 1}))
         size = sum(segment["bytes"] for _, _, segment in shipped)
-        gone = {worker: tuple(some) for worker, some in left.items()}
-        return replace(commit, records=records, left=gone, assignment=assignment), size
+        return replace(commit, records=records, left=left), size
 
     def _finish(self, commit: JoinCommit, report: JoinReport, clock: Clock) -> JoinReport:
         with clock.phase("commit"):

@@ -43,9 +43,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Left:
-    """A workset that left a worker: what segments up to `batch` have of it is elsewhere now."""
+    """A workset, by its key, that left a worker: what segments up to `batch` have of it is elsewhere now."""
 
-    partition: int
     workset: int
     batch: int
 
@@ -62,8 +61,10 @@ class JoinCommit:
     geometry: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     records: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     left: dict[int, tuple[Left, ...]] = field(default_factory=dict)
-    assignment: dict[str, int] = field(default_factory=dict)
-    """Worker of each workset, `partition/workset`, that is not where it was made."""
+    assignment: dict[int, int] = field(default_factory=dict)
+    """Worker of each workset, by its key, that is not where it was made."""
+    splits: dict[int, int] = field(default_factory=dict)
+    """Worksets that are cut, and into how many parts."""
     balancer: str = ""
     """What the balancer has learnt, as text."""
     centroids: str = ""
@@ -79,6 +80,8 @@ class JoinCommit:
         known = json.loads(text)
         for name, kind in ((GEOMETRY, Segment), (RECORDS, Segment), ("left", Left)):
             known[name] = {int(at): tuple(kind(**one) for one in some) for at, some in known[name].items()}
+        for name in ("assignment", "splits"):
+            known[name] = {int(key): value for key, value in known[name].items()}
         return cls(**known)
 
     def without(self, closed: int) -> JoinCommit:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from steelyard.similarity import Formulation, Members, Metric, Rows, SpacePartitions, WindowJoin, Windows
 from steelyard.similarity.members import from_column, split_key, to_column
+from steelyard.similarity.splitting import Splits
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_state import GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
 from steelyard.spark.tasklog import TaskLog, timed
@@ -42,7 +43,7 @@ class JoinProgram:
         Space partitions, and workers.
     dimension
         Of the vectors; None where records have none.
-    balanced_ids, retire_after, max_bytes, distances
+    balanced_ids, retire_after, crowd, max_bytes, distances
         Options of `Formulation` and `WindowJoin`.
     """
 
@@ -55,8 +56,24 @@ class JoinProgram:
     dimension: int | None = None
     balanced_ids: bool = False
     retire_after: int | None = None
+    crowd: int | None = None
     max_bytes: int | None = None
     distances: bool = True
+
+    def splits(self, cut: Mapping[int, int]) -> Splits:
+        """Worksets that are cut, each into so many parts."""
+        splits = Splits(self_join=self.self_join)
+        for workset, parts in cut.items():
+            splits.cut(workset, parts)
+        return splits
+
+    def workers_of(self, worksets: Ints, assignment: Mapping[int, int]) -> Ints:
+        """The worker of each workset: where it was sent, or where it was made; pieces of one are dealt out."""
+        keys, place = np.unique(worksets, return_inverse=True)
+        partition, _, piece = split_key(keys)
+        home = (partition + piece) % self.workers
+        here = [assignment.get(key, at) for key, at in zip(keys.tolist(), home.tolist(), strict=True)]
+        return np.asarray(here, dtype=np.int64)[place]
 
     def windows_of(self, times: Ints) -> Ints:
         """int64[n, 2]: the first and last window of each time."""
@@ -88,6 +105,14 @@ class Run:
     name: str = ""
     root: str = ""
     closed: int = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The records that workers have, and the worksets that left them."""
+
+    records: Mapping[int, tuple[Segment, ...]]
+    left: Mapping[int, tuple[Left, ...]]
 
 
 def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: TaskLog | None, schema: pa.Schema) -> Task:
@@ -137,6 +162,7 @@ def placer(
     program: JoinProgram,
     geometry: Mapping[int, tuple[Segment, ...]],
     assignment: Mapping[int, int],
+    splits: Mapping[int, int],
     run: Run,
     log: TaskLog | None,
     schema: pa.Schema,
@@ -159,9 +185,8 @@ def placer(
                 timing.rows = table.num_rows
                 formulation = _formulation(program, partition, geometry, run)
                 placed = formulation.add(_rows(program, table), table.column("outer").to_numpy())
-                members = placed.members
-                home = partition % program.workers
-                worker = np.array([assignment.get(key, home) for key in members.worksets.tolist()], dtype=np.int32)
+                members = program.splits(splits).apply(program.metric, placed.members)
+                worker = program.workers_of(members.worksets, assignment)
                 timing.extra = {
                     "partition": partition,
                     "distances": placed.distances,
@@ -176,14 +201,7 @@ def placer(
     return work
 
 
-def joiner(
-    program: JoinProgram,
-    records: Mapping[int, tuple[Segment, ...]],
-    left: Mapping[int, tuple[Left, ...]],
-    run: Run,
-    log: TaskLog | None,
-    schema: pa.Schema,
-) -> Task:
+def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, schema: pa.Schema) -> Task:
     """Join the new members of one worker's worksets with those it has, and keep them.
 
     Takes what `placer` gives; gives left and right id, distance, window, and the later of both times.
@@ -206,7 +224,7 @@ def joiner(
                     max_bytes=program.max_bytes,
                 )
                 join.closed = run.closed
-                for members in stored_members(program, worker, records, left, run):
+                for members in stored_members(program, worker, kept, run):
                     join.put_in(members)
                 members = Members(
                     table.column("workset").to_numpy(), table.column("role").to_numpy(), _rows(program, table)
@@ -248,25 +266,23 @@ def joiner(
 
 def mover(
     program: JoinProgram,
-    moves: Mapping[int, Mapping[int, int]],
-    records: Mapping[int, tuple[Segment, ...]],
-    left: Mapping[int, tuple[Left, ...]],
+    going: Mapping[int, list[int]],
+    assignment: Mapping[int, int],
+    splits: Mapping[int, int],
+    kept: Kept,
     run: Run,
 ) -> Callable[[Iterable[int]], Iterator[tuple[int, int, dict[str, Any]]]]:
-    """Ship worksets: from each worker in `moves`, the members of its worksets to their new workers, one file each."""
+    """Ship the members of worksets, by worker in `going`, to where they are assigned now; those newly cut in pieces."""
 
     def work(workers: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         for worker in workers:
-            going = moves[worker]
-            keys = np.array(list(going), dtype=np.int64)
-            goal = np.array(list(going.values()), dtype=np.int64)
-            found = list(stored_members(program, worker, records, left, run))
+            found = list(stored_members(program, worker, kept, run))
             if not found:
                 continue
             members = Members.join(program.metric, found)
-            members = members.take(program.metric, np.flatnonzero(np.isin(members.worksets, keys)))
-            order = np.argsort(keys)
-            target = goal[order][np.searchsorted(keys[order], members.worksets)]
+            members = members.take(program.metric, np.flatnonzero(np.isin(members.worksets, going[worker])))
+            members = program.splits(splits).apply(program.metric, members)
+            target = program.workers_of(members.worksets, assignment)
             for to in np.unique(target).tolist():
                 shipped = members.take(program.metric, np.flatnonzero(target == to))
                 name = f"moves/{run.name}/{worker}-{to}.arrow"
@@ -276,24 +292,14 @@ def mover(
     return work
 
 
-def stored_members(
-    program: JoinProgram,
-    worker: int,
-    records: Mapping[int, tuple[Segment, ...]],
-    left: Mapping[int, tuple[Left, ...]],
-    run: Run,
-) -> Iterator[Members]:
+def stored_members(program: JoinProgram, worker: int, kept: Kept, run: Run) -> Iterator[Members]:
     """What a worker has: the members of its segments whose windows are open, without worksets that left since."""
-    segments = records.get(worker, ())
+    segments = kept.records.get(worker, ())
     for segment, table in zip(segments, read_segments(run.root, segments), strict=True):
         members = Members.from_table(program.metric, table)
         stays = members.rows.windows[:, 1] > run.closed
-        gone = [one for one in left.get(worker, ()) if one.batch >= segment.batch]
-        if gone:
-            partition, workset, _ = split_key(members.worksets)
-            away = {(one.partition, one.workset) for one in gone}
-            pairs = zip(partition.tolist(), workset.tolist(), strict=True)
-            stays &= ~np.array([pair in away for pair in pairs], dtype=bool)
+        gone = [one.workset for one in kept.left.get(worker, ()) if one.batch >= segment.batch]
+        stays &= ~np.isin(members.worksets, gone)
         yield members if stays.all() else members.take(program.metric, np.flatnonzero(stays))
 
 
@@ -334,6 +340,7 @@ def _formulation(
         partition,
         balanced_ids=program.balanced_ids,
         retire_after=program.retire_after,
+        crowd=program.crowd,
     )
     segments = geometry.get(partition, ())
     if segments:

@@ -41,9 +41,13 @@ class SimilarityJoin:
     _trigger: dict[str, Any] = field(default_factory=dict)
     _name: str | None = None
 
-    def balance(self, trigger: Trigger, balancer: Balancer | None = None) -> SimilarityJoin:
-        """Move worksets between workers when `trigger` says so, as `balancer` plans it (Algorithm 1 by default)."""
-        return replace(self, settings=replace(self.settings, trigger=trigger, balancer=balancer or Greedy()))
+    def balance(self, trigger: Trigger, balancer: Balancer | None = None, *, split: bool = False) -> SimilarityJoin:
+        """Move worksets between workers when `trigger` says so, as `balancer` plans it (Algorithm 1 by default).
+
+        `split` also cuts a workset that has more than a worker's share of all load into pieces that can move.
+        """
+        chosen = balancer or Greedy()
+        return replace(self, settings=replace(self.settings, trigger=trigger, balancer=chosen, split=split))
 
     def on_bad_rows(self, policy: str, path: str | None = None) -> SimilarityJoin:
         """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""
@@ -128,6 +132,7 @@ class SimilarityJoin:
             "item": self.rows.schema["item"].dataType.simpleString(),
             "space": [self.settings.space, self.settings.seed],
             "balanced_ids": program.balanced_ids,
+            "crowd": program.crowd,
         }
 
 
@@ -149,6 +154,7 @@ def similarity_join(
     seed: int = 42,
     balanced_ids: bool = False,
     retire_after: int | None = None,
+    crowd: int | None = None,
     max_bytes: int | None = None,
     distances: bool = True,
 ) -> SimilarityJoin:
@@ -173,9 +179,10 @@ def similarity_join(
     space, seed
         How the space is cut: `"random"` centroids, or `"farthest"` points of the first batch, better for clustered
         data and always used for text.
-    balanced_ids, retire_after, max_bytes, distances
-        Worksets take turns in hosting pairs; worksets without records for so many windows are forgotten; bound on a
-        worker's memory; False saves computing the distances of pairs that need none.
+    balanced_ids, retire_after, crowd, max_bytes, distances
+        Worksets take turns in hosting pairs; worksets without records for so many windows are forgotten; records with
+        more than so many worksets around them are compared with all (vectors of many dimensions, which have all others
+        around them); bound on a worker's memory; False saves computing the distances of pairs that need none.
 
     Notes
     -----
@@ -202,7 +209,7 @@ def similarity_join(
         rows = _union(rows, _side(right, RIGHT, on, id, time))
     count = workers or left.sparkSession.sparkContext.defaultParallelism
     program = JoinProgram(
-        measure, t, right is None, windows, count, count, None, balanced_ids, retire_after, max_bytes, distances
+        measure, t, right is None, windows, count, count, None, balanced_ids, retire_after, crowd, max_bytes, distances
     )
     if not isinstance(metric, str) and not left.isStreaming:
         _try(measure, left, on)
