@@ -25,7 +25,7 @@ def test_a_report_says_what_went_wrong_only_where_something_did():
     assert fine.endswith("0 results, 1.25 s")
     assert "bad" not in fine
     assert "late" not in fine
-    assert "5 rows, 3 bad, 2 late in" in str(BatchReport(1, rows=5, late_rows=2, bad_rows={"a": 1, "b": 2}))
+    assert "partitions, 3 bad, 2 late" in str(BatchReport(1, rows=5, late_rows=2, bad_rows={"a": 1, "b": 2}))
 
 
 def test_load_is_processing_time_over_the_interval():

@@ -68,7 +68,7 @@ class BatchReport:
         where = f"{self.blocks} blocks by {self.policy}" if self.policy else "the source's partitions"
         balance = f", largest/mean {self.largest_over_mean:.2f}" if self.policy else ""
         return (
-            f"batch {self.batch}: {self.rows} rows{bad}{late} in {where}{balance}, {self.buckets} buckets, "
+            f"batch {self.batch}: {self.rows} rows in {where}{balance}{bad}{late}, {self.buckets} buckets, "
             f"{self.results} results, {self.seconds.get('total', 0.0):.2f} s"
         )
 

@@ -118,9 +118,21 @@ class Stream:
         return replace(self, _aggregates={**self._aggregates, **aggregates})
 
     def partition_by(
-        self, policy: str | Partitioner | TuplePolicy, blocks: int | None = None, buckets: int | None = None
+        self,
+        policy: str | Partitioner | TuplePolicy,
+        blocks: int | None = None,
+        buckets: int | None = None,
+        **parameters: Any,
     ) -> Stream:
-        """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core."""
+        """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core.
+
+        Parameters of a policy stand in its name: `"dalton?epsilon=0.1"`.
+        """
+        if parameters:
+            option, value = next(iter(parameters.items()))
+            raise OptionError(
+                f"partition_by: parameters of a policy stand in its name, as in '{policy}?{option}={value}'"
+            )
         for option, value in (("blocks", blocks), ("buckets", buckets)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")
