@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steelyard.bench import charts
 from steelyard.bench.result import Number
 from steelyard.similarity.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
 from steelyard.similarity.members import LEFT, RIGHT, Rows
@@ -17,6 +19,11 @@ from steelyard.similarity.window_join import Pairs, WindowJoin
 from steelyard.similarity.worksets import Formulation
 from steelyard.workloads.vectors import Vectors
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Figures = Mapping[str, Sequence[Number | None]]
+"""Published figures by method, None where there is none."""
 SOURCE = "Siachamis 2024"
 WINDOW_SECONDS = 60
 """The run files say 60 s for both tables; the text of the second experiment says five minutes."""
@@ -103,15 +110,15 @@ def uniform_window(a_side: int, seed: int, dimension: int = 2) -> Rows:
     return two_sided([vectors_of(Vectors(dimension=dimension, seed=2 * seed + k), a_side) for k in range(2)])
 
 
-def published_window(a_side: int) -> Rows:
+def published_window(a_side: int, dimension: int = 2) -> Rows:
     """The window of the published generator: both streams are the same numbers, and the first are the centroids."""
-    vectors = 2 * java_doubles(PUBLISHED_SEED, 2 * a_side).reshape(-1, 2) - 1
+    vectors = 2 * java_doubles(PUBLISHED_SEED, dimension * a_side).reshape(a_side, dimension) - 1
     return two_sided([vectors, vectors])
 
 
 def vectors_of(workload: Vectors, count: int) -> Floats:
     """float64[count, dimension]; the first vectors of a workload."""
-    column = workload.rows(0, count, np.zeros(count)).column("vector")
+    column = workload.rows(0, count, np.zeros(count, dtype=np.int64)).column("vector")
     return np.asarray(column.flatten()).reshape(count, workload.dimension)
 
 
@@ -219,3 +226,24 @@ def largest_difference(ours: Sequence[Number], published: Sequence[Number]) -> f
     0.1...
     """
     return max(abs(a - b) / abs(b) for a, b in zip(ours, published, strict=True))
+
+
+def beside(axes: Axes, x: Sequence[str], ours: Mapping[str, Sequence[Number]], published: Figures) -> None:
+    """A line for each method over named cases, and crosses of the same colour where a figure was published."""
+    places = range(len(x))
+    for number, (name, values) in enumerate(ours.items()):
+        colour = charts.COLOURS[number % len(charts.COLOURS)]
+        axes.plot(places, values, marker="o", markersize=4, color=colour, label=name)
+        marks = {place: value for place, value in enumerate(published.get(name, ())) if value is not None}
+        if marks:
+            label = f"{name}, published"
+            axes.scatter(list(marks), list(marks.values()), marker="x", s=70, color=colour, label=label, zorder=3)
+    axes.set_xticks(places, x)
+    axes.legend(frameon=False, fontsize=8, loc="upper right" if len(ours) < 3 else "upper left")
+
+
+def plain_log(axes: Axes, ticks: Sequence[Number]) -> None:
+    """A logarithmic scale upwards, with numbers that can be read."""
+    axes.set_yscale("log")
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
