@@ -21,7 +21,7 @@ from steelyard.spark.join_state import JoinFolder
 from steelyard.spark.sinks import ParquetSink
 from tests.crash.driver import BEGUN, COMMITTED, COMMITTING, MICROS, ORIGIN, WRITING, say, work
 
-ROWS_PER_BATCH, BATCHES, WORKERS = 80, 14, 3
+ROWS_PER_BATCH, BATCHES, WORKERS = 80, 10, 3
 SECONDS_PER_BATCH, JITTER = 4, 6
 SHIPPING = "shipping worksets"
 FAILED = "failed tasks:"
@@ -61,7 +61,7 @@ def start(spark: SparkSession, folder: Path, source: Path) -> sy.Query:
             watermark="5 seconds",
             workers=WORKERS,
         )
-        .balance(ImbalanceAbove(0.0))
+        .balance(ImbalanceAbove(0.0), split=True)
         .sink("parquet", path=f"{folder}/out")
         .checkpoint(f"{folder}/checkpoint")
         .trigger(available_now=True)

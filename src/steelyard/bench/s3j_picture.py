@@ -30,7 +30,7 @@ RECORDS, PARTS, THRESHOLD = 320, 3, 0.2
 SPACE_SEED = 114
 SHOWN = 0
 """The space partition whose worksets are shown."""
-RASTER = 320
+RASTER = 800
 """Points along each side of the coloured background."""
 MARGINS = {"left": 0.02, "right": 0.98, "top": 0.94, "bottom": 0.14, "wspace": 0.04}
 TINTS = ("#dbeafe", "#ffedd5", "#dcfce7")
@@ -121,7 +121,9 @@ def _regions(axes: Axes, space: SpacePartitions) -> None:
     grid = np.column_stack([axis.ravel() for axis in np.meshgrid(side, side)])
     home = np.argmin(space.metric.pairwise(grid, space.centroids), axis=1).reshape(RASTER, RASTER)
     extent = (-1.0, 1.0, -1.0, 1.0)
-    axes.imshow(home, origin="lower", extent=extent, cmap=ListedColormap(TINTS), vmin=0, vmax=PARTS - 1, zorder=0)
+    axes.imshow(
+        home, origin="lower", extent=extent, cmap=ListedColormap(TINTS), vmin=0, vmax=PARTS - 1, interpolation="nearest"
+    )
     axes.set_xlim(-1, 1)
     axes.set_ylim(-1, 1)
     axes.set_aspect("equal")

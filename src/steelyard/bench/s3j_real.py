@@ -49,7 +49,7 @@ KINDS = (Kind("edit", 3.0, "letters"), Kind("jaccard", 0.4, "words"))
 
 @dataclass(frozen=True)
 class Answer:
-    """Pairs, as sorted codes, and the time that they took."""
+    """Pairs, as sorted codes, and the processor time that they took."""
 
     pairs: Ints
     seconds: float
@@ -111,35 +111,35 @@ def codes(left: Ints, right: Ints) -> Ints:
 
 def join_in_process(measure: Metric, t: float, column: pa.ChunkedArray, parts: int, batches: int) -> Joined:
     """A self-join of one window, batch after batch: what the tasks on Spark do, one after the other."""
-    clock = time.perf_counter()
+    clock = time.process_time()
     records, _ = measure.records(column)
     first = np.array_split(np.arange(len(records)), batches)[0][:SAMPLE]
     space = SpacePartitions.farthest(measure.take(records, first), parts, measure, t, SPACE_SEED)
     formulations = [Formulation(measure, t, part) for part in range(len(space))]
     joins = [WindowJoin(measure, t, self_join=True) for _ in formulations]
-    shared = time.perf_counter() - clock
+    shared = time.process_time() - clock
     alone = [0.0] * len(joins)
     found: list[Ints] = []
     distances = members = 0
     for batch in np.array_split(np.arange(len(records)), batches):
-        begun = time.perf_counter()
+        begun = time.process_time()
         whole = _rows(measure, measure.take(records, batch), batch)
         routed = space.route(whole.records)
         distances += routed.distances
-        shared += time.perf_counter() - begun
+        shared += time.process_time() - begun
         for part, (formulation, join) in enumerate(zip(formulations, joins, strict=True)):
-            begun = time.perf_counter()
+            begun = time.process_time()
             position, outer = routed.of(part)
             placed = formulation.add(whole.take(measure, position), outer)
             pairs = join.add(placed.members)
             found.append(codes(pairs.left, pairs.right))
             distances += placed.distances
             members += len(placed.members)
-            alone[part] += time.perf_counter() - begun
+            alone[part] += time.process_time() - begun
     loads = [join.loads() for join in joins]
     return Joined(
         pairs=np.sort(np.concatenate(found)),
-        seconds=time.perf_counter() - clock,
+        seconds=time.process_time() - clock,
         longest=max(alone) + shared / len(joins),
         distances=distances,
         comparisons=int(sum(load.comparisons.sum() for load in loads)),
@@ -161,7 +161,7 @@ def brute_force(measure: Metric, t: float, column: pa.ChunkedArray) -> Answer:
         i, j = np.nonzero(measure.pairwise(measure.take(records, rows), measure.take(records, later)) <= t)
         return i, j
 
-    clock = time.perf_counter()
+    clock = time.process_time()
     records, _ = measure.records(column)
     return _each_with_later(len(records), block, clock)
 
@@ -173,7 +173,7 @@ def scan(measure: Metric, t: float, column: pa.ChunkedArray) -> Answer:
         i, j, _ = measure.within(measure.take(records, rows), measure.take(records, later), t)
         return i, j
 
-    clock = time.perf_counter()
+    clock = time.process_time()
     records, _ = measure.records(column)
     return _each_with_later(len(records), block, clock)
 
@@ -186,7 +186,7 @@ def _each_with_later(count: int, block: Callable[[Ints, Ints], tuple[Ints, Ints]
         i, j = block(rows, np.arange(start, count))
         found.append(codes(i[i < j] + start, j[i < j] + start))
     pairs = np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
-    return Answer(pairs, time.perf_counter() - clock)
+    return Answer(pairs, time.process_time() - clock)
 
 
 def measured(kind: Kind, copies: float, texts: int, seed: int) -> Case:
@@ -252,7 +252,8 @@ def result_of(cases: Sequence[Case]) -> Result:
         targets=targets,
         chart=lambda figure: draw(figure, cases),
         notes=[
-            "Everything runs in this process on one core, the four parts of the join one after the other. "
+            "Everything runs in this process on one core, the parts of the join one after the other; seconds are of "
+            "processor time, which others on the machine do not lengthen. "
             "'longest part' is what the slowest would take on a core of its own; what Spark adds is not in it.",
             "Brute force computes every distance. The scan is the search that worksets use, over all texts: "
             "for edit distance it stops where a pair is sure to be too far, for Jaccard it has an index of words.",
@@ -341,7 +342,8 @@ def draw(figure: Figure, cases: Sequence[Case]) -> None:
             colour = charts.COLOURS[(1, 4, 0, 5)[number]]
             axes.bar(places + (number - 1.5) * width, seconds, width, color=colour, label=label)
         axes.set_xticks(places, [f"{case.copies:.0%} copies" for case in own])
-        axes.set_ylabel("seconds")
+        axes.set_ylabel("seconds of processor time")
         charts.finish(axes, f"{kind.metric} distance up to {kind.threshold:g}, {own[0].texts:,} texts")
         axes.grid(visible=False, axis="x")
-    panels[0].legend(frameon=False, fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
