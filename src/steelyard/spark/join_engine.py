@@ -123,6 +123,9 @@ class Plan:
         place = placer(program, commit.geometry, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
         join = joiner(program, Kept(commit.records, commit.left), run, log, arrow_schema(self.pairs_schema))
         routed = map_in_arrow(rows, route, self._routed).repartitionById(program.parts, "partition")
+        if not (commit.assignment or commit.splits) and (program.parts == program.workers or not run.name):
+            # Every workset is where it was made: what places its records can join them, and nothing moves again.
+            return map_in_arrow(routed, lambda batches: join(place(batches)), self.pairs_schema)
         placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
         return map_in_arrow(placed, join, self.pairs_schema)
 
@@ -389,7 +392,7 @@ class JoinEngine:
 
 def chosen_centroids(rows: DataFrame, program: JoinProgram, space: str, seed: int) -> pa.ChunkedArray | None:
     """Centroids of space partitions for a join over such rows; None where there is no record yet."""
-    sample = rows.select("id", "at", "item").where("item is not null").limit(SAMPLE).toArrow()
+    sample = rows.select("item").where("item is not null").limit(SAMPLE).toArrow()
     if not sample.num_rows:
         return None
     records, bad = program.metric.records(sample.column("item"), program.dimension)

@@ -25,6 +25,8 @@ from steelyard.spark.query import Query
 from steelyard.spark.rows import quoted
 from steelyard.spark.sinks import sink as make_sink
 
+FINER = 8
+"""The least number of space partitions of a static join."""
 SAMPLE = 60
 """Records of a static join that a user's own metric is tried on."""
 
@@ -112,10 +114,12 @@ class SimilarityJoin:
         """
         if self.rows.isStreaming:
             raise OptionError("to_df() is for static DataFrames; for streaming ones use start()")
-        centroids = chosen_centroids(self.rows, self.program, self.settings.space, self.settings.seed)
+        # Nothing is kept and nothing moves, so that a space partition is a task: finer ones have fewer worksets to try.
+        program = replace(self.program, parts=max(self.program.workers, FINER))
+        centroids = chosen_centroids(self.rows, program, self.settings.space, self.settings.seed)
         if centroids is None:
             raise OptionError("there is no record to join: every row lacks one, or none can be read by the metric")
-        program = replace(self.program, dimension=dimension_of(centroids), parts=len(centroids))
+        program = replace(program, dimension=dimension_of(centroids), parts=len(centroids))
         plan = Plan(self.rows, program, centroids)
         return plan.shown(plan.pairs(self.rows, JoinCommit(), Run(), None), None)
 
