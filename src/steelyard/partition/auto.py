@@ -150,7 +150,7 @@ class Fit:
     >>> fit = Fit(2, memory=0.9)
     >>> fit.learn(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([2.0, 5.0]), first=np.ones(2))
     >>> fit.prices.round(1).tolist()
-    [2.0, 2.9]
+    [2.0, 3.0]
     """
 
     def __init__(self, things: int, memory: float) -> None:
