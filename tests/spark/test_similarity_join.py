@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError, SteelyardError
-from steelyard.similarity import EveryWindow, ImbalanceAbove, metric
+from steelyard.similarity import Bandit, EveryWindow, ImbalanceAbove, metric
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.join_engine import JoinEngine
 from steelyard.spark.sinks import MemorySink
@@ -181,6 +181,18 @@ def test_a_workset_that_is_too_heavy_to_move_is_cut_in_mid_window(spark, tmp_pat
     assert sum(load > 0 for load in reports[0].loads) == 1
     assert sum(load > 0 for load in reports[1].loads) == 3
     same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 3600), ordered=False)
+
+
+def test_what_a_balancer_learnt_survives_a_restart(spark, tmp_path):
+    join = self_join(spark, vectors(60, seed=5), window="1 hour")
+    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0), balancer=Bandit())
+    for n in range(3):
+        fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}"))
+    known = {name: array.tolist() for name, array in fed.engine.settings.balancer.state().items()}
+    fed.settings = replace(fed.settings, balancer=Bandit())
+    fed.start()
+    assert {name: array.tolist() for name, array in fed.engine.settings.balancer.state().items()} == known
+    assert known["plans"] != [0]
 
 
 def test_a_closed_window_leaves_nothing_but_its_geometry(spark, tmp_path):

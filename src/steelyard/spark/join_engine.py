@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from steelyard.core import BadRowError, JoinReport, OptionError
+from steelyard.core import BadRowError, JoinReport, Learning, OptionError
 from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
 from steelyard.similarity.members import split_key, to_column
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
@@ -37,6 +38,7 @@ from steelyard.spark.join_tasks import (
 )
 from steelyard.spark.microbatch import Clock, StoppedError
 from steelyard.spark.placement import is_determinate
+from steelyard.spark.routing import packed, unpacked
 from steelyard.spark.sinks import Sink, claim
 from steelyard.spark.tasklog import TaskLog
 
@@ -188,9 +190,8 @@ class JoinEngine:
 
     def recall_balancer(self) -> None:
         """Give the balancer what it had learnt."""
-        known = getattr(self.settings.balancer, "restore_text", None)
-        if known is not None and self.last.balancer:
-            known(self.last.balancer)
+        if isinstance(self.settings.balancer, Learning) and self.last.balancer:
+            self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
 
     def process(self, batch: DataFrame, number: int) -> JoinReport | None:
         """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
@@ -380,8 +381,10 @@ class JoinEngine:
 
     def _finish(self, commit: JoinCommit, report: JoinReport, clock: Clock) -> JoinReport:
         with clock.phase("commit"):
-            learnt = getattr(self.settings.balancer, "to_text", None)
-            self.last = replace(commit, balancer=learnt() if learnt is not None else "")
+            learnt = ""
+            if isinstance(self.settings.balancer, Learning):
+                learnt = base64.b64encode(packed(self.settings.balancer.state())).decode()
+            self.last = replace(commit, balancer=learnt)
             self.folder.commit(self.last)
         seconds, micros = divmod(commit.watermark, 1_000_000)
         watermark = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros // 1000:03d}Z"
