@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError, SteelyardError
@@ -216,6 +217,19 @@ def test_a_batch_that_was_committed_is_not_joined_again(spark, tmp_path):
     fed.start()
     assert fed.engine.process(join.rows, 0) is None
     assert fed.pairs() == before
+
+
+def test_a_first_batch_that_failed_leaves_no_space_behind(spark, tmp_path):
+    rows = vectors(20, seed=1)
+    join = self_join(spark, rows, window="1 hour", space="farthest")
+    fed = Fed(spark, join, tmp_path / "join")
+    nameless = join.rows.withColumn("id", F.lit(None).cast("string"))
+    with pytest.raises(BadRowError):
+        fed.engine.process(nameless, 0)
+    fed.give(join.rows.where(f"at < {10 * SECOND}"))
+    fed.start()
+    fed.give(join.rows.where(f"at >= {10 * SECOND}"))
+    same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 3600), ordered=False)
 
 
 def test_bad_rows_are_counted_and_kept_and_an_empty_batch_is_nothing(spark, tmp_path):

@@ -64,8 +64,6 @@ class JoinSettings:
         What happens to rows that cannot be joined.
     trigger, balancer, split
         When worksets are balanced, and how; no trigger: never. `split` cuts those too heavy for any worker.
-    timed
-        Whether records have a time of their own; else theirs is that of their batch.
     """
 
     space: str = "random"
@@ -75,7 +73,6 @@ class JoinSettings:
     trigger: Trigger | None = None
     balancer: Balancer = field(default_factory=Greedy)
     split: bool = False
-    timed: bool = True
 
 
 class Plan:
@@ -236,16 +233,15 @@ class JoinEngine:
 
     def _space(self, batch: DataFrame, commit: JoinCommit, run: Run) -> tuple[pa.ChunkedArray | None, JoinCommit]:
         """The centroids of the space partitions: from the checkpoint, or chosen at the first batch that has records."""
-        if self._centroids is None and commit.centroids:
-            self._centroids = self.folder.centroids(commit.centroids)
-        if self._centroids is None:
-            chosen = chosen_centroids(batch, self.program, self.settings.space, self.settings.seed)
-            if chosen is None:
+        if not commit.centroids:  # whatever a batch chose that was not committed, no state goes with it
+            self._centroids = chosen_centroids(batch, self.program, self.settings.space, self.settings.seed)
+            if self._centroids is None:
                 return None, commit
-            self._centroids = chosen
             name = f"geometry/{run.name}/centroids.arrow"
-            write_segment(run.root, name, pa.table({"record": chosen}))
+            write_segment(run.root, name, pa.table({"record": self._centroids}))
             commit = replace(commit, centroids=name)
+        elif self._centroids is None:
+            self._centroids = self.folder.centroids(commit.centroids)
         self.program = replace(self.program, dimension=dimension_of(self._centroids), parts=len(self._centroids))
         return self._centroids, commit
 
@@ -306,9 +302,7 @@ class JoinEngine:
                     strict=True,
                 ):
                     self._loads[key] = (self._loads.get(key, (0.0, 0))[0] + compared + free, size)
-        now = replace(
-            commit, batch=number, watermark=latest, workers=self.program.workers, geometry=geometry, records=records
-        )
+        now = replace(commit, batch=number, watermark=latest, geometry=geometry, records=records)
         return now.without(self.program.closed_by(latest))
 
     # -- worksets that move

@@ -2,7 +2,7 @@
 
     program.json                     what the query computes; must stay the same
     commits/000000000012.json        everything that is true after batch 12
-    geometry/12-<run>/3.arrow        worksets and outer records that batch 12 brought to space partition 3
+    geometry/12-<run>/3-*.arrow      worksets and outer records of space partition 3 after batch 12
     records/12-<run>/2.arrow         records that batch 12 brought to worker 2
     moves/12-<run>/2-5.arrow         worksets that the balancer sent from worker 2 to worker 5 after batch 12
 
@@ -55,9 +55,6 @@ class JoinCommit:
 
     batch: int = -1
     watermark: int = 0
-    workers: int = 0
-    windows: int = 0
-    """Windows that closed so far."""
     geometry: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     records: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     left: dict[int, tuple[Left, ...]] = field(default_factory=dict)

@@ -24,7 +24,6 @@ ROUTE, PLACE, JOIN = "route", "place", "join"
 POSITION_BITS, PARTITION_BITS, BATCH_BITS = 28, 14, 20
 CARRIED = ("id", "at")
 """What goes with a record: the user's id, and its time in microseconds."""
-TABLES = ("worksets", "counters", "kept")
 
 
 @dataclass(frozen=True)

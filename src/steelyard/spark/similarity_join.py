@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from steelyard.core import JoinReport, OptionError
-from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample, metric
+from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample
+from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.durations import micros, spoken
@@ -193,7 +193,7 @@ def similarity_join(
     As in `similarity_join(events, on="vector", id="id", similarity=0.99, time="at", window="1 minute")`, followed by
     `.sink("parquet", path="pairs").checkpoint("checkpoint").start()`.
     """
-    measure = _metric(metric)
+    measure = named_metric(metric)
     t = _threshold(measure, threshold, similarity)
     for side, frame in (("left", left), ("right", right)):
         for option, column in (("on", on), ("id", id), ("time", time)):
@@ -217,12 +217,8 @@ def similarity_join(
     )
     if not isinstance(metric, str) and not left.isStreaming:
         _try(measure, left, on)
-    settings = JoinSettings(space, seed, micros(watermark, "watermark") if watermark else 0, timed=time is not None)
+    settings = JoinSettings(space, seed, micros(watermark, "watermark") if watermark else 0)
     return SimilarityJoin(rows, program, settings)
-
-
-def _metric(given: str | Metric | Callable[[Any, Any], float]) -> Metric:
-    return metric(given)
 
 
 def _threshold(measure: Metric, threshold: float | None, similarity: float | None) -> float:
@@ -250,7 +246,7 @@ def _side(rows: DataFrame, side: int, on: str, key: str, time: str | None) -> Da
 def _union(left: DataFrame, right: DataFrame) -> DataFrame:
     for name, what in (("id", "id"), ("item", "on")):
         kinds = [frame.schema[name].dataType for frame in (left, right)]
-        if _bare(kinds[0]) != _bare(kinds[1]):
+        if kinds[0].simpleString() != kinds[1].simpleString():
             raise OptionError(
                 f"column for {what}: {kinds[0].simpleString()} on the left, {kinds[1].simpleString()} on the right; "
                 "cast one of them"
@@ -258,10 +254,6 @@ def _union(left: DataFrame, right: DataFrame) -> DataFrame:
     if left.isStreaming != right.isStreaming:
         raise OptionError("both DataFrames must be streams, or both static")
     return left.union(right)
-
-
-def _bare(kind: T.DataType) -> str:
-    return kind.simpleString()
 
 
 def _try(measure: Metric, rows: DataFrame, on: str) -> None:
