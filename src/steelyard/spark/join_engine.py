@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +20,7 @@ from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, Wor
 from steelyard.similarity.members import split_key, to_column
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.engine import BatchEngine, Clock, instant_text
 from steelyard.spark.join_state import JoinCommit, JoinFolder, Left, Segment, write_segment
 from steelyard.spark.join_tasks import (
     JOIN,
@@ -36,7 +35,6 @@ from steelyard.spark.join_tasks import (
     refuser,
     router,
 )
-from steelyard.spark.microbatch import Clock, StoppedError
 from steelyard.spark.placement import is_determinate
 from steelyard.spark.routing import packed, unpacked
 from steelyard.spark.sinks import Sink, claim
@@ -44,7 +42,6 @@ from steelyard.spark.tasklog import TaskLog
 
 SAMPLE = 2_000
 """Records of the first batch that centroids are chosen from."""
-REPORTS = 100
 BAD = "no id, no time, or not a record of the metric"
 
 
@@ -140,7 +137,7 @@ class Plan:
         return pairs.select(*columns)
 
 
-class JoinEngine:
+class JoinEngine(BatchEngine[JoinReport]):
     """Joins one batch after the other, each exactly once.
 
     Parameters
@@ -159,6 +156,8 @@ class JoinEngine:
         What must be the same at a restart.
     """
 
+    last: JoinCommit
+
     def __init__(
         self,
         spark: SparkSession,
@@ -168,6 +167,7 @@ class JoinEngine:
         checkpoint: str,
         signature: dict[str, Any],
     ) -> None:
+        super().__init__()
         self.program = program
         self.settings = settings
         self.sink = sink
@@ -178,9 +178,6 @@ class JoinEngine:
                 claim(spark, path, self.folder.identity())
         self.last = self.folder.latest()
         self.log = TaskLog(spark.sparkContext)
-        self.reports: deque[JoinReport] = deque(maxlen=REPORTS)
-        self.stopping = False
-        self._busy = threading.Lock()
         self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
         self._centroids: pa.ChunkedArray | None = None
         self.recall_balancer()
@@ -190,27 +187,12 @@ class JoinEngine:
         if isinstance(self.settings.balancer, Learning) and self.last.balancer:
             self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
 
-    def process(self, batch: DataFrame, number: int) -> JoinReport | None:
-        """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
-        with self._busy:
-            if self.stopping:
-                raise StoppedError(f"batch {number} was not begun: the query is being stopped")
-            return None if number <= self.last.batch else self._process(batch, number)
-
-    def let_end(self, seconds: float) -> bool:
-        """Begin no further batch, and wait for the one under way; whether it ended in time."""
-        self.stopping = True
-        ended = self._busy.acquire(timeout=seconds)
-        if ended:
-            self._busy.release()
-        return ended
-
     def _process(self, batch: DataFrame, number: int) -> JoinReport:
         spark, clock = batch.sparkSession, Clock()
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         self.log.take()
         run = Run(
-            number, self.folder.new_run(number), self.folder.root.path, self.program.closed_by(self.last.watermark)
+            number, self.folder.new_folder(number), self.folder.root.path, self.program.closed_by(self.last.watermark)
         )
         centroids, commit = self._space(batch, self.last, run)
         if centroids is None:  # not one record yet
@@ -380,10 +362,9 @@ class JoinEngine:
                 learnt = base64.b64encode(packed(self.settings.balancer.state())).decode()
             self.last = replace(commit, balancer=learnt)
             self.folder.commit(self.last)
-        seconds, micros = divmod(commit.watermark, 1_000_000)
-        watermark = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros // 1000:03d}Z"
         times = clock.phases | {"total": clock.total()}
-        self.reports.append(replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times))
+        seen = replace(report, watermark=instant_text(commit.watermark), state_bytes=commit.state_bytes, seconds=times)
+        self.reports.append(seen)
         return self.reports[-1]
 
 

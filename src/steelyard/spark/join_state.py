@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from steelyard.core import OptionError
+from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
+from steelyard.spark.state import KEPT_COMMITS
 
-KEPT_COMMITS = 3
 GEOMETRY, RECORDS, MOVES = "geometry", "records", "moves"
 
 
@@ -105,63 +105,27 @@ class JoinCommit:
         return sum(one.bytes for some in self.records.values() for one in some)
 
 
-class JoinFolder:
-    """The folder `steelyard` under a join's checkpoint.
-
-    Parameters
-    ----------
-    spark, path
-        A session, and the checkpoint's location.
-    """
+class JoinFolder(CheckpointFolder):
+    """The state of a similarity join under its checkpoint."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.path = path
-        self.root = Folder(spark, f"{path.rstrip('/')}/steelyard")
-        self.commits = Folder(spark, self.root.child("commits"))
+        super().__init__(spark, path)
         self._parts = [Folder(spark, self.root.child(name)) for name in (GEOMETRY, RECORDS, MOVES, "pairs")]
-
-    def same_program(self, signature: dict[str, Any]) -> None:
-        """Write the program's signature at the first start; later, refuse another."""
-        self.root.make()
-        if not self.root.exists("program.json"):
-            self.root.write_once("program.json", json.dumps(signature, indent=1))
-            return
-        before, now = json.loads(self.root.read("program.json")), json.loads(json.dumps(signature))
-        for part, old in before.items():
-            if now.get(part) != old:
-                raise OptionError(
-                    f"the checkpoint {self.path} belongs to another join: its {part} is {old!r}, now it is "
-                    f"{now.get(part)!r}. Use a new checkpoint location, or the old {part}"
-                )
-
-    def identity(self) -> str:
-        """What tells this checkpoint from any other; made at the first start."""
-        if not self.root.exists("identity"):
-            self.root.write_once("identity", uuid.uuid4().hex)
-        return self.root.read("identity")
 
     def centroids(self, name: str) -> pa.ChunkedArray:
         """The column of records in a file of centroids."""
         (table,) = read_segments(self.root.path, [Segment(name, 0, 0, 0)])
         return table.column("record")
 
-    def new_run(self, batch: int) -> str:
-        """A folder name that no other try of this batch has."""
-        return f"{batch}-{uuid.uuid4().hex[:12]}"
-
     def latest(self) -> JoinCommit:
         """The newest commit, or the empty one."""
-        names = [name for name in self.commits.names() if not name.startswith(".")]
+        names = self.commit_names()
         return JoinCommit.from_json(self.commits.read(names[-1])) if names else JoinCommit()
 
     def commit(self, commit: JoinCommit) -> None:
         """Make a batch's outcome the state, in one step; then sweep what no commit needs."""
-        self.commits.make()
-        self.commits.write_once(f"{commit.batch:012d}.json", commit.to_json())
-        names = [name for name in self.commits.names() if not name.startswith(".")]
-        for old in names[:-KEPT_COMMITS]:
-            self.commits.delete(old)
-        needed = set().union(*(JoinCommit.from_json(self.commits.read(name)).names for name in names[-KEPT_COMMITS:]))
+        kept = self.write_commit(commit.batch, commit.to_json(), KEPT_COMMITS)
+        needed = set().union(*(JoinCommit.from_json(text).names for text in kept))
         for part in self._parts:
             kind = part.path.rpartition("/")[2]
             for name in part.names():

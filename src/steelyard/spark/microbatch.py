@@ -7,11 +7,6 @@ measure -> plan -> place rows in blocks -> map and combine -> allot buckets -> m
 from __future__ import annotations
 
 import copy
-import threading
-import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +23,6 @@ from steelyard.core import (
     OptionError,
     Partitioner,
     RowRule,
-    SteelyardError,
     TuplePolicy,
 )
 from steelyard.core import Observation as Seen
@@ -36,6 +30,7 @@ from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import ROWS
 from steelyard.spark.emission import Emission
+from steelyard.spark.engine import BatchEngine, Clock, instant_text
 from steelyard.spark.memory import PolicyMemory
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import placed
@@ -61,8 +56,6 @@ from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent
 from steelyard.spark.tasklog import TaskLog, task_reports
 from steelyard.spark.windows import Span
 
-REPORTS = 100
-"""Batch reports that a query keeps, as many as Spark keeps progress reports."""
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 
 
@@ -96,11 +89,7 @@ class Settings:
         return self.placement == "blocks"
 
 
-class StoppedError(SteelyardError):
-    """A batch came while the query was being stopped; it is done at the next start."""
-
-
-class MicroBatch:
+class MicroBatch(BatchEngine[BatchReport]):
     """Runs a program over one batch after the other, each exactly once.
 
     Parameters
@@ -117,7 +106,10 @@ class MicroBatch:
         Where state lives.
     """
 
+    last: Commit
+
     def __init__(self, spark: SparkSession, bound: Bound, settings: Settings, sink: Sink, checkpoint: str) -> None:
+        super().__init__()
         self.bound = bound
         self.program = bound.program
         if settings.statistics == "exact" and not bound.places_before_map:
@@ -144,24 +136,6 @@ class MicroBatch:
         self.memory = PolicyMemory(self.state, settings.partitioner, settings.elastic)
         self.memory.recall(self.last.policy)
         self.log = TaskLog(spark.sparkContext)
-        self.reports: deque[BatchReport] = deque(maxlen=REPORTS)
-        self.stopping = False
-        self._busy = threading.Lock()
-
-    def process(self, batch: DataFrame, number: int) -> BatchReport | None:
-        """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
-        with self._busy:
-            if self.stopping:
-                raise StoppedError(f"batch {number} was not begun: the query is being stopped")
-            return None if number <= self.last.batch else self._process(batch, number)
-
-    def let_end(self, seconds: float) -> bool:
-        """Begin no further batch, and wait for the one under way; whether it ended in time."""
-        self.stopping = True
-        ended = self._busy.acquire(timeout=seconds)
-        if ended:
-            self._busy.release()
-        return ended
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
         spark = batch.sparkSession
@@ -336,10 +310,7 @@ class MicroBatch:
         self.carried.update(reported)
 
     def _watermark_text(self, commit: Commit) -> str | None:
-        if self.program.window is None:
-            return None
-        seconds, micros = divmod(commit.watermark, 1_000_000)
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros // 1000:03d}Z"
+        return instant_text(commit.watermark) if self.program.window is not None else None
 
     def _finish(self, commit: Commit, report: BatchReport, clock: Clock) -> None:
         observation = Seen(
@@ -378,24 +349,3 @@ def _plan_metrics(plan: BlockPlan | None) -> dict[str, float]:
         "largest_over_mean": plan.largest_over_mean,
         "split_keys": float(plan.split.sum()),
     }
-
-
-class Clock:
-    """Wall-clock time by phase."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.phases: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Count the time inside to `name`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
-
-    def total(self) -> float:
-        """Time since the clock was made."""
-        return time.perf_counter() - self.started

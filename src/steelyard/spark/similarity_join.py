@@ -17,7 +17,9 @@ from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, cou
 from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.durations import micros, spoken
+from steelyard.spark.description import Description
+from steelyard.spark.durations import micros
+from steelyard.spark.engine import started
 from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of
 from steelyard.spark.join_state import JoinCommit
 from steelyard.spark.join_tasks import JoinProgram, Run
@@ -32,7 +34,7 @@ SAMPLE = 60
 
 
 @dataclass(frozen=True)
-class SimilarityJoin:
+class SimilarityJoin(Description):
     """A similarity join that is being described; each verb gives a new one. Made by `similarity_join`."""
 
     rows: DataFrame
@@ -55,26 +57,6 @@ class SimilarityJoin:
         """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""
         return replace(self, settings=replace(self.settings, bad=BadRows(policy, path)))
 
-    def sink(self, kind: str, **options: Any) -> SimilarityJoin:
-        """Where pairs go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
-        return replace(self, _sink=(kind, options))
-
-    def checkpoint(self, path: str) -> SimilarityJoin:
-        """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
-        return replace(self, _checkpoint=str(path))
-
-    def trigger(self, processing_time: str | None = None, available_now: bool = False) -> SimilarityJoin:
-        """A batch every `processing_time`; or all that is there now, then stop."""
-        if (processing_time is None) == (not available_now):
-            raise OptionError("trigger: give either processing_time='1 second' or available_now=True")
-        if processing_time is None:
-            return replace(self, _trigger={"availableNow": True})
-        return replace(self, _trigger={"processingTime": spoken(micros(processing_time, "trigger"))})
-
-    def name(self, name: str) -> SimilarityJoin:
-        """A name for the query."""
-        return replace(self, _name=name)
-
     def start(self) -> Query[JoinReport]:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
@@ -90,22 +72,7 @@ class SimilarityJoin:
         if "://" not in checkpoint and not checkpoint.startswith("file:"):
             checkpoint = os.path.abspath(checkpoint)
         engine = JoinEngine(spark, self.program, self.settings, target, checkpoint, self._signature())
-        failures: list[BaseException] = []
-
-        def work(batch: DataFrame, number: int) -> None:
-            try:
-                engine.process(batch, number)
-            except BaseException as error:
-                if not engine.stopping:
-                    failures.append(error)
-                raise
-
-        writer = self.rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
-        if self._name:
-            writer = writer.queryName(self._name)
-        return Query(writer.start(), engine, failures)
+        return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
     def to_df(self) -> DataFrame:
         """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.

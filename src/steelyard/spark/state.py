@@ -13,13 +13,11 @@ of their own at each try; those that no commit names are swept.
 from __future__ import annotations
 
 import json
-import uuid
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from steelyard.core import OptionError
+from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
 from steelyard.spark.windows import Span
 
@@ -80,70 +78,23 @@ class Commit:
         return replace(self, log=(*self.log, folder))
 
 
-@dataclass
-class StateFolder:
-    """The folder `steelyard` under a query's checkpoint.
+class StateFolder(CheckpointFolder):
+    """The state of a micro-batch query under its checkpoint."""
 
-    Parameters
-    ----------
-    spark, path
-        A session, and the checkpoint's location.
-    """
-
-    spark: SparkSession
-    path: str
-    root: Folder = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.root = Folder(self.spark, f"{self.path.rstrip('/')}/steelyard")
-        self.commits = Folder(self.spark, self.root.child("commits"))
-        self.log = Folder(self.spark, self.root.child("log"))
-        self.running = Folder(self.spark, self.root.child("running"))
-        self.policy = Folder(self.spark, self.root.child("policy"))
-
-    def same_program(self, signature: dict[str, Any]) -> None:
-        """Write the program's signature at the first start; later, refuse another."""
-        text = json.dumps(signature, indent=1)
-        if not self.root.exists("program.json"):
-            self.root.make()
-            self.root.write_once("program.json", text)
-            return
-        before = json.loads(self.root.read("program.json"))
-        now = json.loads(text)
-        for part, old in before.items():
-            if now.get(part) != old:
-                raise OptionError(
-                    f"the checkpoint {self.path} belongs to another query: its {part}: {old}; now: "
-                    f"{now.get(part)}. Use a new checkpoint location, or the old {part}"
-                )
-
-    def identity(self) -> str:
-        """What tells this checkpoint from any other; made at the first start."""
-        if not self.root.exists("identity"):
-            self.root.make()
-            self.root.write_once("identity", uuid.uuid4().hex)
-        return self.root.read("identity")
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        super().__init__(spark, path)
+        self.log = Folder(spark, self.root.child("log"))
+        self.running = Folder(spark, self.root.child("running"))
+        self.policy = Folder(spark, self.root.child("policy"))
 
     def latest(self) -> Commit:
         """The newest commit, or the empty one."""
-        names = [name for name in self.commits.names() if name.endswith(".json") and not name.startswith(".")]
+        names = self.commit_names()
         return Commit.from_json(self.commits.read(names[-1])) if names else Commit()
-
-    def new_folder(self, batch: int) -> str:
-        """A folder name that no other try of this batch has."""
-        return f"{batch}-{uuid.uuid4().hex[:12]}"
 
     def commit(self, commit: Commit) -> None:
         """Make a batch's outcome the state, in one step; then sweep what no commit needs."""
-        self.commits.make()
-        self.commits.write_once(f"{commit.batch:012d}.json", commit.to_json())
-        self._sweep()
-
-    def _sweep(self) -> None:
-        names = [name for name in self.commits.names() if not name.startswith(".")]
-        for old in names[:-KEPT_COMMITS]:
-            self.commits.delete(old)
-        kept = [Commit.from_json(self.commits.read(name)) for name in names[-KEPT_COMMITS:]]
+        kept = [Commit.from_json(text) for text in self.write_commit(commit.batch, commit.to_json(), KEPT_COMMITS)]
         needed = {folder.name for commit in kept for folder in commit.log}
         needed |= {commit.running.name for commit in kept if commit.running}
         needed |= {commit.policy for commit in kept if commit.policy}

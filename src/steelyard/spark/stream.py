@@ -17,7 +17,9 @@ from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.durations import micros, spoken
+from steelyard.spark.description import Description
+from steelyard.spark.durations import micros
+from steelyard.spark.engine import started
 from steelyard.spark.microbatch import MicroBatch, Settings
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
@@ -40,7 +42,7 @@ def stream(rows: DataFrame) -> Stream:
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Description):
     """A description that each verb adds to; nothing runs before `start()` or `to_df()`.
 
     Every verb gives a new description, so that one can be the beginning of several.
@@ -160,26 +162,6 @@ class Stream:
         """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
-    def sink(self, kind: str, **options: Any) -> Stream:
-        """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
-        return replace(self, _sink=(kind, options))
-
-    def checkpoint(self, path: str) -> Stream:
-        """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
-        return replace(self, _checkpoint=str(path))
-
-    def trigger(self, processing_time: str | None = None, available_now: bool = False) -> Stream:
-        """A batch every `processing_time`; or all that is there now, then stop."""
-        if (processing_time is None) == (not available_now):
-            raise OptionError("trigger: give either processing_time='1 second' or available_now=True")
-        if processing_time is None:
-            return replace(self, _trigger={"availableNow": True})
-        return replace(self, _trigger={"processingTime": spoken(micros(processing_time, "trigger"))})
-
-    def name(self, name: str) -> Stream:
-        """A name for the query."""
-        return replace(self, _name=name)
-
     def start(self) -> Query[BatchReport]:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
@@ -195,22 +177,7 @@ class Stream:
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
         engine = MicroBatch(spark, bound, settings, target, checkpoint)
-        failures: list[BaseException] = []
-
-        def work(batch: DataFrame, number: int) -> None:
-            try:
-                engine.process(batch, number)
-            except BaseException as error:
-                if not engine.stopping:
-                    failures.append(error)
-                raise
-
-        writer = self.rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
-        if self._name:
-            writer = writer.queryName(self._name)
-        return Query(writer.start(), engine, failures)
+        return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
     def to_df(self) -> DataFrame:
         """The results over a static DataFrame, as one batch: all windows, nothing late."""
