@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^")
+"""For the first lines, and for those whose colour was there before."""
+MANY = 4
+"""Lines whose legend still finds room between them."""
 GREY = "#6b7280"
 INK = "#1f2937"
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 144
@@ -57,8 +61,9 @@ def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "",
     """One line for each series. `log` names the axes with a logarithmic scale: "x", "y" or "xy"."""
     for number, one in enumerate(series):
         dashed = "--" if one.kind == "simulated" else "-"
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(one.x, one.y, dashed, marker="o", markersize=4, color=colour, label=one.name)
+        again, which = divmod(number, len(COLOURS))
+        marker = MARKERS[again % len(MARKERS)]
+        axes.plot(one.x, one.y, dashed, marker=marker, markersize=5, color=COLOURS[which], label=one.name)
     if "x" in log:
         axes.set_xscale("log")
     if "y" in log:
@@ -67,7 +72,9 @@ def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "",
         axes.set_ylim(bottom=0)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    if len(series) > 1:
+    if len(series) > MANY:  # they would lie on the lines
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    elif len(series) > 1:
         axes.legend(frameon=False)
     finish(axes, title)
 
