@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from steelyard.cli import main
 from steelyard.core import BatchReport
 from steelyard.spark.pipeline import build, control_c, end_batch, follow
-from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline
+from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline, schema_columns
 from steelyard.spark.toml_lines import key_lines
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fares.toml"
@@ -215,12 +215,36 @@ def test_the_name_defaults_to_the_files():
         ("rate = 1000", "medallions = 0", 8, "medallions in [source]: option 'medallions' must be between"),
         ("rate = 1000", "jitter = -1", 8, "jitter in [source] must be a number that is not negative, got -1"),
         ("rate = 1000", "rate = ", 8, "not TOML: Invalid value"),
+        ('slide = "10 seconds"', 'slide = "2 minutes"', 16, "slide in [window] must not be longer than size"),
+        ('["medallion"]', '["medalion"]', 2, "unknown column of [source] 'medalion': did you mean 'medallion'?"),
+        ('"dropoff_time"', '"drop_time"', 11, "unknown column of [source] 'drop_time': did you mean 'dropoff_time'?"),
+        ('sum = "fare_amount"', 'sum = "fare"', 19, "unknown column of [source] 'fare'"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_the_remedy(old, new, line, words):
     assert old in GOOD
     said = mistakes(GOOD.replace(old, new, 1))
     assert any(one.startswith(f"f.toml:{line}: ") and words in one for one in said), said
+
+
+def test_a_mistyped_field_is_one_mistake_and_not_two():
+    (said,) = mistakes(GOOD.replace("size =", "sise ="))
+    assert "did you mean 'size'?" in said
+
+
+def test_columns_of_a_written_schema_are_checked_as_spark_would():
+    start, end = GOOD.index("[source]"), GOOD.index("[watermark]")
+    schema = "Medallion string, dropoff_time timestamp, fare_amount decimal(9, 2), place struct<x: int, y: int>"
+    files = f'[source]\nformat = "json"\npath = "in"\nschema = "{schema}"\n\n'
+    text = GOOD[:start] + files + GOOD[end:]
+    parse_pipeline(text.replace("{ sum =", '{ sum = "place.x" } # {'))
+    (said,) = mistakes(text.replace("decimal(9, 2)", "double").replace("fare_amount double", "fare double"))[:1]
+    assert "unknown column of [source] 'fare_amount'" in said
+
+
+@pytest.mark.parametrize("schema", ["id", "", "id bigint,", '{"type": "struct"}'])
+def test_a_schema_that_only_spark_can_read_is_left_to_it(schema):
+    assert schema_columns(schema) is None
 
 
 def test_every_option_of_generated_rows_can_be_written():

@@ -21,10 +21,20 @@ class OptionError(SteelyardError, ValueError):
         unknown policy 'promt': did you mean 'prompt'? There are: hash, prompt
         """
         names = sorted(known)
-        near = difflib.get_close_matches(str(given), names, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(given, names)
+        hint = f"did you mean {near!r}? " if near else ""
         return cls(f"unknown {what} {given!r}: {hint}There are: {', '.join(names) or 'none'}")
 
 
 class BadRowError(SteelyardError):
     """Rows that cannot be processed, in a query that was told to fail on them."""
+
+
+def nearest(given: object, known: Iterable[str]) -> str | None:
+    """The known name that a mistyped one was most likely meant to be, or None.
+
+    >>> nearest("dely", ["column", "delay"])
+    'delay'
+    """
+    near = difflib.get_close_matches(str(given), sorted(known), n=1)
+    return near[0] if near else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steelyard.core.errors import OptionError
+from steelyard.core.errors import OptionError, nearest
 from steelyard.spark.durations import micros
 from steelyard.spark.toml_lines import KeyPath, key_lines
 
@@ -171,6 +171,38 @@ def _workload_fields(name: Any) -> dict[str, Check]:
     return known
 
 
+def _source_columns(source: Mapping[str, Any]) -> list[str] | None:
+    """The columns of a source, or None where only Spark can tell."""
+    if source["format"] != "steelyard":
+        return schema_columns(source["schema"])
+    from steelyard.workloads import WORKLOADS  # noqa: PLC0415
+
+    return [*WORKLOADS[source["workload"]].schema.names, *(["row_number"] if source.get("row_numbers") else [])]
+
+
+def schema_columns(schema: str) -> list[str] | None:
+    """The top columns of a schema as Spark writes it, or None where it is too odd to be read here.
+
+    >>> schema_columns("id bigint, `odd, name` string, place struct<x: int, y: decimal(9, 2)>")
+    ['id', 'odd, name', 'place']
+    """
+    columns = []
+    depth, rest = 0, "," + schema
+    while rest:
+        if depth == 0 and rest[0] == ",":
+            name = re.match(r",\s*(?:`([^`]+)`|(\w+))[\s:]+\w", rest)
+            if name is None:
+                return None
+            columns.append(name.group(1) or name.group(2))
+            rest = rest[name.end() :]
+            continue
+        depth += (rest[0] in "<(") - (rest[0] in ">)")
+        if rest[0] in "'`":  # a comment, or a nested name
+            rest = rest[max(rest.find(rest[0], 1), 0) :]
+        rest = rest[1:]
+    return columns
+
+
 _MODES = ("append", "complete", "update")
 FUNCTIONS: dict[str, dict[str, Check]] = {
     **{name: {} for name in ("count", "sum", "min", "max", "mean", "variance")},
@@ -276,8 +308,9 @@ class _Validation:
             elif wrong := known[field](value):
                 words = f" {wrong}, got {value!r}" if wrong.startswith("must") else f": {wrong}"
                 self.problem((*path, field), f"{field}{where}{words}")
+        meant = {nearest(field, known) for field in table if field not in known}
         for field in required:
-            if field not in table:
+            if field not in table and field not in meant:
                 self.problem(path, f"{field}{where} is missing")
 
     def by_format(self, name: str, table: Mapping[str, Any]) -> None:
@@ -321,6 +354,31 @@ class _Validation:
             self.problem(("bad_rows",), "path in [bad_rows] is missing: dead_letter rows need a place")
         if len(table["trigger"]) > 1:
             self.problem(("trigger",), "[trigger] has both processing_time and available_now: keep one")
+        if self.problems:
+            return  # what follows reads values that have to be good
+        window = self.given.get("window", {})
+        if "slide" in window and micros(window["slide"], "") > micros(window["size"], ""):
+            said = f"slide in [window] must not be longer than size, got {window['slide']!r} and {window['size']!r}"
+            self.problem(("window", "slide"), said)
+        self.columns()
+
+    def columns(self) -> None:
+        """Check that the source has every column that is named, as far as the file tells."""
+        known = _source_columns(self.given["source"])
+        if known is None:
+            return
+        key = self.given["key"]
+        named: list[tuple[KeyPath, str]] = [(("key",), name) for name in ([key] if isinstance(key, str) else key)]
+        if "watermark" in self.given:
+            named.append((("watermark", "column"), self.given["watermark"]["column"]))
+        for name, spec in self.given["aggregates"].items():
+            function = next(word for word in spec if word in FUNCTIONS)
+            if (function, spec[function]) != ("count", "*"):
+                named.append((("aggregates", name, function), spec[function]))
+        spelt = {name.lower() for name in known}  # Spark does not tell capital letters apart
+        for path, name in named:
+            if not {name.lower(), name.lower().split(".")[0]} & spelt:
+                self.problem(path, str(OptionError.unknown("column of [source]", name, known)))
 
 
 def _is_table(value: Any) -> str | None:
