@@ -224,3 +224,17 @@ def test_every_mistake_of_a_pipeline_is_named_with_its_line(tmp_path, capsys):
     assert f"{file}:1: unknown field 'keys': did you mean 'key'?" in said
     assert f"{file}:4: format in [sink]: unknown format 'consol': did you mean 'console'?" in said
     assert "Traceback" not in said
+
+
+def test_the_doctor_tells_a_connector_of_another_spark_from_its_own(tmp_path):
+    from steelyard.spark.doctor import cached_connector
+    from steelyard.spark.kafka import Coordinate
+
+    wanted = Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.3.0")
+    assert "is not there" in cached_connector(wanted, tmp_path).found
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0-abcdef").mkdir()
+    other = cached_connector(wanted, tmp_path)
+    assert not other.good
+    assert "only that of Spark 4.2.0" in other.found
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.3.0-abcdef").mkdir()
+    assert cached_connector(wanted, tmp_path).good

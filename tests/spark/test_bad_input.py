@@ -41,8 +41,8 @@ def test_bad_rows_fail_the_query_by_default_and_the_message_shows_one(spark, row
     with pytest.raises(BadRowError) as raised:
         run(spark, totals, tmp_path, [rows])
     said = str(raised.value)
-    assert "1 rows: null key in column 'k'" in said
-    assert "1 rows: not a number in column 'amount'" in said
+    assert "1 row: null key in column 'k'" in said
+    assert "1 row: not a number in column 'amount'" in said
     assert '"amount":' in said
     assert "on_bad_rows('drop')" in said
 

@@ -34,7 +34,8 @@ class BadRows:
 
     def complaint(self, report: BatchReport | JoinReport, letters: DataFrame) -> str:
         """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy."""
-        why = "; ".join(f"{count} rows: {reason}" for reason, count in report.bad_rows.items())
+        counted = {reason: f"{count} row{'s' * (count != 1)}" for reason, count in report.bad_rows.items()}
+        why = "; ".join(f"{count}: {reason}" for reason, count in counted.items())
         example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
         return (

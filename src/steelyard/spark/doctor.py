@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from steelyard.spark.kafka import Coordinate
+
 GIBIBYTE = 2**30
 LEAST_DISK_GIB = 2
 LEAST_MEMORY_GIB = 3
@@ -172,16 +174,25 @@ def kafka_connector(download: bool) -> Finding:
     """Whether the jars of Kafka's connector are on this machine."""
     from steelyard.spark import kafka  # noqa: PLC0415 - imports pyspark
 
-    what, remedy = "Kafka connector", "only for Kafka: `steelyard doctor --download` fetches it"
+    what = "Kafka connector"
     try:
         if download:
             return Finding(what, True, f"{len(kafka.kafka_jars())} jars", needed=False)
         package = kafka.Coordinate.parse(kafka.kafka_packages()[0])
-        cached = [*kafka.jar_cache().glob(f"{package.artifact}-*")]
-        found = cached[0].name if cached else f"{package.artifact} {package.version} is not there yet"
-        return Finding(what, bool(cached), found, remedy, needed=False)
+        return cached_connector(package, kafka.jar_cache())
     except SteelyardError as problem:
         return Finding(what, False, "cannot be had", str(problem), needed=False)
+
+
+def cached_connector(package: Coordinate, cache: Path) -> Finding:
+    """Whether the connector of this very Spark is in the cache; one of another release is named as such."""
+    names = sorted(folder.name for folder in cache.glob(f"{package.artifact}-*"))
+    if any(name.startswith(f"{package.artifact}-{package.version}-") for name in names):
+        return Finding("Kafka connector", True, f"{package.version}, as Spark", needed=False)
+    others = ", ".join(name.removeprefix(f"{package.artifact}-").rsplit("-", 1)[0] for name in names)
+    found = f"only that of Spark {others}, this is {package.version}" if names else f"{package.version} is not there"
+    remedy = "only for Kafka: `steelyard doctor --download` fetches it; docs/kafka.md tells how to use another release"
+    return Finding("Kafka connector", False, found, remedy, needed=False)
 
 
 def spark_works() -> Iterator[Finding]:

@@ -39,6 +39,7 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
     config = {option: str(value) for option, value in pipeline.session.get("config", {}).items()}
     spark = sy.session(pipeline.name, master=pipeline.session.get("master"), config=config, kafka=kafka)
     spark.sparkContext.setLogLevel("ERROR")
+    _leave_failures_to_us(spark)
     try:
         with control_c() as asked:
             try:
@@ -62,9 +63,17 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
         if isinstance(problem, SteelyardError):
             raise problem
         if problem is not None:
-            raise SteelyardError(f"{pipeline.name} failed: {_first_line(problem)}") from problem
+            raise SteelyardError(f"{pipeline.name} failed: {problem}") from problem
     finally:
         spark.stop()
+
+
+def _leave_failures_to_us(spark: SparkSession) -> None:
+    """Keep Spark from logging why a query failed, over eighty lines: `run` says it."""
+    jvm: Any = spark.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    executions = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+    log4j.core.config.Configurator.setLevel(executions, log4j.Level.OFF)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ class Query(Generic[Report_co]):
     def _raise_own(self) -> None:
         """Raise the error as it was in Python, not as Spark passed it on through the JVM."""
         if self._failures and isinstance(self._failures[0], SteelyardError):
-            raise self._failures[0]
+            raise self._failures[0] from None
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "stopped"

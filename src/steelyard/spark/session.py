@@ -66,6 +66,7 @@ def session(
         builder = builder.master(where)
         if where.startswith("local"):
             options |= _LOCAL_DEFAULTS
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns that it had to choose
     if kafka:
         jars = kafka_jars(None if kafka is True else kafka)
         options["spark.jars"] = ",".join(str(jar) for jar in jars)
