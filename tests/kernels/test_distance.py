@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from steelyard.kernels import distance as kernel
 from steelyard.kernels import distance_ragged as ragged
 from steelyard.kernels.distance_products import within_products
+from steelyard.kernels.distance_sweep import within_sweep
 
 KINDS = [kernel.ANGULAR, kernel.EUCLIDEAN, kernel.MANHATTAN, kernel.CHEBYSHEV]
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 8, 9, 15, 16, 17, 64, 100, 128, 384]) | st.integers(1, 384)
@@ -90,6 +91,7 @@ def test_every_search_finds_what_the_distances_say(kind, sides):
         assert as_set(found) == expected
         loose = cut * (1 + 1e-15 * (left.shape[1] + 8))
         assert as_set(kernel.within_columns(kind, left, right, columns, t, loose)) == expected
+        assert as_set(within_sweep(kind, left, right, t, cut, 1.0)) == expected
         if kind <= kernel.EUCLIDEAN:
             products = within_products(kind, left, right, t, cut)
             assert products is None or as_set(products) == expected
@@ -128,6 +130,12 @@ def test_products_of_many_tiles_find_every_pair(kind, single, offset):
         assert found[0][order].tolist() == i.tolist()
         assert found[1][order].tolist() == j.tolist()
         assert found[2][order].tolist() == table[i, j].tolist()
+
+
+def test_a_sweep_gives_up_where_it_would_look_at_too_much():
+    points = np.random.default_rng(1).uniform(size=(200, 2))
+    assert within_sweep(kernel.EUCLIDEAN, points, points, 0.9, kernel.cut_of(kernel.EUCLIDEAN, 0.9), 0.2) is None
+    assert within_sweep(kernel.EUCLIDEAN, points, points, 0.01, kernel.cut_of(kernel.EUCLIDEAN, 0.01), 0.2) is not None
 
 
 def test_angles_are_exact_where_a_person_knows_them():

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from steelyard.core.errors import OptionError
 from steelyard.kernels import distance as kernel
 from steelyard.kernels.distance_products import within_products
+from steelyard.kernels.distance_sweep import within_sweep
 from steelyard.similarity.protocol import (
     Bools,
     Distances,
@@ -35,6 +36,10 @@ _THIN = 8
 """Rows on a side up to which the same is true."""
 _PRODUCT_DIMENSION = 12
 """Dimensions from which a matrix product is faster than sums over columns."""
+_SWEPT = 0.2
+"""Share of the pairs up to which looking at them one by one is faster than a search over all of them..."""
+_SWEPT_PRODUCTS = 0.02
+"""... and than a matrix product."""
 _LARGEST = 1e150
 """Coordinates beyond this cannot be squared: such rows are bad."""
 _ZERO = np.zeros(1, dtype=np.int64)
@@ -136,7 +141,11 @@ class VectorMetric(Distances):
             rows, columns = np.array([len(left)]), np.array([len(right)])
             block: Pairs = kernel.within_groups(self._kind, left, _ZERO, rows, right, _ZERO, columns, t, cut)
             return block
-        if self._kind <= kernel.EUCLIDEAN and left.shape[1] >= _PRODUCT_DIMENSION:
+        products = self._kind <= kernel.EUCLIDEAN and left.shape[1] >= _PRODUCT_DIMENSION
+        swept = within_sweep(self._kind, left, right, t, cut, _SWEPT_PRODUCTS if products else _SWEPT)
+        if swept is not None:
+            return swept
+        if products:
             found = within_products(self._kind, left, right, t, cut)
             if found is not None:
                 return found

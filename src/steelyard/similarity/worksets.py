@@ -273,8 +273,11 @@ class Formulation:
 
     def _chosen(self, tried: Records, crowd: Ints) -> list[int]:
         """Which of some records become centroids, each before the next."""
-        apart = self.metric.pairwise(tried, tried)
-        close, near = apart <= self.t, apart <= self._radii.outer
+        i, j, apart = self.metric.within(tried, tried, self.t if self.crowd is None else self._radii.outer)
+        near = np.zeros((len(crowd), len(crowd)), dtype=bool)
+        near[i, j] = True
+        close = near.copy()
+        close[i, j] = apart <= self.t
         covered = np.zeros(len(crowd), dtype=bool)
         chosen: list[int] = []
         for k in range(len(crowd)):
