@@ -183,6 +183,7 @@ def broadcast_join(left: DataFrame, right: DataFrame | None, t: float, dimension
     """
     measure = metric(ANGULAR)
     small = _both(right if right is not None else left, None).select("id", "window", "vector").toArrow()
+    small = small.sort_by("window")
     vectors, _ = measure.records(small.column("vector"), dimension)
     context = left.sparkSession.sparkContext
     sent = context.broadcast((small.column("id").to_numpy(), small.column("window").to_numpy(), vectors))
@@ -192,13 +193,13 @@ def broadcast_join(left: DataFrame, right: DataFrame | None, t: float, dimension
         ids, windows, others = sent.value
         for part in parts:
             records, _ = measure.records(part.column("vector"), dimension)
-            i, j, distance = measure.within(records, others, t)
-            mine, window = part.column("id").to_numpy(), part.column("window").to_numpy()
-            meet = window[i] == windows[j]
-            if self_join:
-                meet &= mine[i] < ids[j]
-            i, j = i[meet], j[meet]
-            yield _pairs(mine[i], ids[j], window[i], distance[meet])
+            all_mine, window = part.column("id").to_numpy(), part.column("window").to_numpy()
+            for one in np.unique(window).tolist():
+                here, (low, high) = window == one, np.searchsorted(windows, [one, one + 1])
+                i, j, distance = measure.within(records[here], others[low:high], t)
+                mine, theirs = all_mine[here][i], ids[low:high][j]
+                meet = mine < theirs if self_join else np.ones(len(i), dtype=bool)
+                yield _pairs(mine[meet], theirs[meet], np.full(int(meet.sum()), one), distance[meet])
 
     return _both(left, None).select("id", "window", "vector").mapInArrow(work, PAIRS)
 

@@ -6,7 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ SLOTS = 2
 FILES = 4
 ROWS = 50_000
 """Of a window."""
+WINDOWS, QUICK_WINDOWS = 8, 4
+"""That follow each other in one input: what a Spark job takes to begin is then a small part of all, as in a stream."""
+WINDOW_SECONDS = 60
 SELECTIVITY, WIDE_SELECTIVITY = 1e-3, 1e-4
 WIDE, WIDE_ROWS, QUICK_WIDE_ROWS = 128, 10_000, 4_000
 TOPICS = 1024
@@ -52,14 +55,16 @@ Ways = Mapping[str, Callable[["DataFrame"], "DataFrame"]]
 
 @dataclass(frozen=True)
 class Case:
-    """One window that is joined with itself.
+    """Windows of records, each joined with itself.
 
     Parameters
     ----------
     title
         What it is called.
     vectors
-        The records.
+        The records, window after window.
+    windows
+        How many windows of equal size they are.
     t
         Threshold distance.
     samples
@@ -70,6 +75,7 @@ class Case:
 
     title: str
     vectors: Floats
+    windows: int
     t: float
     samples: tuple[int, int]
     quick: bool = False
@@ -79,8 +85,13 @@ class Case:
         """Of the vectors."""
         return int(self.vectors.shape[1])
 
+    @property
+    def window_rows(self) -> int:
+        """Records of a window."""
+        return len(self.vectors) // self.windows
+
     def ways(self) -> Ways:
-        """The joins that are timed over the whole window."""
+        """The joins that are timed over all windows in one call."""
         return {
             OURS: self.ours,
             CLUSTER: lambda rows: cluster_join(rows, None, self.t, self.dimension, tasks=SLOTS),
@@ -96,7 +107,9 @@ class Case:
         """The join that is measured."""
         import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-        return sy.similarity_join(rows, on="vector", id="id", threshold=self.t, workers=SLOTS).to_df()
+        window = f"{WINDOW_SECONDS} seconds"
+        join = sy.similarity_join(rows, on="vector", id="id", threshold=self.t, workers=SLOTS, time="at", window=window)
+        return join.to_df()
 
     def _cross(self, form: str) -> Callable[[DataFrame], DataFrame]:
         return lambda rows: cross_join(rows, None, self.t, self.dimension, form)
@@ -104,22 +117,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Timed:
-    """What was found over one window.
+    """What was found over one case.
 
     Parameters
     ----------
-    title, rows, t, pairs
-        Which window, its records, the threshold distance, and the matches.
+    title, rows, windows, t, pairs
+        Which case, its records, in how many windows, the threshold distance, and the matches.
     seconds
-        Of each run of each way, over the whole window.
+        Of each run of each way, over all windows.
     samples
         Of each form of the cross join: seconds by rows.
     whole
-        Seconds of the best cross join over the whole window; None where it was not run.
+        Seconds of the best cross join over one window after the other; None where it was not run.
     """
 
     title: str
     rows: int
+    windows: int
     t: float
     pairs: int
     seconds: Mapping[str, Sequence[float]]
@@ -129,12 +143,16 @@ class Timed:
     @property
     def form(self) -> str:
         """The form of the cross join that would be the first to end."""
-        return min(self.samples, key=lambda form: extrapolated(self.samples[form], self.rows))
+        return min(self.samples, key=self.scaled)
+
+    def scaled(self, form: str) -> float:
+        """Seconds of a form of the cross join over every window, by its samples."""
+        return self.windows * extrapolated(self.samples[form], self.rows // self.windows)
 
     @property
     def cross_seconds(self) -> float:
-        """Of the best cross join over the whole window."""
-        return self.whole if self.whole is not None else extrapolated(self.samples[self.form], self.rows)
+        """Of the best cross join over every window."""
+        return self.whole if self.whole is not None else self.scaled(self.form)
 
     def median(self, way: str) -> float:
         """Seconds of one of our ways."""
@@ -156,17 +174,17 @@ def extrapolated(samples: Mapping[int, float], rows: int) -> float:
     return samples[large] + slope * (rows**2 - large**2)
 
 
-def uniform_case(rows: int, samples: tuple[int, int], seed: int, quick: bool = False) -> Case:
-    """Two-dimensional vectors, uniform in a square, as in the published experiments."""
-    vectors = drawn(Vectors(seed=seed), rows)
-    return Case("2-d", vectors, threshold(vectors, SELECTIVITY), samples, quick)
+def uniform_case(rows: int, windows: int, samples: tuple[int, int], seed: int, quick: bool = False) -> Case:
+    """Two-dimensional vectors, uniform in a square, as in the published experiments; `rows` of them a window."""
+    vectors = drawn(Vectors(seed=seed), windows * rows)
+    return Case("2-d", vectors, windows, threshold(vectors, SELECTIVITY), samples, quick)
 
 
 def topics_case(rows: int, samples: tuple[int, int], seed: int, quick: bool = False) -> Case:
-    """Vectors of 128 dimensions around many directions."""
+    """One window of vectors of 128 dimensions around many directions."""
     law = Vectors(distribution="topics", dimension=WIDE, topics=TOPICS, exponent=0.0, seed=seed)
     vectors = drawn(law, rows)
-    return Case(f"{WIDE}-d", vectors, threshold(vectors, WIDE_SELECTIVITY), samples, quick)
+    return Case(f"{WIDE}-d", vectors, 1, threshold(vectors, WIDE_SELECTIVITY), samples, quick)
 
 
 def drawn(law: Vectors, rows: int) -> Floats:
@@ -182,12 +200,20 @@ def threshold(vectors: Floats, selectivity: float, sample: int = 3_000) -> float
     return float(np.quantile(distances[np.triu_indices(len(some), 1)], selectivity))
 
 
-def write_vectors(folder: Path, vectors: Floats, files: int = FILES) -> Path:
-    """Records with ids from 0 on, in a few Parquet files."""
+def write_vectors(folder: Path, vectors: Floats, window: int = 0, files: int = FILES) -> Path:
+    """The records of one window, in a few Parquet files; ids differ from those of other windows."""
     folder.mkdir(parents=True)
-    for number, ids in enumerate(np.array_split(np.arange(len(vectors)), files)):
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors[ids].ravel()), vectors.shape[1])
-        table = pa.table({"id": pa.array(ids), "vector": column.cast(pa.list_(pa.float64()))})
+    for number, rows in enumerate(np.array_split(np.arange(len(vectors)), files)):
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors[rows].ravel()), vectors.shape[1])
+        at = pa.array(np.full(len(rows), window * WINDOW_SECONDS * 1_000_000), pa.timestamp("us", tz="UTC"))
+        table = pa.table(
+            {
+                "id": pa.array(rows + window * len(vectors)),
+                "window": pa.array(np.full(len(rows), window)),
+                "at": at,
+                "vector": column.cast(pa.list_(pa.float64())),
+            }
+        )
         pq.write_table(table, folder / f"{number}.parquet")
     return folder
 
@@ -222,10 +248,15 @@ def seconds_of(join: Callable[[DataFrame], DataFrame], rows: DataFrame) -> float
 
 
 def timed(spark: SparkSession, folder: Path, case: Case, repetitions: int, patience: float, run: Run) -> Timed:
-    """Time every way over one window; those over the whole of it take turns."""
-    sizes = (*case.samples, len(case.vectors))
-    frames = {n: spark.read.parquet(str(write_vectors(folder / str(n), case.vectors[:n]))) for n in sizes}
-    small, large, whole = (frames[n] for n in sizes)
+    """Time every way over a case; those over all windows in one call take turns."""
+    small, large = (
+        spark.read.parquet(str(write_vectors(folder / f"sample-{n}", case.vectors[:n]))) for n in case.samples
+    )
+    folders = [
+        str(write_vectors(folder / f"window={number}", vectors, number))
+        for number, vectors in enumerate(np.split(case.vectors, case.windows))
+    ]
+    everything = spark.read.parquet(*folders)
     compare(case, small)
     samples = {
         # The small one is nearly all fixed cost, and a slow moment there would tilt the line: the better of two.
@@ -238,13 +269,14 @@ def timed(spark: SparkSession, folder: Path, case: Case, repetitions: int, patie
     seconds: dict[str, list[float]] = {name: [] for name in case.ways()}
     for turn in run.progress.track(range(repetitions), f"{case.title}, {len(case.vectors)} rows"):
         for name, join in list(case.ways().items())[:: 1 if turn % 2 == 0 else -1]:
-            seconds[name].append(seconds_of(join, whole))
-    pairs = case.ours(whole).count()
-    found = Timed(case.title, len(case.vectors), case.t, pairs, seconds, samples, None)
+            seconds[name].append(seconds_of(join, everything))
+    pairs = case.ours(everything).count()
+    found = Timed(case.title, len(case.vectors), case.windows, case.t, pairs, seconds, samples, None)
     if found.cross_seconds > patience:
         return found
-    crossed = seconds_of(case.crosses()[found.form], whole)
-    return Timed(case.title, len(case.vectors), case.t, pairs, seconds, samples, crossed)
+    join = case.crosses()[found.form]
+    crossed = sum(seconds_of(join, spark.read.parquet(one)) for one in run.progress.track(folders, "cross join"))
+    return replace(found, whole=crossed)
 
 
 def kernel_speeds(seed: int, rows: int = KERNEL_ROWS, repetitions: int = 5) -> dict[str, float]:
@@ -275,7 +307,7 @@ def s3j_speed(run: Run) -> Result:
     repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
     samples, wide = (QUICK_SAMPLES, QUICK_WIDE_SAMPLES) if run.quick else (SAMPLES, WIDE_SAMPLES)
     cases = [
-        uniform_case(ROWS, samples, run.seed, run.quick),
+        uniform_case(ROWS, QUICK_WINDOWS if run.quick else WINDOWS, samples, run.seed, run.quick),
         topics_case(QUICK_WIDE_ROWS if run.quick else WIDE_ROWS, wide, run.seed, run.quick),
     ]
     spark = sy.session("steelyard bench s3j-speed", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
@@ -305,18 +337,19 @@ def result_of(found: Sequence[Timed], kernels: Mapping[str, float], repetitions:
     }
     for name, one in (("vs_cross_join", plain), ("vs_cross_join_128d", wide)):
         for form in one.samples.keys() - {one.form}:
-            metrics[f"{name}_{form}"] = extrapolated(one.samples[form], one.rows) / one.median(OURS)
+            metrics[f"{name}_{form}"] = one.scaled(form) / one.median(OURS)
     scaled = [name for name, one in (("vs_cross_join", plain), ("vs_cross_join_128d", wide)) if one.whole is None]
     scaled += [name for name in metrics if name.endswith(FORMS)]
     slow = "what a Spark job takes before it computes counts on our side, and little does on the other"
     even = (
-        f"ClusterJoin shuffles once and we shuffle twice; over {plain.rows} records the {CELLS} distances of a record "
-        "to its centroids and the larger cells do not outweigh that"
+        f"both shuffle once and give the same {plain.pairs} pairs to Spark, which is most of the time; the {CELLS} "
+        "distances of a record to ClusterJoin's centroids and its larger cells do not outweigh that"
     )
     return Result(
         parameters={
             "slots": SLOTS,
             "rows": plain.rows,
+            "windows": plain.windows,
             "rows_128d": wide.rows,
             "t": plain.t,
             "t_128d": wide.t,
@@ -350,8 +383,10 @@ def _notes(found: Sequence[Timed], scaled: Sequence[str]) -> list[str]:
     notes = [
         "Every way reads the same Parquet files and gives its pairs to nowhere; the clock runs from the call to the "
         "last pair. Ways take turns and the median counts.",
-        f"{plain.rows} uniform vectors of 2 dimensions, {plain.pairs} pairs; {wide.rows} vectors of {WIDE} dimensions "
-        f"around {TOPICS} directions, {wide.pairs} pairs. Thresholds are quantiles of the distances in a sample.",
+        f"{plain.windows} windows of {plain.rows // plain.windows} uniform vectors of 2 dimensions, {plain.pairs} "
+        "pairs: all in one call, but for the cross join, which has one window after the other.",
+        f"One window of {wide.rows} vectors of {WIDE} dimensions around {TOPICS} directions, {wide.pairs} pairs. "
+        "Thresholds are quantiles of the distances in a sample.",
         f"The cross join is the fastest form of those in the table: {plain.form} for 2 dimensions, {wide.form} "
         f"for {WIDE}. All ways gave the same pairs over the smaller sample, and would have stopped the run otherwise.",
     ]

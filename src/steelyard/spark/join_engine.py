@@ -101,14 +101,10 @@ class Plan:
             ("number", T.LongType()),
             *carried,
         )
-        self.pairs_schema = _fields(
-            ("left_id", id_type),
-            ("right_id", id_type),
-            ("distance", T.DoubleType()),
-            ("window_start", T.LongType()),
-            ("window_end", T.LongType()),
-            ("at", T.LongType()),
-        )
+        found = [("left_id", id_type), ("right_id", id_type), ("distance", T.DoubleType())]
+        if program.windows is not None:
+            found += [(name, T.LongType()) for name in ("window_start", "at")]
+        self.pairs_schema = _fields(*found)
 
     def pairs(self, rows: DataFrame, commit: JoinCommit, run: Run, log: TaskLog | None) -> DataFrame:
         """The pairs that these rows make, with each other and with what the commit says is kept."""
@@ -131,7 +127,9 @@ class Plan:
         if self.program.metric.normal:
             columns.append((F.lit(1.0) - F.col("distance")).alias("similarity"))
         if self.program.windows is not None:
-            columns += [F.timestamp_micros(F.col(name)).alias(name) for name in ("window_start", "window_end")]
+            start, length = F.col("window_start"), F.lit(self.program.windows.length)
+            columns += [F.timestamp_micros(start).alias("window_start")]
+            columns += [F.timestamp_micros(start + length).alias("window_end")]
         if emitted is not None:
             columns.append(((F.lit(emitted) - F.col("at")) / 1e6).alias("latency"))
         return pairs.select(*columns)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from steelyard.similarity import Formulation, Members, Metric, Rows, SpacePartitions, WindowJoin, Windows
 from steelyard.similarity.members import from_column, split_key, to_column
 from steelyard.similarity.splitting import Splits
+from steelyard.similarity.window_join import Pairs
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_state import GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
 from steelyard.spark.tasklog import TaskLog, timed
@@ -22,6 +23,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUTE, PLACE, JOIN = "route", "place", "join"
 POSITION_BITS, PARTITION_BITS, BATCH_BITS = 28, 14, 20
+SENT = 100000
+"""Pairs that go to Spark at a time."""
 CARRIED = ("id", "at")
 """What goes with a record: the user's id, and its time in microseconds."""
 
@@ -241,26 +244,28 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
                 if run.name:
                     timing.extra["segment"] = _keep_members(program, members, worker, run)
             if len(pairs):
-                assert pairs.left_carried is not None
-                assert pairs.right_carried is not None
-                start, end = (program.windows or Windows(1)).bounds(pairs.window)
-                yield _batch(
-                    {
-                        "left_id": pairs.left_carried.column("id"),
-                        "right_id": pairs.right_carried.column("id"),
-                        "distance": pa.array(program.metric.surface(pairs.distance)),
-                        "window_start": pa.array(start),
-                        "window_end": pa.array(end),
-                        "at": pa.array(
-                            np.maximum(
-                                pairs.left_carried.column("at").to_numpy(), pairs.right_carried.column("at").to_numpy()
-                            )
-                        ),
-                    },
-                    schema,
-                )
+                found = _batch(_pair_columns(program, pairs), schema)
+                for start in range(0, len(pairs), SENT):
+                    yield found.slice(start, SENT)
 
     return work
+
+
+def _pair_columns(program: JoinProgram, pairs: Pairs) -> dict[str, Any]:
+    """What is told of pairs; windows and times where there are windows."""
+    left, right = pairs.left_carried, pairs.right_carried
+    assert left is not None
+    assert right is not None
+    columns = {
+        "left_id": left.column("id"),
+        "right_id": right.column("id"),
+        "distance": pa.array(program.metric.surface(pairs.distance)),
+    }
+    if program.windows is not None:
+        start, _ = program.windows.bounds(pairs.window)
+        at = np.maximum(left.column("at").to_numpy(), right.column("at").to_numpy())
+        columns |= {"window_start": pa.array(start), "at": pa.array(at)}
+    return columns
 
 
 def mover(

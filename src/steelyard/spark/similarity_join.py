@@ -27,7 +27,7 @@ from steelyard.spark.query import Query
 from steelyard.spark.rows import quoted
 from steelyard.spark.sinks import sink as make_sink
 
-FINER = 8
+FINER = 4
 """The least number of space partitions of a static join."""
 SAMPLE = 60
 """Records of a static join that a user's own metric is tried on."""
