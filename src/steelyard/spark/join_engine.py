@@ -83,9 +83,13 @@ class Plan:
         What is computed, with its dimension known.
     centroids
         Of the space partitions, as a column.
+    timed
+        Whether pairs have the later time of both records, for their latency.
     """
 
-    def __init__(self, rows: DataFrame, program: JoinProgram, centroids: pa.ChunkedArray) -> None:
+    def __init__(
+        self, rows: DataFrame, program: JoinProgram, centroids: pa.ChunkedArray, *, timed: bool = True
+    ) -> None:
         self.program = program
         self.centroids = centroids
         id_type = rows.schema["id"].dataType
@@ -103,7 +107,7 @@ class Plan:
         )
         found = [("left_id", id_type), ("right_id", id_type), ("distance", T.DoubleType())]
         if program.windows is not None:
-            found += [(name, T.LongType()) for name in ("window_start", "at")]
+            found += [(name, T.LongType()) for name in (("window_start", "at") if timed else ("window_start",))]
         self.pairs_schema = _fields(*found)
 
     def pairs(self, rows: DataFrame, commit: JoinCommit, run: Run, log: TaskLog | None) -> DataFrame:

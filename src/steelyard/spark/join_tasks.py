@@ -244,15 +244,15 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
                 if run.name:
                     timing.extra["segment"] = _keep_members(program, members, worker, run)
             if len(pairs):
-                found = _batch(_pair_columns(program, pairs), schema)
+                found = _batch(_pair_columns(program, pairs, schema.names), schema)
                 for start in range(0, len(pairs), SENT):
                     yield found.slice(start, SENT)
 
     return work
 
 
-def _pair_columns(program: JoinProgram, pairs: Pairs) -> dict[str, Any]:
-    """What is told of pairs; windows and times where there are windows."""
+def _pair_columns(program: JoinProgram, pairs: Pairs, wanted: list[str]) -> dict[str, Any]:
+    """What is wanted of pairs; windows and times only where there are windows."""
     left, right = pairs.left_carried, pairs.right_carried
     assert left is not None
     assert right is not None
@@ -262,9 +262,9 @@ def _pair_columns(program: JoinProgram, pairs: Pairs) -> dict[str, Any]:
         "distance": pa.array(program.metric.surface(pairs.distance)),
     }
     if program.windows is not None:
-        start, _ = program.windows.bounds(pairs.window)
-        at = np.maximum(left.column("at").to_numpy(), right.column("at").to_numpy())
-        columns |= {"window_start": pa.array(start), "at": pa.array(at)}
+        columns["window_start"] = pa.array(program.windows.bounds(pairs.window)[0])
+    if "at" in wanted:
+        columns["at"] = pa.array(np.maximum(left.column("at").to_numpy(), right.column("at").to_numpy()))
     return columns
 
 

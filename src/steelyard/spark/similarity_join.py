@@ -87,7 +87,7 @@ class SimilarityJoin(Description):
         if centroids is None:
             raise OptionError("there is no record to join: every row lacks one, or none can be read by the metric")
         program = replace(program, dimension=dimension_of(centroids), parts=len(centroids))
-        plan = Plan(self.rows, program, centroids)
+        plan = Plan(self.rows, program, centroids, timed=False)
         return plan.shown(plan.pairs(self.rows, JoinCommit(), Run(), None), None)
 
     def _signature(self) -> dict[str, Any]:
