@@ -56,8 +56,9 @@ def as_set(pairs):
     return set(triples)
 
 
-def whole(length):
-    return np.zeros(1, dtype=np.int64), np.array([length])
+def everything(left, right):
+    """For each row on the left, all of the right."""
+    return np.zeros(len(left), dtype=np.int64), np.full(len(left), len(right))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +88,7 @@ def test_every_search_finds_what_the_distances_say(kind, sides):
     for t in thresholds(table):
         expected = {(i, j, table[i, j]) for i, j in np.argwhere(table <= t).tolist()}
         cut = kernel.cut_of(kind, t)
-        found = kernel.within_groups(kind, left, *whole(len(left)), right, *whole(len(right)), t, cut)
+        found = kernel.within_stretches(kind, left, right, *everything(left, right), t, cut)
         assert as_set(found) == expected
         loose = cut * (1 + 1e-15 * (left.shape[1] + 8))
         assert as_set(kernel.within_columns(kind, left, right, columns, t, loose)) == expected
@@ -104,7 +105,7 @@ def test_a_search_agrees_with_the_plain_one(kind):
     if kind == kernel.ANGULAR:
         left, right = kernel.units(left), kernel.units(right)
     t = float(np.quantile(kernel.pairwise(kind, left, right), 0.3))
-    found = kernel.within_groups(kind, left, *whole(20), right, *whole(30), t, kernel.cut_of(kind, t))
+    found = kernel.within_stretches(kind, left, right, *everything(left, right), t, kernel.cut_of(kind, t))
     assert as_set(found) == set(kernel.within_plain(kind, left, right, t))
     assert len(found[0]) > 100
 

@@ -207,29 +207,18 @@ def keep(lefts: Ints, rights: Ints, distances: Floats, count: int, i: int, j: in
 
 
 @njit(cache=True)
-def within_groups(
-    kind: int,
-    left: Vectors,
-    left_starts: Ints,
-    left_ends: Ints,
-    right: Vectors,
-    right_starts: Ints,
-    right_ends: Ints,
-    t: float,
-    cut: float,
-) -> Pairs:
-    """The pairs within `t` of each group `left[left_starts[g]:left_ends[g]]` with its rows on the right."""
+def within_stretches(kind: int, left: Vectors, right: Vectors, starts: Ints, ends: Ints, t: float, cut: float) -> Pairs:
+    """The pairs within `t` of each row `i` on the left with the rows `starts[i]` until before `ends[i]`."""
     lefts, rights, distances = room(_FIRST_ROOM)
     count = 0
-    for g in range(len(left_starts)):
-        for i in range(left_starts[g], left_ends[g]):
-            for j in range(right_starts[g], right_ends[g]):
-                measure = measure_of(kind, left, i, right, j)
-                if measure <= cut:
-                    distance = distance_of(kind, measure, left, i, right, j)
-                    if distance <= t:
-                        lefts, rights, distances = keep(lefts, rights, distances, count, i, j, distance)
-                        count += 1
+    for i in range(len(left)):
+        for j in range(starts[i], ends[i]):
+            measure = measure_of(kind, left, i, right, j)
+            if measure <= cut:
+                distance = distance_of(kind, measure, left, i, right, j)
+                if distance <= t:
+                    lefts, rights, distances = keep(lefts, rights, distances, count, i, j, distance)
+                    count += 1
     return lefts[:count], rights[:count], distances[:count]
 
 

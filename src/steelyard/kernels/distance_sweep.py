@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from steelyard.kernels.distance import EUCLIDEAN, Ints, Pairs, Vectors, distance_of, keep, measure_of, room
+from steelyard.kernels.distance import EUCLIDEAN, Pairs, Vectors, within_stretches
 
 
 def reach_of(kind: int, cut: float) -> float:
@@ -32,25 +31,9 @@ def within_sweep(kind: int, left: Vectors, right: Vectors, t: float, cut: float,
     axis = int(np.argmax(np.ptp(right, axis=0)))
     order = np.argsort(right[:, axis], kind="stable")
     line, mine = right[order, axis].astype(np.float64), left[:, axis].astype(np.float64)
-    room_beside = reach + 1e-15 * (np.abs(mine) + reach)  # the ends of a stretch are rounded, too
-    starts, ends = np.searchsorted(line, mine - room_beside), np.searchsorted(line, mine + room_beside, side="right")
+    room = reach + 1e-15 * (np.abs(mine) + reach)  # the ends of a stretch are rounded, too
+    starts, ends = np.searchsorted(line, mine - room), np.searchsorted(line, mine + room, side="right")
     if (ends - starts).sum() > share * len(left) * len(right):
         return None
     i, j, distances = within_stretches(kind, left, right[order], starts, ends, t, cut)
     return i, order[j], distances
-
-
-@njit(cache=True)
-def within_stretches(kind: int, left: Vectors, right: Vectors, starts: Ints, ends: Ints, t: float, cut: float) -> Pairs:
-    """The pairs within `t` of each row `i` on the left with the rows `starts[i]` until before `ends[i]`."""
-    lefts, rights, distances = room(2 * len(left) + 1)
-    count = 0
-    for i in range(len(left)):
-        for j in range(starts[i], ends[i]):
-            measure = measure_of(kind, left, i, right, j)
-            if measure <= cut:
-                distance = distance_of(kind, measure, left, i, right, j)
-                if distance <= t:
-                    lefts, rights, distances = keep(lefts, rights, distances, count, i, j, distance)
-                    count += 1
-    return lefts[:count], rights[:count], distances[:count]

@@ -42,7 +42,6 @@ _SWEPT_PRODUCTS = 0.02
 """... and than a matrix product."""
 _LARGEST = 1e150
 """Coordinates beyond this cannot be squared: such rows are bad."""
-_ZERO = np.zeros(1, dtype=np.int64)
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -118,19 +117,16 @@ class VectorMetric(Distances):
         if not t >= 0:
             return no_pairs()
         left, right = self._ready(left, right)
-        starts, ends = _ints(left_starts[:-1]), _ints(left_starts[1:])
-        right_from, right_to = _ints(right_starts[:-1]), _ints(right_starts[1:])
+        starts, ends = left_starts[:-1], left_starts[1:]
+        right_from, right_to = right_starts[:-1], right_starts[1:]
         rows, columns = ends - starts, right_to - right_from
         large = (rows * columns > _SMALL_BLOCK) & (np.minimum(rows, columns) > _THIN)
         found: list[Pairs] = []
         for g in np.flatnonzero(large):
             i, j, distances = self._within(left[starts[g] : ends[g]], right[right_from[g] : right_to[g]], t)
             found.append((i + starts[g], j + right_from[g], distances))
-        if found:
-            small = np.flatnonzero(~large)
-            starts, ends, right_from, right_to = starts[small], ends[small], right_from[small], right_to[small]
-        cut = kernel.cut_of(self._kind, t)
-        rest: Pairs = kernel.within_groups(self._kind, left, starts, ends, right, right_from, right_to, t, cut)
+        low, high = np.repeat(right_from, rows), np.repeat(np.where(large, right_from, right_to), rows)
+        rest: Pairs = kernel.within_stretches(self._kind, left, right, low, high, t, kernel.cut_of(self._kind, t))
         return stacked([*found, rest]) if found else rest
 
     def _within(self, left: Array, right: Array, t: float) -> Pairs:
@@ -138,8 +134,8 @@ class VectorMetric(Distances):
             return no_pairs()
         cut = kernel.cut_of(self._kind, t)
         if len(left) * len(right) <= _SMALL_BLOCK or min(len(left), len(right)) <= _THIN:
-            rows, columns = np.array([len(left)]), np.array([len(right)])
-            block: Pairs = kernel.within_groups(self._kind, left, _ZERO, rows, right, _ZERO, columns, t, cut)
+            low, high = np.zeros(len(left), dtype=np.int64), np.full(len(left), len(right))
+            block: Pairs = kernel.within_stretches(self._kind, left, right, low, high, t, cut)
             return block
         products = self._kind <= kernel.EUCLIDEAN and left.shape[1] >= _PRODUCT_DIMENSION
         swept = within_sweep(self._kind, left, right, t, cut, _SWEPT_PRODUCTS if products else _SWEPT)
@@ -240,10 +236,6 @@ def _plain(vectors: Array, kind: np.dtype[Any]) -> Array:
     if vectors.dtype == kind and kind in _FLOATS and flags.c_contiguous and flags.writeable:
         return vectors
     return np.require(vectors, kind if kind in _FLOATS else np.float64, ["C", "W"])
-
-
-def _ints(values: Ints) -> Ints:
-    return np.ascontiguousarray(values, dtype=np.int64)
 
 
 def _bits(value: float) -> int:
