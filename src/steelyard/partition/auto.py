@@ -22,6 +22,10 @@ SLIP = 0.05
 """Least weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 DOUBT = 0.04
 """What is added to what plans by key counts are known to miss: the next shift of the stream is not in the past."""
+SHOCK = 1.5
+"""A plan that was missed by more than this factor was made for another stream than the one that came..."""
+SHOCK_MEMORY = 0.99
+"""... which is remembered, from batch to batch, against all plans by key counts and not only against that one."""
 FORGOTTEN = 1e-100
 """Weight below which nothing is concluded: smaller numbers lose their digits."""
 PATIENCE = 4
@@ -210,6 +214,8 @@ class Prices:
         """How many plans of each candidate were compared with what came of them."""
         self.slip = dict.fromkeys(names, 1.0)
         """The longest task of the blocks that came over that of those planned: counts of batches before grow old."""
+        self.shock = 0.0
+        """What shifts of the stream add to the longest task of plans by key counts, as a share, over many batches."""
         self.denser = dict.fromkeys(names, 1.0)
         """Key clusters that came over those planned."""
         self.beyond = dict.fromkeys(names, 0.0)
@@ -232,10 +238,10 @@ class Prices:
 
     def _promise(self, plan: BlockPlan, shape: Floats) -> float:
         name = plan.policy
-        by_counts = plan.rule not in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN)
+        by_counts = _by_counts(plan)
         moved = 0.0 if plan.rule is RowRule.IN_PLACE else self.rows
         rest = np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]) @ self.rests.prices + self.beyond[name]
-        return (self.slip[name] + by_counts * DOUBT) * self._longest(shape) + max(0.0, float(rest))
+        return (self.slip[name] + by_counts * (DOUBT + self.shock)) * self._longest(shape) + max(0.0, float(rest))
 
     def shape(self, plan: BlockPlan, *, even: bool = False) -> Floats:
         """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together.
@@ -277,6 +283,7 @@ class Prices:
         seconds = np.array([task.seconds for task in tasks])
         rows, records = taken.sum(axis=0).tolist()
         self.batches += 1
+        self.shock *= SHOCK_MEMORY
         self.rows = rows
         self.last_used[name] = self.batches
         self.current = name
@@ -289,23 +296,33 @@ class Prices:
         each, merged = _halves(rest, 1.0, records)
         self.rests.learn(parts[None], np.array([rest]), first=np.array([each, 0.0, merged]))
         missing = rest - float(parts @ self.rests.prices)
+        # What surprised once fades: a candidate that is not followed is not held to it.
+        self.denser = {
+            one: 1 + (denser - 1) * (1 if one == name else self.memory) for one, denser in self.denser.items()
+        }
         self.beyond = {one: self.memory * seconds for one, seconds in self.beyond.items()}
         self.beyond[name] += (1 - self.memory) * missing
         if followed is not None and (name != InPlace.name or self.source[1]):
-            self._compare(name, self.shape(followed), longest, records)
+            self._compare(name, followed, longest, records)
         if name == InPlace.name:
             kept = self.memory * self.source[1:]
             self.source = np.array([len(tasks), kept[0] + rows, kept[1] + taken[:, 0].max()])
 
-    def _compare(self, name: str, planned: Floats, longest: float, records: float) -> None:
+    def _compare(self, name: str, plan: BlockPlan, longest: float, records: float) -> None:
         """Remember how far a plan was from what came of it."""
+        planned = self.shape(plan)
         self.followed[name] += 1
         first = 1 / self.followed[name]  # the mean of the first plans, and then newer ones weigh more
-        if expected := self._longest(planned):
-            self.slip[name] += max(SLIP, first) * (longest / expected - self.slip[name])
         if records:  # built-in aggregates do not report them
             denser = records / max(1.0, planned[:, 1].sum())
             self.denser[name] += max(1 - self.memory, first) * (denser - self.denser[name])
+            planned[:, 1] *= denser  # more or fewer keys than before are no fault of where rows went
+        if expected := self._longest(planned):
+            missed = longest / expected
+            if missed > SHOCK and _by_counts(plan):
+                self.shock += SLIP * (missed - 1)
+            else:
+                self.slip[name] += max(SLIP, first) * (missed - self.slip[name])
 
     def state(self) -> State:
         """As arrays."""
@@ -314,6 +331,7 @@ class Prices:
             **by_name,
             "names": np.array(self.names),
             "counts": np.array([self.batches, self.rows]),
+            "shock": np.array(self.shock),
             "current": np.array(self.current),
             "source": self.source.copy(),
             "tasks": self.tasks.state(),
@@ -326,18 +344,24 @@ class Prices:
             return
         by_name = {name: dict(zip(self.names, state[name].tolist(), strict=True)) for name in _BY_NAME}
         batches, rows = state["counts"].tolist()
-        current, source = str(state["current"]), state["source"].copy()
+        current, source, shock = str(state["current"]), state["source"].copy(), float(state["shock"])
         tasks, rests = state["tasks"], state["rests"]
         # All of it was there: now it counts.
         for name, known in by_name.items():
             setattr(self, name, known)
         self.batches, self.rows, self.current, self.source = int(batches), float(rows), current, source
+        self.shock = shock
         self.tasks.restore(tasks)
         self.rests.restore(rests)
 
 
 _BY_NAME = ("last_used", "followed", "failed", "slip", "denser", "beyond")
 """What is known of each candidate."""
+
+
+def _by_counts(plan: BlockPlan) -> bool:
+    """Whether a plan is as good as its key counts."""
+    return plan.rule not in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN)
 
 
 def _halves(seconds: float, first: float, second: float) -> Floats:
