@@ -109,6 +109,21 @@ def test_a_long_time_in_place_does_not_spoil_the_other_prices():
     assert chosen.count(RowRule.IN_PLACE) < 10
 
 
+def test_a_shift_of_the_stream_counts_against_every_plan_by_key_counts():
+    auto, costs, even = Auto(candidates="hash,prompt,shuffle"), World(row=1e-3), zipf(0.0)
+    for number in range(10):
+        auto.observe(costs.run(auto.plan(even, BLOCKS), number))
+    by_hash, by_counts = (partitioner(name).plan(even, BLOCKS) for name in ("hash", "prompt"))
+    before = auto.promise(by_counts)
+    auto._chosen, auto._followed = "hash", by_hash
+    auto.observe(costs.run(partitioner("hash").plan(zipf(1.6), BLOCKS), 10))  # one block has most rows
+    after = auto.promise(by_counts)
+    assert after > 1.05 * before
+    restored = Auto(candidates="hash,prompt,shuffle")
+    restored.restore(auto.state())
+    assert restored.promise(by_counts) == after
+
+
 def test_one_odd_batch_does_not_ban_a_candidate():
     auto, counts, costs = Auto(), zipf(0.8), World(row=1e-4, moved=1e-4)
     for number in range(20):
