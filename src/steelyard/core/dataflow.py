@@ -145,20 +145,20 @@ class Instance(NamedTuple):
     """One of the parallel instances of an operator."""
 
     operator: str
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.operator}#{self.index}"
+        return f"{self.operator}#{self.number}"
 
     @classmethod
     def parse(cls, text: str) -> Instance:
         """The instance that `str` gave.
 
         >>> Instance.parse("count#3")
-        Instance(operator='count', index=3)
+        Instance(operator='count', number=3)
         """
-        name, _, index = text.rpartition("#")
-        return cls(name, int(index))
+        name, _, number = text.rpartition("#")
+        return cls(name, int(number))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Placement:
     Examples
     --------
     >>> Placement({Instance("count", 0): 0, Instance("count", 1): 1}, workers=2).hosted(1)
-    [Instance(operator='count', index=1)]
+    [Instance(operator='count', number=1)]
     """
 
     worker_of: Mapping[Instance, int]
@@ -188,7 +188,7 @@ class Placement:
         """Instance i of every operator on worker i mod `workers`: neighbours on a forward edge stay together."""
         if workers < 1:
             raise DataflowError(f"a dataflow needs at least one worker, got workers={workers}")
-        return cls({one: one.index % workers for one in dataflow.instances}, workers)
+        return cls({one: one.number % workers for one in dataflow.instances}, workers)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Dataflow:
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """Every instance of every operator, in the order of the operators."""
-        return tuple(Instance(one.name, index) for one in self.operators for index in range(one.parallelism))
+        return tuple(Instance(one.name, number) for one in self.operators for number in range(one.parallelism))
 
     @property
     def sources(self) -> tuple[Operator, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import OptionError
+from steelyard.core.counts import Ints
 from steelyard.resident.aggregates import PANE, Aggregation
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, Batches, InstanceContext, OperatorLogic, State, Step
 from steelyard.resident.running import RunningState
@@ -152,7 +153,7 @@ class WindowedStep(Step):
         self._earliest = int(panes[kept].min()) if kept.any() else AFTER_ALL
         return results
 
-    def _results(self, partials: pa.Table, starts: np.ndarray) -> Batches:  # type: ignore[type-arg]
+    def _results(self, partials: pa.Table, starts: Ints) -> Batches:
         if not partials.num_rows:
             return ()
         at = partials.schema.get_field_index(PANE)
@@ -163,7 +164,7 @@ class WindowedStep(Step):
         found = self._how.results(partials)
         found = found.append_column(START, pa.array(starts).cast(kind))
         found = found.append_column(END, pa.array(starts + self._window.size).cast(kind))
-        return found.select(self._schema.names).combine_chunks().to_batches()
+        return tuple(found.select(self._schema.names).combine_chunks().to_batches())
 
     def snapshot(self, epoch: int) -> State:
         """The open panes."""
@@ -179,7 +180,7 @@ class WindowedStep(Step):
             self._earliest = int(panes.min()) if len(panes) else AFTER_ALL
 
 
-def _panes(partials: pa.Table) -> np.ndarray:  # type: ignore[type-arg]
+def _panes(partials: pa.Table) -> Ints:
     return np.asarray(partials.column(PANE).cast(pa.int64()).to_numpy())
 
 

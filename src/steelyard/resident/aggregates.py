@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import OptionError
+from steelyard.core.counts import Ints
 from steelyard.resident.operator import require_columns
 from steelyard.resident.windows import END, START, Window
 
@@ -84,12 +85,12 @@ class Aggregation:
     def _group(self) -> list[str]:
         return [*self.keys, *([PANE] if self.window else [])]
 
-    def partials(self, batch: pa.RecordBatch, panes: np.ndarray | None = None) -> pa.Table:  # type: ignore[type-arg]
+    def partials(self, batch: pa.RecordBatch, panes: Ints | None = None) -> pa.Table:
         """One row for each key (and pane) of a batch; `panes` has the start of each row's pane."""
         columns = {key: batch.column(key) for key in self.keys}
         if self.window is not None:
             columns[PANE] = pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema))
-        wanted = []
+        wanted: list[tuple[object, str, str, str]] = []
         for partial, function, column in self._columns:
             if column is None:
                 wanted.append(([], function, partial, "count_all"))
@@ -105,7 +106,7 @@ class Aggregation:
         wanted = [(name, _MERGE[part], name, f"{name}_{_MERGE[part]}") for name, part, _ in self._columns]
         return self._grouped(pa.concat_tables(partials), wanted)
 
-    def _grouped(self, table: pa.Table, wanted: list[tuple[object, str, str, str]]) -> pa.Table:
+    def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
         grouped = table.group_by(self._group, use_threads=False)
         found = grouped.aggregate([(column, function) for column, function, _, _ in wanted])
         parts = {name: found.column(made) for _, _, name, made in wanted}
@@ -130,7 +131,7 @@ class Aggregation:
         if not self.aggregates:
             raise OptionError("there is nothing to aggregate: give for example n=count()")
         try:
-            return self.partials(_empty(rows), np.empty(0)).schema
+            return self.partials(_empty(rows), np.empty(0, np.int64)).schema
         except pa.ArrowNotImplementedError as error:
             raise OptionError(f"an aggregate does not fit its column's type: {error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
 from steelyard.resident.windows import Window
 
-Columns = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
+Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
 
 
 class Flow:

@@ -84,7 +84,7 @@ class Parquet(SinkLogic):
 
 class _ParquetStep(Step):
     def __init__(self, folder: Path, context: InstanceContext) -> None:
-        self._folder, self._part, self._schema = folder, context.instance.index, context.schema
+        self._folder, self._part, self._schema = folder, context.instance.number, context.schema
         self._rows: list[pa.RecordBatch] = []
         self._folder.mkdir(parents=True, exist_ok=True)
 

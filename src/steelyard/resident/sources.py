@@ -103,7 +103,7 @@ class Source(OperatorLogic):
     def start(self, context: InstanceContext) -> SourceStep:
         """Reads the splits of one instance."""
         reader = self.reader.fresh()
-        names = reader.splits(context.parallelism)[context.instance.index :: context.parallelism]
+        names = reader.splits(context.parallelism)[context.instance.number :: context.parallelism]
         return SourceStep(self, reader, names)
 
 
@@ -207,7 +207,7 @@ class Generated(Reader):
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def schema(self) -> pa.Schema:  # type: ignore[override]
+    def schema(self) -> pa.Schema:
         """The workload's columns."""
         return self.workload.schema
 
@@ -244,7 +244,7 @@ class Rows(Reader):
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def schema(self) -> pa.Schema:  # type: ignore[override]
+    def schema(self) -> pa.Schema:
         """The table's columns."""
         return self.table.schema
 
@@ -289,7 +289,7 @@ class ParquetFiles(_Files):
             raise OptionError("there are no Parquet files to read: paths is empty")
 
     @property
-    def schema(self) -> pa.Schema:  # type: ignore[override]
+    def schema(self) -> pa.Schema:
         """The first file's columns."""
         return pq.read_schema(self.paths[0])
 

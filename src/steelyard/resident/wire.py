@@ -1,0 +1,150 @@
+"""Frames: how a message looks on a socket.
+
+A frame is a header of fixed length, an optional note (what a protocol adds to a message) and a payload. The
+header carries the lengths and checksums of all, so that whatever is not a frame is told from one before
+anything looks into it. Numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from steelyard.core import SteelyardError
+
+MAGIC = b"SY"
+VERSION = 1
+MAX_PAYLOAD = 256 << 20
+"""Bytes above which a length is not believed."""
+MAX_NOTE = (1 << 16) - 1
+_ALIGNMENT = 8
+"""Notes are padded to a multiple of this, so that Arrow's buffers behind them stay aligned."""
+_FIELDS = struct.Struct("!2sBBIQIHI")
+"""Magic, version, kind, channel, number, payload's length, note's length, checksum of note and payload."""
+_CHECK = struct.Struct("!I")
+HEADER = _FIELDS.size + _CHECK.size
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    DATA = 1
+    """A record batch."""
+    WATERMARK = 2
+    """How far event time has come in a channel."""
+    MARKER = 3
+    """Where a snapshot cuts a channel."""
+    END = 4
+    """Nothing comes behind it in this channel."""
+    CREDIT = 5
+    """Room for so many more batches, from the receiver to the sender."""
+    CONTROL = 6
+    """JSON between a worker and the coordinator."""
+    RESULT = 7
+    """A record batch from a sink to the coordinator."""
+
+
+class WireError(SteelyardError):
+    """Bytes that are no frame, or a frame that cannot come now. Its connection is not used any more."""
+
+
+class Frame(NamedTuple):
+    """One frame as it was read."""
+
+    kind: Kind
+    channel: int
+    number: int
+    payload: Any
+    """A buffer."""
+    note: bytes = b""
+
+
+class Head(NamedTuple):
+    """What a header says of the bytes behind it."""
+
+    kind: Kind
+    channel: int
+    number: int
+    payload: int
+    note: int
+    checksum: int
+
+    @property
+    def body(self) -> int:
+        """Bytes behind the header."""
+        return padded(self.note) + self.payload
+
+
+def padded(length: int) -> int:
+    """A note's length on the wire."""
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
+
+
+def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: bytes = b"") -> bytes:
+    """Header and note of a frame: what is sent before its payload.
+
+    >>> len(encoded(Kind.END, 3, 17)) == HEADER
+    True
+    """
+    size = len(payload)
+    if size > MAX_PAYLOAD or len(note) > MAX_NOTE:
+        raise WireError(f"a frame has at most {MAX_PAYLOAD} bytes and a note of {MAX_NOTE}, got {size}, {len(note)}")
+    filled = note.ljust(padded(len(note)), b"\0")
+    checksum = zlib.crc32(payload, zlib.crc32(filled))
+    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note), checksum)
+    return fields + _CHECK.pack(zlib.crc32(fields)) + filled
+
+
+def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
+    """A header, read from its `HEADER` bytes; WireError where it is none, or its payload is above `limit`.
+
+    >>> head(encoded(Kind.DATA, 3, 17, b"rows")).payload
+    4
+    >>> head(b"GET / HTTP/1.1" + bytes(20))
+    Traceback (most recent call last):
+    steelyard.resident.wire.WireError: no frame begins with b'GE'
+    """
+    magic, version, kind, channel, number, size, note, checksum = _FIELDS.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(f"no frame begins with {bytes(magic)!r}")
+    (check,) = _CHECK.unpack_from(data, _FIELDS.size)
+    if check != zlib.crc32(data[: _FIELDS.size]):
+        raise WireError("a header does not have the checksum that it says")
+    if version != VERSION:
+        raise WireError(f"a frame of version {version} came, and version {VERSION} is spoken here")
+    if size > limit:
+        raise WireError(f"a frame says that it has {size} bytes, and {limit} are the most")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise WireError(f"there is no frame of kind {kind}") from None
+    return Head(known, channel, number, size, note, checksum)
+
+
+def frame(start: Head, body: Any) -> Frame:
+    """A frame from its header and the buffer behind it; WireError where the checksum is wrong."""
+    if zlib.crc32(body) != start.checksum:
+        raise WireError(f"a {start.kind.name} frame does not have the checksum that its header says")
+    if not start.note:
+        return Frame(start.kind, start.channel, start.number, body)
+    view = memoryview(body)
+    return Frame(start.kind, start.channel, start.number, view[padded(start.note) :], view[: start.note].tobytes())
+
+
+def batch_from(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """The record batch of a payload; WireError where it is none, or one with other columns."""
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch.validate()
+    except (pa.ArrowException, OSError, ValueError, StopIteration, EOFError) as error:
+        raise WireError(f"a frame's payload is not a batch of ({', '.join(schema.names)}): {error}") from error
+    return batch
+
+
+def batch_bytes(batch: pa.RecordBatch) -> pa.Buffer:
+    """A record batch as a payload, without its schema, which both ends know."""
+    return batch.serialize()
