@@ -14,7 +14,7 @@ from steelyard.core import OptionError
 from steelyard.resident import security
 from steelyard.resident.connection import Connection
 from steelyard.resident.listener import Listener
-from steelyard.resident.security import GREETING, Credentials, Identity, Refused, Tls
+from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
 from steelyard.resident.wire import Kind
 
 JOB = Credentials.new()
@@ -61,7 +61,7 @@ def turned_away(door, seconds=10):
 
 def test_a_wrong_secret_is_refused_and_logged(caplog):
     with listening() as door, caplog.at_level(logging.WARNING):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             Credentials.new().connect(door.address, ME)
         assert turned_away(door) == 1
         assert not door.guests
@@ -89,7 +89,7 @@ def test_a_listener_that_does_not_know_the_secret_is_refused_too():
 
     thread = threading.Thread(target=pretend)
     thread.start()
-    with pytest.raises(Refused, match="does not know the secret"):
+    with pytest.raises(RefusedError, match="does not know the secret"):
         JOB.connect(server.getsockname(), ME)
     thread.join()
     server.close()
@@ -139,8 +139,9 @@ def test_a_short_secret_is_refused_and_none_is_shown():
 def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 2.0)  # each end waits for the other to begin
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=steelyard"]
-    made = [*command, "-keyout", str(key), "-out", str(certificate)]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    made = ["openssl", "req", "-x509", *kind, "-days", "2", "-subj", "/CN=steelyard"]
+    made += ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run(made, check=True, capture_output=True)
     secured = Credentials.new(Tls(str(certificate), str(key), str(certificate)))
     with listening(secured) as door:
@@ -151,6 +152,6 @@ def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_r
         assert bytes(theirs.receive().payload) == b"x" * 200_000
         mine.close()
         plain = Credentials(secured.secret)
-        with pytest.raises((Refused, OSError)):
+        with pytest.raises((RefusedError, OSError)):
             plain.connect(door.address, ME)
         assert turned_away(door) == 1

@@ -7,7 +7,9 @@ of a Spark barrier job.
 from steelyard.core.dataflow import Dataflow, DataflowError, Placement
 from steelyard.core.dataflow_picture import mermaid, svg
 from steelyard.resident.aggregates import count, max, mean, min, sum
+from steelyard.resident.coordinator import Settings
 from steelyard.resident.flow import Flow, Stream
+from steelyard.resident.jobs import JobError, Results, run
 from steelyard.resident.operator import InstanceContext, Step
 from steelyard.resident.sinks import Callback, Memory, Parquet
 from steelyard.resident.sources import Generated, JsonLines, ParquetFiles, Rows, SocketLines
@@ -19,12 +21,15 @@ __all__ = [
     "Flow",
     "Generated",
     "InstanceContext",
+    "JobError",
     "JsonLines",
     "Memory",
     "Parquet",
     "ParquetFiles",
     "Placement",
+    "Results",
     "Rows",
+    "Settings",
     "SocketLines",
     "Step",
     "Stream",
@@ -33,6 +38,7 @@ __all__ = [
     "mean",
     "mermaid",
     "min",
+    "run",
     "sum",
     "svg",
 ]

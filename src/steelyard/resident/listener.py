@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from steelyard.resident.connection import Connection
-from steelyard.resident.security import Credentials, Identity, Refused
+from steelyard.resident.security import Credentials, Identity, RefusedError
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,8 @@ class Listener:
         try:
             sock, identity = self._credentials.accept(plain)
             if identity.generation != self._generation:
-                raise Refused(f"it is of generation {identity.generation}, and this is {self._generation}")
-        except (Refused, OSError) as error:
+                raise RefusedError(f"it is of generation {identity.generation}, and this is {self._generation}")
+        except (RefusedError, OSError) as error:
             self._refuse(plain, peer, str(error))
             return
         finally:

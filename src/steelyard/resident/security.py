@@ -28,7 +28,7 @@ HANDSHAKE_SECONDS = 10.0
 """How long a peer may take to prove itself."""
 
 
-class Refused(SteelyardError):
+class RefusedError(SteelyardError):
     """A peer that did not prove that it knows the secret, or is of another generation."""
 
 
@@ -85,7 +85,7 @@ class Credentials:
         return hmac.new(self.secret, role + b"".join(parts), hashlib.sha256).digest()
 
     def accept(self, plain: socket.socket) -> tuple[socket.socket, Identity]:
-        """The listener's half: the socket to go on with, and who is at its other end. Refused, or OSError."""
+        """The listener's half: the socket to go on with, and who is at its other end. RefusedError, or OSError."""
         plain.settimeout(HANDSHAKE_SECONDS)
         sock = self.tls.context(True).wrap_socket(plain, server_side=True) if self.tls else plain
         challenge = secrets.token_bytes(_CHALLENGE)
@@ -93,24 +93,24 @@ class Credentials:
         answer = _exactly(sock, _CHALLENGE + _IDENTITY.size + _DIGEST)
         said, proof = answer[:-_DIGEST], answer[-_DIGEST:]
         if not hmac.compare_digest(proof, self._proof(b"connects", challenge, said)):
-            raise Refused("it does not know the secret")
+            raise RefusedError("it does not know the secret")
         sock.sendall(self._proof(b"listens", challenge, said))
         sock.settimeout(None)
         return sock, Identity(*_IDENTITY.unpack(said[_CHALLENGE:]))
 
     def connect(self, address: tuple[str, int], me: Identity) -> socket.socket:
-        """The other half: a socket to a listener that has proved itself. Refused, or OSError."""
+        """The other half: a socket to a listener that has proved itself. RefusedError, or OSError."""
         plain = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
         try:
             sock = self.tls.context(False).wrap_socket(plain) if self.tls else plain
             greeting = _exactly(sock, len(GREETING) + _CHALLENGE)
             if not greeting.startswith(GREETING):
-                raise Refused(f"{address[0]}:{address[1]} does not listen for workers")
+                raise RefusedError(f"{address[0]}:{address[1]} does not listen for workers")
             challenge = greeting[len(GREETING) :]
             said = secrets.token_bytes(_CHALLENGE) + _IDENTITY.pack(*me)
             sock.sendall(said + self._proof(b"connects", challenge, said))
             if not hmac.compare_digest(_exactly(sock, _DIGEST), self._proof(b"listens", challenge, said)):
-                raise Refused(f"{address[0]}:{address[1]} does not know the secret")
+                raise RefusedError(f"{address[0]}:{address[1]} does not know the secret")
             sock.settimeout(None)
         except BaseException:
             plain.close()
@@ -123,6 +123,6 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = sock.recv(size - len(data))
         if not part:
-            raise Refused("it closed the connection before it had proved itself")
+            raise RefusedError("it closed the connection before it had proved itself")
         data += part
     return data

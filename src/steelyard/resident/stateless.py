@@ -112,7 +112,7 @@ class Filter(OperatorLogic):
 
     def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if isinstance(self.condition, pc.Expression):
-            kept = pa.Table.from_batches([batch]).filter(self.condition, use_threads=False).combine_chunks()
+            kept = pa.Table.from_batches([batch]).filter(self.condition).combine_chunks()
             return kept.to_batches()[0] if kept.num_rows else batch.slice(0, 0)
         mask = self.condition(batch)
         return batch.filter(pa.array(mask) if isinstance(mask, np.ndarray) else mask)
