@@ -62,7 +62,7 @@ class Deployment:
         """Gives the sender credit: at once where it is here, by a frame where it is elsewhere."""
         sender = self._placement.worker_of[channel.sender]
         if sender == self._worker:
-            return lambda batches: self._outlets[channel.number].grant(batches)
+            return lambda batches: self._outlets[channel.number].grant(batches)  # noqa: PLW0108 - made later
         return lambda batches: self._send(sender, Kind.CREDIT, channel.number, batches, b"", b"")
 
     def _transmitting(self, channel: Channel) -> Callable[[Message], None]:

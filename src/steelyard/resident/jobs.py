@@ -39,40 +39,87 @@ class JobError(GenerationError):
     """A job whose generations failed too often."""
 
 
-def run_job(
-    dataflow: Dataflow,
-    placement: Placement,
-    launcher: Launcher,
-    settings: Settings | None = None,
-    credentials: Credentials | None = None,
-) -> Outcome:
-    """Run a dataflow to its end; a generation that fails is followed by the next, from the last snapshot.
+class Job:
+    """A dataflow that runs to its end; a generation that fails is followed by the next, from the last snapshot.
 
-    Raises
-    ------
-    JobError
-        After `settings.restarts` generations have failed beside the first; it says why the last one did.
+    Parameters
+    ----------
+    dataflow, placement
+        What runs where.
+    launcher
+        Starts workers.
+    settings
+        Snapshots, heartbeats, restarts.
+    credentials
+        The job's secret; one is made where none is given.
     """
-    settings = settings or Settings()
-    credentials = credentials or Credentials.new()
-    outcome = Outcome()
-    for generation in range(settings.restarts + 1):
-        coordinator = Coordinator(dataflow, placement, credentials, settings, launcher.host, generation, outcome)
-        try:
-            launcher.launch(dataflow, credentials, generation, coordinator)
-            return coordinator.run()
-        except GenerationError as error:
-            outcome.restarts = generation + 1
-            _require_replay(dataflow, error)
-            if generation == settings.restarts:
-                raise JobError(f"{error} (generation {generation}, the last of {settings.restarts + 1})") from error
-            resume = f"epoch {outcome.epochs}" if settings.store and outcome.epochs else "the beginning"
-            log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
-            if not settings.store:
-                outcome.epochs = 0
-        finally:
-            launcher.gather()
-    raise AssertionError("the last generation returns or raises")
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        placement: Placement,
+        launcher: Launcher,
+        settings: Settings | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
+        self._settings = settings or Settings()
+        self._credentials = credentials or Credentials.new()
+        self._coordinator: Coordinator | None = None
+        self._stopped = False
+        self._changing = threading.Lock()
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The newest metrics of each instance."""
+        return dict(self._coordinator.metrics) if self._coordinator else {}
+
+    def stop(self) -> None:
+        """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
+        with self._changing:
+            self._stopped = True
+            if self._coordinator is not None:
+                self._coordinator.request_stop()
+
+    def run(self) -> Outcome:
+        """Run until the end.
+
+        Raises
+        ------
+        JobError
+            After `settings.restarts` generations have failed beside the first; it says why the last one did.
+        """
+        outcome = Outcome()
+        for generation in range(self._settings.restarts + 1):
+            try:
+                return self._generation(generation, outcome)
+            except GenerationError as error:
+                outcome.restarts = generation + 1
+                self._diagnose(error, generation, outcome)
+            finally:
+                self._launcher.gather()
+        raise AssertionError("the last generation returns or raises")
+
+    def _generation(self, number: int, outcome: Outcome) -> Outcome:
+        coordinator = Coordinator(
+            self._dataflow, self._placement, self._credentials, self._settings, self._launcher.host, number, outcome
+        )
+        with self._changing:
+            self._coordinator = coordinator
+            if self._stopped:
+                coordinator.request_stop()
+        self._launcher.launch(self._dataflow, self._credentials, number, coordinator)
+        return coordinator.run()
+
+    def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
+        """Decide whether and where to go on; JobError where there is no way to."""
+        _require_replay(self._dataflow, error)
+        if generation == self._settings.restarts:
+            raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
+        if not self._settings.store:
+            outcome.epochs = 0
+        resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
+        log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
 
 
 def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:
@@ -88,16 +135,17 @@ class ThreadLauncher:
     host = "127.0.0.1"
 
     def __init__(self) -> None:
+        self.workers: list[Worker] = []
         self._threads: list[threading.Thread] = []
 
     def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
         """One thread a worker."""
         count = coordinator.workers
-        workers = [Worker(number, dataflow, credentials, self.host, generation) for number in range(count)]
-        peers = [worker.address for worker in workers]
+        self.workers = [Worker(number, dataflow, credentials, self.host, generation) for number in range(count)]
+        peers = [worker.address for worker in self.workers]
         self._threads = [
             threading.Thread(target=_served, args=(worker, coordinator.address, peers), daemon=True)
-            for worker in workers
+            for worker in self.workers
         ]
         for thread in self._threads:
             thread.start()
@@ -196,7 +244,7 @@ def run(
     """
     where = placement or Placement.spread(dataflow, workers)
     launcher: Launcher = ProcessLauncher() if processes else ThreadLauncher()
-    return Results(dataflow, run_job(dataflow, where, launcher, settings))
+    return Results(dataflow, Job(dataflow, where, launcher, settings).run())
 
 
 class Results:

@@ -6,6 +6,7 @@ import io
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class InTurn(Distributor):
             self._next = (self._next + 1) % self._receivers
             return
         bounds = np.linspace(0, batch.num_rows, self._receivers + 1).astype(int).tolist()
-        for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for number, (start, end) in enumerate(pairwise(bounds)):
             yield (self._next + number) % self._receivers, batch.slice(start, end - start)
 
 
