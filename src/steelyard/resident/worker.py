@@ -78,7 +78,7 @@ class Worker:
         """
         identity = Identity(self._generation, self.number, TO_COORDINATOR)
         self._control = Connection(self._credentials.connect(coordinator, identity))
-        actions: dict[str, Callable[[dict[str, Any]], None]] = {
+        actions: dict[str, Callable[[dict[str, Any]], object]] = {
             "deploy": lambda order: self._deploy(order, peers),
             "start": self._start,
             "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
@@ -145,7 +145,7 @@ class Worker:
         """Connect to workers with lower numbers, and wait for those with higher ones."""
         for number in range(self.number):
             identity = Identity(self._generation, self.number, TO_PEER)
-            self._peers[number] = Connection(self._credentials.connect(tuple(peers[number]), identity))
+            self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
         with self._met:
             if not self._met.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
                 missing = set(range(len(peers))) - set(self._peers) - {self.number}

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark import BarrierTaskContext, inheritable_thread_target
@@ -40,11 +40,10 @@ class SparkLauncher:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+        self._session, self._context = spark, spark.sparkContext
         self._thread: threading.Thread | None = None
         self._group = ""
-        local = self._context.master.startswith("local")
-        self.host = "127.0.0.1" if local else spark.conf.get("spark.driver.host", "")
+        self.host = "127.0.0.1" if _is_local(spark) else str(spark.conf.get("spark.driver.host"))
         """The interface that Spark's own driver uses."""
 
     def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
@@ -65,7 +64,9 @@ class SparkLauncher:
                         log.info("worker %d ended: %s", number, why)
                         coordinator.abort(why)
 
-        self._thread = threading.Thread(target=inheritable_thread_target(submit), name=self._group, daemon=True)
+        self._thread = threading.Thread(
+            target=inheritable_thread_target(self._session)(submit), name=self._group, daemon=True
+        )
         self._thread.start()
 
     def gather(self) -> None:
@@ -79,8 +80,8 @@ class SparkLauncher:
 
 def _task(
     dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Address
-) -> Callable[[Iterator[Any]], Iterator[str]]:
-    def work(_: Iterator[Any]) -> Iterator[str]:
+) -> Callable[[Iterable[Any]], Iterator[str]]:
+    def work(_: Iterable[Any]) -> Iterator[str]:
         context = BarrierTaskContext.get()
         number = context.partitionId()
         host = context.getTaskInfos()[number].address.rpartition(":")[0] or "127.0.0.1"
@@ -95,6 +96,10 @@ def _task(
             yield ""
 
     return work
+
+
+def _is_local(spark: SparkSession) -> bool:
+    return str(spark.sparkContext.master).startswith("local[")
 
 
 def _first_line(error: Exception) -> str:
@@ -139,7 +144,7 @@ def job(
     """The same, not yet running: its `run` may be called in a thread, and its `stop` from elsewhere."""
     where = placement or Placement.spread(dataflow, workers)
     slots = spark.sparkContext.defaultParallelism
-    if spark.sparkContext.master.startswith("local") and where.workers > slots:
+    if _is_local(spark) and where.workers > slots:
         raise OptionError(
             f"{where.workers} workers need as many slots, and {spark.sparkContext.master} has {slots}: "
             f"start Spark with local[{where.workers}], or give fewer workers"
