@@ -100,7 +100,7 @@ def test_a_length_that_is_too_large_is_refused_before_memory_is_taken_for_it():
 
 def test_another_version_and_an_unknown_kind_are_named():
     with pytest.raises(WireError, match="no frame of kind 99"):
-        head(frame_bytes(kind=99))
+        head(frame_bytes(kind=99)[:HEADER])
     assert len(frame_bytes()) == HEADER + 4
 
 

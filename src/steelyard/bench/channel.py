@@ -70,7 +70,7 @@ class End:
     def take(self) -> Message:
         """The next message, worked off."""
         while True:
-            taken = self._mailbox.take(timeout=0) if self._mailbox.length else None
+            taken = self._mailbox.take(timeout=0)
             if taken is not None:
                 self._mailbox.finished(taken[0].number, taken[1].kind)
                 return taken[1]
@@ -339,8 +339,8 @@ def result_of(through: Pair, trips: Pair, words: int, seconds: dict[str, float])
         ],
         notes=[
             "Both ends are processes on one machine, over the loopback interface, and take turns.",
-            "A channel serialises batches, checks sums, numbers and credit; the bare socket sends bytes that are ready.",
-            "wordcount_mrps moves every word to the worker of its key; combined, each batch is counted before it moves.",
+            "A channel serialises batches, and checks sums, numbers and credit; the bare socket sends ready bytes.",
+            "wordcount_mrps moves every word to the worker of its key; combined, batches are counted before they move.",
         ],
     )
 

@@ -126,12 +126,13 @@ class Mailbox:
 
     def __init__(self, channels: Sequence[tuple[Channel, Callable[[int], None]]]) -> None:
         self._inlets = {channel.number: _Inlet(channel, grant) for channel, grant in channels}
-        self._turn = deque(sorted(self._inlets, key=lambda number: not self._inlets[number].channel.feedback))
-        self._feedback = [number for number in self._turn if self._inlets[number].channel.feedback]
+        self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
+        self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
         self._blocked: set[int] = set()
         self._changed = threading.Condition()
         self._stopped = False
         self._woken = False
+        self._taking = False
 
     def put(self, number: int, message: Message) -> None:
         """A message of a channel has come; WireError where it is not the next one, or has no room."""
@@ -150,7 +151,8 @@ class Mailbox:
                     raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
             inlet.arrived += 1
             inlet.waiting.append(message)
-            self._changed.notify()
+            if self._taking:
+                self._changed.notify()
 
     def take(self, timeout: float | None = None) -> tuple[Channel, Message] | None:
         """The next message; None where none came in time, or the instance was woken. StoppedError at the end."""
@@ -158,23 +160,31 @@ class Mailbox:
             while True:
                 if self._stopped:
                     raise StoppedError("the mailbox was stopped")
-                number = self._next()
-                if number is not None:
-                    inlet = self._inlets[number]
-                    return inlet.channel, inlet.waiting.popleft()
-                if self._woken or not self._changed.wait(timeout):
+                found = self._next()
+                if found is not None:
+                    return found
+                if timeout == 0 or self._woken or not self._waited(timeout):
                     self._woken = False
                     return None
 
-    def _next(self) -> int | None:
-        """The channel whose turn it is: feedback first, then one after the other."""
-        for number in self._feedback:
-            if self._inlets[number].waiting and number not in self._blocked:
-                return number
-        for _ in range(len(self._turn)):
-            self._turn.rotate(-1)
-            if self._inlets[self._turn[0]].waiting and self._turn[0] not in self._blocked:
-                return self._turn[0]
+    def _waited(self, timeout: float | None) -> bool:
+        self._taking = True
+        try:
+            return self._changed.wait(timeout)
+        finally:
+            self._taking = False
+
+    def _next(self) -> tuple[Channel, Message] | None:
+        """A message of the channel whose turn it is: feedback first, then one after the other."""
+        for inlet in self._feedback:
+            if inlet.waiting and inlet.channel.number not in self._blocked:
+                return inlet.channel, inlet.waiting.popleft()
+        turn = self._turn
+        for _ in range(len(turn)):
+            inlet = turn[0]
+            turn.rotate(-1)
+            if inlet.waiting and inlet.channel.number not in self._blocked:
+                return inlet.channel, inlet.waiting.popleft()
         return None
 
     def finished(self, number: int, kind: Kind) -> None:

@@ -32,7 +32,7 @@ class Traffic:
     def count(self, kind: Kind, payload: int, rest: int) -> None:
         """One more frame."""
         self.frames += 1
-        if kind in (Kind.DATA, Kind.RESULT):
+        if kind is Kind.DATA or kind is Kind.RESULT:
             self.batches += 1
             self.payload += payload
             self.overhead += rest

@@ -12,6 +12,7 @@ import zlib
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from steelyard.core import SteelyardError
@@ -25,8 +26,14 @@ _ALIGNMENT = 8
 """Notes are padded to a multiple of this, so that Arrow's buffers behind them stay aligned."""
 _FIELDS = struct.Struct("!2sBBIQIHI")
 """Magic, version, kind, channel, number, payload's length, note's length, checksum of note and payload."""
-_CHECK = struct.Struct("!I")
-HEADER = _FIELDS.size + _CHECK.size
+_WHOLE = struct.Struct("!2sBBIQIHII")
+"""The same, and the checksum of all that."""
+HEADER = _WHOLE.size
+_FOLD = 513 * 8
+"""Bytes of large payloads are folded into so many before their checksum is taken. No multiple of a page, so that
+pages in another order have another checksum."""
+_FOLDED_FROM = 1 << 16
+"""Bytes from which folding pays."""
 
 
 class Kind(IntEnum):
@@ -46,6 +53,9 @@ class Kind(IntEnum):
     """JSON between a worker and the coordinator."""
     RESULT = 7
     """A record batch from a sink to the coordinator."""
+
+
+_KINDS = {int(kind): kind for kind in Kind}
 
 
 class WireError(SteelyardError):
@@ -76,7 +86,7 @@ class Head(NamedTuple):
     @property
     def body(self) -> int:
         """Bytes behind the header."""
-        return padded(self.note) + self.payload
+        return self.payload + padded(self.note) if self.note else self.payload
 
 
 def padded(length: int) -> int:
@@ -93,10 +103,27 @@ def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: byt
     size = len(payload)
     if size > MAX_PAYLOAD or len(note) > MAX_NOTE:
         raise WireError(f"a frame has at most {MAX_PAYLOAD} bytes and a note of {MAX_NOTE}, got {size}, {len(note)}")
-    filled = note.ljust(padded(len(note)), b"\0")
-    checksum = zlib.crc32(payload, zlib.crc32(filled))
-    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note), checksum)
-    return fields + _CHECK.pack(zlib.crc32(fields)) + filled
+    filled = note.ljust(padded(len(note)), b"\0") if note else b""
+    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note), checksum(payload, filled))
+    return fields + zlib.crc32(fields).to_bytes(4, "big") + filled
+
+
+def checksum(payload: Any, note: bytes = b"") -> int:
+    """CRC-32 of a small payload. A large one is first folded by exclusive or, which is ten times as fast.
+
+    What folding hides is damage that comes twice, a multiple of the fold apart, and cancels out.
+
+    >>> data = bytes(range(256)) * 1000
+    >>> checksum(data) == checksum(data[4096:8192] + data[:4096] + data[8192:] + b"x")
+    False
+    """
+    size = len(payload)
+    if size < _FOLDED_FROM:
+        return zlib.crc32(payload, zlib.crc32(note)) if note else zlib.crc32(payload)
+    rows = size // _FOLD
+    words = np.frombuffer(payload, np.uint64, rows * _FOLD // 8).reshape(rows, -1)
+    rest = memoryview(payload)[rows * _FOLD :]
+    return zlib.crc32(rest, zlib.crc32(np.bitwise_xor.reduce(words, axis=0).data, zlib.crc32(note)))
 
 
 def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
@@ -104,35 +131,35 @@ def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
 
     >>> head(encoded(Kind.DATA, 3, 17, b"rows")).payload
     4
-    >>> head(b"GET / HTTP/1.1" + bytes(20))
+    >>> head(b"GET / HTTP/1.1" + bytes(HEADER - 14))
     Traceback (most recent call last):
     steelyard.resident.wire.WireError: no frame begins with b'GE'
     """
-    magic, version, kind, channel, number, size, note, checksum = _FIELDS.unpack_from(data)
+    magic, version, kind, channel, number, size, note, content, check = _WHOLE.unpack(data)
     if magic != MAGIC:
         raise WireError(f"no frame begins with {bytes(magic)!r}")
-    (check,) = _CHECK.unpack_from(data, _FIELDS.size)
     if check != zlib.crc32(data[: _FIELDS.size]):
         raise WireError("a header does not have the checksum that it says")
     if version != VERSION:
         raise WireError(f"a frame of version {version} came, and version {VERSION} is spoken here")
     if size > limit:
         raise WireError(f"a frame says that it has {size} bytes, and {limit} are the most")
-    try:
-        known = Kind(kind)
-    except ValueError:
-        raise WireError(f"there is no frame of kind {kind}") from None
-    return Head(known, channel, number, size, note, checksum)
+    known = _KINDS.get(kind)
+    if known is None:
+        raise WireError(f"there is no frame of kind {kind}")
+    return Head(known, channel, number, size, note, content)
 
 
 def frame(start: Head, body: Any) -> Frame:
     """A frame from its header and the buffer behind it; WireError where the checksum is wrong."""
-    if zlib.crc32(body) != start.checksum:
-        raise WireError(f"a {start.kind.name} frame does not have the checksum that its header says")
     if not start.note:
-        return Frame(start.kind, start.channel, start.number, body)
-    view = memoryview(body)
-    return Frame(start.kind, start.channel, start.number, view[padded(start.note) :], view[: start.note].tobytes())
+        note, payload = b"", body
+    else:
+        view = memoryview(body)
+        note, payload = view[: padded(start.note)].tobytes(), view[padded(start.note) :]
+    if checksum(payload, note) != start.checksum:
+        raise WireError(f"a {start.kind.name} frame does not have the checksum that its header says")
+    return Frame(start.kind, start.channel, start.number, payload, note[: start.note])
 
 
 def batch_from(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
