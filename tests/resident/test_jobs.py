@@ -32,6 +32,7 @@ from steelyard.resident import (
     run,
     sum,
 )
+from steelyard.resident.channel import CREDIT
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
 from steelyard.resident.quiet import QuietCheck
@@ -221,7 +222,7 @@ def test_a_slow_consumer_holds_its_source_back():
         return steady
 
     eventually(still)
-    in_flight = 8 * 100 * 4 + 3 * 100  # four channels of eight batches, and one batch in each hand
+    in_flight = CREDIT * 100 * 4 + 3 * 100  # four channels full of batches, and one batch in each hand
     assert read_rows[-1] <= in_flight + builtins.sum(taken)
     opened.set()
     job.stop()

@@ -18,7 +18,7 @@ from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Channel
 from steelyard.resident.wire import Kind, WireError
 
-CREDIT = 8
+CREDIT = 16
 """Batches that a receiver has room for, in each channel."""
 
 
@@ -59,7 +59,8 @@ class Outlet:
         """Seconds without credit."""
         self._transmit = transmit
         self._credit = credit
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
+        self._changed = threading.Condition(self._lock)
         self._stopped = False
 
     @property
@@ -75,7 +76,7 @@ class Outlet:
         self._transmit(Message(kind, self.sent, value, note))
 
     def _spend(self) -> None:
-        with self._changed:
+        with self._lock:
             if not self._credit:
                 begun = time.perf_counter()
                 self._changed.wait_for(lambda: self._credit or self._stopped)
@@ -87,14 +88,14 @@ class Outlet:
 
     def grant(self, batches: int) -> None:
         """The other end has room for so many more."""
-        with self._changed:
+        with self._lock:
             if self._credit is not None:
                 self._credit += batches
             self._changed.notify_all()
 
     def stop(self) -> None:
         """Wake a sender that waits; it gets a StoppedError."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
 
@@ -129,7 +130,8 @@ class Mailbox:
         self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
         self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
         self._blocked: set[int] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
+        self._changed = threading.Condition(self._lock)
         self._stopped = False
         self._woken = False
         self._taking = False
@@ -144,7 +146,7 @@ class Mailbox:
                 f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
                 f"behind message {inlet.arrived}: one was lost or repeated"
             )
-        with self._changed:
+        with self._lock:
             if message.kind is Kind.DATA and not inlet.channel.feedback:
                 inlet.room -= 1
                 if inlet.room < 0:
@@ -156,7 +158,7 @@ class Mailbox:
 
     def take(self, timeout: float | None = None) -> tuple[Channel, Message] | None:
         """The next message; None where none came in time, or the instance was woken. StoppedError at the end."""
-        with self._changed:
+        with self._lock:
             while True:
                 if self._stopped:
                     raise StoppedError("the mailbox was stopped")
@@ -195,30 +197,30 @@ class Mailbox:
             inlet.owed += 1
             if inlet.owed >= CREDIT // 2:
                 owed, inlet.owed = inlet.owed, 0
-                with self._changed:
+                with self._lock:
                     inlet.room += owed
                 inlet.grant(owed)
 
     def block(self, number: int) -> None:
         """Take nothing of this channel until it is unblocked; what comes is kept, in order."""
-        with self._changed:
+        with self._lock:
             self._blocked.add(number)
 
     def unblock(self) -> None:
         """Take from all channels again."""
-        with self._changed:
+        with self._lock:
             self._blocked.clear()
             self._changed.notify()
 
     def wake(self) -> None:
         """Let a `take` that waits return without a message."""
-        with self._changed:
+        with self._lock:
             self._woken = True
             self._changed.notify()
 
     def stop(self) -> None:
         """Wake whoever waits; it gets a StoppedError."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
 

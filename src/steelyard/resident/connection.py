@@ -15,7 +15,6 @@ from steelyard.resident.wire import HEADER, MAX_PAYLOAD, Frame, Kind, WireError,
 
 _AHEAD = 1 << 16
 """Bytes that are read at once; frames that fit need no read of their own."""
-_SOCKET_BUFFER = 1 << 20
 
 
 @dataclass
@@ -62,8 +61,6 @@ class Connection:
     def __init__(self, sock: socket.socket, limit: int = MAX_PAYLOAD) -> None:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
         self._sock = sock
         self._limit = limit
         self._gathers = not isinstance(sock, ssl.SSLSocket)
@@ -98,8 +95,14 @@ class Connection:
             raise WireError(f"the connection ended inside a header, after {self._end - self._start} bytes")
         start = head(self._view[self._start : self._start + HEADER], self._limit)
         self._start += HEADER
-        found = frame(start, self._body(start.body))
-        self.received.count(start.kind, start.payload, HEADER + start.body - start.payload)
+        size = start.body
+        if self._end - self._start >= size:  # it came together with its header
+            data = self._view[self._start : self._start + size].tobytes()
+            self._start += size
+            found = frame(start, data)
+        else:
+            found = frame(start, self._body(size))
+        self.received.count(start.kind, start.payload, HEADER + size - start.payload)
         return found
 
     def _fill(self, size: int) -> bool:
