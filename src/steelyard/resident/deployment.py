@@ -108,7 +108,9 @@ class Deployment:
                     if channel.edge == number and channel.sender == instance
                 }
                 receivers = self.dataflow.by_name[edge.target].parallelism
-                outputs.append(Output(distributor(edge, instance, receivers), reached))
+                chooses = distributor(edge, instance, receivers)
+                chooses.prepare(context.schema)
+                outputs.append(Output(chooses, reached))
         mailbox, channels = self._mailboxes[instance], self._into(instance)
         return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended)
 

@@ -89,6 +89,7 @@ class Join(OperatorLogic):
     def start(self, context: InstanceContext) -> Step:
         """A step that keeps both sides."""
         columns = [old for _, old in self._from_right(*context.inputs)]
+        _Side(context.inputs[LEFT]).matching(np.empty(0, np.int64), 0)  # loads what is compiled before rows come
         if self.windows is None:
             return RunningJoinStep(self, context, columns)
         return WindowedJoinStep(self, context, columns, self.windows)

@@ -29,13 +29,15 @@ class KeyIndex:
     def slots(self, columns: list[pa.Array]) -> Ints:
         """int64[rows]: the number of each row's key. Python looks at each distinct key once."""
         codes, first = distinct(columns)
-        chosen = [_hashable(column.take(pa.array(first))) for column in columns]
+        return np.asarray(self.slots_once([column.take(pa.array(first)) for column in columns])[codes])
+
+    def slots_once(self, columns: list[pa.Array]) -> Ints:
+        """The same for rows in which no key comes twice."""
+        chosen = [_hashable(column) for column in columns]
         values = chosen[0] if len(chosen) == 1 else list(zip(*chosen, strict=True))
         known = self._slot
-        slot_of = np.fromiter(
-            (known.setdefault(value, len(known)) for value in values), dtype=np.int64, count=len(values)
-        )
-        return np.asarray(slot_of[codes])
+        found = (known.setdefault(value, len(known)) for value in values)
+        return np.fromiter(found, dtype=np.int64, count=len(values))
 
 
 def distinct(columns: list[pa.Array]) -> tuple[Ints, Ints]:

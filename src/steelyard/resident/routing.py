@@ -30,6 +30,9 @@ class Distributor(ABC):
     def split(self, batch: pa.RecordBatch) -> Parts:
         """(number of the instance, rows) for each instance that gets any, in the order of the batch."""
 
+    def prepare(self, schema: pa.Schema) -> None:  # noqa: B027 - most have nothing to load
+        """Load what the first rows would have to wait for; called while a worker is deployed."""
+
     def state(self) -> bytes:
         """What the next `split` depends on; empty where it depends on nothing."""
         return b""
@@ -83,6 +86,10 @@ class ByHash(Distributor):
     def __init__(self, receivers: int, columns: tuple[str, ...]) -> None:
         self._receivers, self._columns = receivers, columns
 
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled hash."""
+        key_ids(_no_rows(schema), self._columns)
+
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows by the hash of their keys."""
         return parted(batch, np.mod(key_ids(batch, self._columns), self._receivers), self._receivers)
@@ -93,6 +100,10 @@ class ByPolicy(Distributor):
 
     def __init__(self, receivers: int, columns: tuple[str, ...], router: Router) -> None:
         self._receivers, self._columns, self._router = receivers, columns, router
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled hash and the compiled policy."""
+        self._router.route(key_ids(_no_rows(schema), self._columns), np.empty(0, np.int64))
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows as the router says; all rows of a batch come at one moment."""
@@ -126,6 +137,10 @@ def distributor(edge: Edge, sender: Instance, receivers: int) -> Distributor:
     if route is Route.HASH:
         return ByHash(receivers, columns)
     return ByPolicy(receivers, columns, tuple_policy(edge.grouping.policy).router(receivers, sender.number))
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
 
 
 def key_ids(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Ints:

@@ -82,8 +82,8 @@ class RunningState:
 
     def _slots(self, partials: pa.Table) -> Ints:
         if not self._keys:
-            return self._index.slots([pa.nulls(partials.num_rows)])
-        return self._index.slots([partials.column(key).combine_chunks() for key in self._keys])
+            return self._index.slots_once([pa.nulls(partials.num_rows)])
+        return self._index.slots_once([partials.column(key).combine_chunks() for key in self._keys])
 
     def at(self, slots: Ints, keys: pa.Table) -> pa.Table:
         """Partials of these slots beside their keys."""
