@@ -29,6 +29,7 @@ from steelyard.resident import (
     SocketLines,
     Step,
     count,
+    jobs,
     run,
     sum,
 )
@@ -126,6 +127,27 @@ def test_a_worker_that_dies_costs_nothing_and_doubles_nothing(tmp_path, trouble,
     assert counts_of(files) == expected
     assert files.num_rows == len(expected)
     assert not list((tmp_path / "files").glob("_staged*"))
+
+
+def frozen():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_worker_that_falls_silent_is_taken_for_dead(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "LEAVE_SECONDS", 0.2)
+    dataflow = troubled(tmp_path, frozen, 0, rows=1000)
+    results = run(dataflow, workers=2, processes=True, settings=Settings(heartbeat=0.1, silence=2.0))
+    assert results.outcome.restarts == 1
+    assert counts_of(results.table("memory")) == expected_counts(1000)
+
+
+def test_a_snapshot_that_cannot_be_written_fails_with_its_reason(tmp_path):
+    (tmp_path / "store").write_text("a file where the folder should be")
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).sink(Memory())
+    settings = Settings(store=str(tmp_path / "store"), restarts=0)
+    with pytest.raises(JobError, match=r"worker \d could not snapshot: (NotADirectory|FileExists)Error"):
+        run(flow.dataflow(), settings=settings)
 
 
 def test_a_job_that_fails_again_and_again_says_why_in_the_end():

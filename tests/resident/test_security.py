@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.resident import security
+from steelyard.core.dataflow import Placement
+from steelyard.resident import Flow, Generated, Memory, count, security
 from steelyard.resident.connection import Connection
+from steelyard.resident.jobs import Job, ThreadLauncher
 from steelyard.resident.listener import Listener
 from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
 from steelyard.resident.wire import Kind
+from steelyard.workloads import Zipf
 
 JOB = Credentials.new()
 ME = Identity(generation=4, worker=2, purpose=1)
@@ -136,14 +139,28 @@ def test_a_short_secret_is_refused_and_none_is_shown():
     assert "secret" not in repr(JOB)
 
 
-def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 2.0)  # each end waits for the other to begin
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+def certificates(folder):
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     made = ["openssl", "req", "-x509", *kind, "-days", "2", "-subj", "/CN=steelyard"]
-    made += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(made, check=True, capture_output=True)
-    secured = Credentials.new(Tls(str(certificate), str(key), str(certificate)))
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return Tls(str(certificate), str(key), str(certificate))
+
+
+def test_a_dataflow_runs_over_tls_in_both_directions_at_once(tmp_path):
+    flow = Flow(parallelism=2)
+    read = flow.source(Generated(Zipf(keys=100), rows=200_000), batch_rows=10_000)
+    read.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    placement = Placement.spread(dataflow, 2)
+    outcome = Job(dataflow, placement, ThreadLauncher(), credentials=Credentials.new(certificates(tmp_path))).run()
+    assert sum(n.as_py() for batch in outcome.results["out"] for n in batch["n"]) == 200_000
+    assert outcome.restarts == 0
+
+
+def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 2.0)  # each end waits for the other to begin
+    secured = Credentials.new(certificates(tmp_path))
     with listening(secured) as door:
         mine = Connection(secured.connect(door.address, ME))
         assert door.came.wait(10)

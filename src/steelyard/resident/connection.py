@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from steelyard.resident.tls_stream import TlsStream
 from steelyard.resident.wire import HEADER, MAX_PAYLOAD, Frame, Kind, WireError, encoded, frame, head
 
 _AHEAD = 1 << 16
@@ -61,9 +62,8 @@ class Connection:
     def __init__(self, sock: socket.socket, limit: int = MAX_PAYLOAD) -> None:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sock = sock
+        self._sock = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else sock
         self._limit = limit
-        self._gathers = not isinstance(sock, ssl.SSLSocket)
         self._sending = threading.Lock()
         self._ahead = bytearray(_AHEAD)
         self._view = memoryview(self._ahead)
@@ -74,7 +74,7 @@ class Connection:
         """Send a frame whole; OSError where the other end is gone."""
         start = encoded(kind, channel, number, payload, note)
         with self._sending:
-            if self._gathers:
+            if isinstance(self._sock, socket.socket):
                 gone = self._sock.sendmsg([start, payload])
                 if gone < len(start):
                     self._sock.sendall(start[gone:])

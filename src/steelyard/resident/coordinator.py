@@ -281,10 +281,10 @@ class Coordinator:
 
     def _hear(self, seconds: float) -> _Said | None:
         """The next thing that a worker says, if it says one in time. GenerationError where one has failed."""
+        self._notice_silence()
         try:
             said = self._said.get(timeout=max(seconds, 0.001))
         except queue.Empty:
-            self._notice_silence()
             return None
         self._heard[said.worker] = time.monotonic()
         if said.event == "failed":
@@ -327,7 +327,7 @@ class Coordinator:
                 else:
                     what = json.loads(bytes(frame.payload))
                     self._said.put(_Said(number, what["event"], what))
-        except (OSError, WireError, ValueError) as error:
+        except (OSError, WireError, ValueError, KeyError, TypeError) as error:
             self._said.put(_Said(number, "failed", {"why": f"worker {number} is gone: {error}"}))
 
     def _collect(self, operator: int, payload: Any) -> None:

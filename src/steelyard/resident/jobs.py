@@ -19,6 +19,9 @@ from steelyard.resident.worker import Address, Worker, WorkerError
 
 log = logging.getLogger(__name__)
 
+LEAVE_SECONDS = 5.0
+"""How long processes have to end by themselves before they are ended."""
+
 
 class Launcher(Protocol):
     """Starts workers somewhere: in threads, in processes, in the tasks of a Spark job."""
@@ -190,7 +193,7 @@ class ProcessLauncher:
     def gather(self) -> None:
         """Wait for the processes; one that does not end is ended."""
         for process in self.processes:
-            process.join(30)
+            process.join(LEAVE_SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join()

@@ -98,16 +98,24 @@ class Worker:
                     break
                 if order["do"] not in actions:
                     raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
-                actions[order["do"]](order)
-                self._tell("did", what=order["do"], round=order.get("round", 0), **self._status())
+                if self._obeyed(actions[order["do"]], order):
+                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status())
         except (ClosedError, OSError, WireError) as error:
             self._fail(f"the coordinator is gone: {error}")
-        except (WorkerError, CancelledError) as error:
-            self._fail(f"worker {self.number}: {error}")
         finally:
             self._close()
         if self._failure is not None:
             raise WorkerError(self._failure)
+
+    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> bool:
+        """Whether an order was carried out; where it was not, the coordinator hears why, and ends the worker."""
+        try:
+            action(order)
+        except CancelledError:
+            self._fail(f"worker {self.number} could not {order['do']}: an instance has ended")
+        except Exception as error:  # noqa: BLE001 - files, states, peers: whatever it is, it ends this generation
+            self._fail(f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}")
+        return self._failure is None
 
     def _tell(self, event: str, **what: Any) -> None:
         assert self._control is not None
@@ -125,6 +133,8 @@ class Worker:
         return [answer.result() for answer in list(answers)]
 
     def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
+        beat = threading.Thread(target=self._report, args=(order["heartbeat"],), name="heartbeat", daemon=True)
+        beat.start()  # now: to load what is compiled may take long
         worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
@@ -138,8 +148,6 @@ class Worker:
         for number, connection in self._peers.items():
             name = f"from worker {number}"
             threading.Thread(target=self._listen, args=(number, connection), name=name, daemon=True).start()
-        beat = threading.Thread(target=self._report, args=(order["heartbeat"],), name="heartbeat", daemon=True)
-        beat.start()
 
     def _meet(self, peers: Sequence[Address]) -> None:
         """Connect to workers with lower numbers, and wait for those with higher ones."""
