@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.resident.connection import ClosedError, Connection
-from steelyard.resident.wire import HEADER, Frame, Kind, WireError, batch_bytes, batch_from, encoded, head
+from steelyard.resident.wire import (
+    HEADER,
+    Frame,
+    Kind,
+    Packer,
+    WireError,
+    batch_bytes,
+    batch_from,
+    checksum,
+    encoded,
+    head,
+)
 
 SCHEMA = pa.schema({"key": pa.int64(), "word": pa.string()})
 BATCH = pa.record_batch({"key": [1, 2, None], "word": ["a", None, "long " * 50]}, schema=SCHEMA)
@@ -127,3 +139,37 @@ def test_bytes_of_batches_and_of_protocol_are_counted_apart():
     assert left.sent == right.received
     left.close()
     right.close()
+
+
+@given(st.integers(0, 200_000), st.lists(st.integers(0, 200_000), max_size=4))
+@settings(max_examples=40)
+def test_a_checksum_does_not_depend_on_how_a_payload_is_cut(size, cuts):
+    data = bytes(i % 251 for i in range(1000)) * (size // 1000) + b"\x07" * (size % 1000)
+    bounds = [0, *sorted(min(cut, size) for cut in cuts), size]
+    parts = [data[start:end] for start, end in pairwise(bounds)]
+    assert checksum(parts, size, b"note") == checksum([data], size, b"note")
+
+
+@given(st.integers(0, 150_000), st.integers(1, 255))
+def test_a_large_payload_with_any_byte_changed_has_another_checksum(at, change):
+    data = bytearray(bytes(range(256)) * 600)
+    before = checksum([bytes(data)], len(data))
+    data[at] ^= change
+    assert checksum([bytes(data)], len(data)) != before
+
+
+@given(st.integers(0, 30_000), st.integers(0, 30_000), st.booleans())
+@settings(max_examples=40)
+def test_what_is_packed_without_a_copy_is_read_as_it_was(start, length, first_small):
+    whole = pa.record_batch(
+        {"key": list(range(30_000)), "word": [None if i % 7 == 0 else "w" * (i % 5) for i in range(30_000)]},
+        schema=SCHEMA,
+    )
+    packer = Packer(SCHEMA)
+    if first_small:
+        packer.payload(whole.slice(0, 1))
+    part = whole.slice(start, length)
+    for _ in range(2):
+        payload = packer.payload(part)
+        joined = b"".join(bytes(one) for one in payload) if isinstance(payload, list) else payload
+        assert batch_from(joined, SCHEMA).equals(part)

@@ -73,19 +73,24 @@ class Connection:
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
         """Send a frame whole; OSError where the other end is gone."""
         start = encoded(kind, channel, number, payload, note)
+        parts = [start, *payload] if isinstance(payload, list) else [start, payload]
+        size = sum(map(len, parts))
         with self._sending:
             if isinstance(self._sock, socket.socket):
-                gone = self._sock.sendmsg([start, payload])
-                if gone < len(start):
-                    self._sock.sendall(start[gone:])
-                    gone = len(start)
-                if gone < len(start) + len(payload):
-                    self._sock.sendall(memoryview(payload)[gone - len(start) :])
+                gone = self._sock.sendmsg(parts)
+                if gone < size:
+                    self._rest(parts, gone)
             else:
-                self._sock.sendall(start)
-                if len(payload):
-                    self._sock.sendall(payload)
-            self.sent.count(kind, len(payload), len(start))
+                for part in parts:
+                    self._sock.sendall(part)
+            self.sent.count(kind, size - len(start), len(start))
+
+    def _rest(self, parts: list[Any], gone: int) -> None:
+        """Send what a call that was cut short has left."""
+        for part in parts:
+            if gone < len(part):
+                self._sock.sendall(memoryview(part).cast("B")[gone:])
+            gone = max(gone - len(part), 0)
 
     def receive(self) -> Frame:
         """The next frame. ClosedError where none comes any more; WireError where what comes is none."""

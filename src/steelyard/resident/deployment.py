@@ -13,7 +13,7 @@ from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.operator import InstanceContext
 from steelyard.resident.routing import distributor
 from steelyard.resident.runner import Output, Runner
-from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
+from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
 Send = Callable[[int, Kind, int, int, Any, bytes], None]
 """(worker, kind, channel, number, payload, note): brings a frame to another worker."""
@@ -71,10 +71,12 @@ class Deployment:
             mailbox = self._mailboxes[channel.receiver]
             return lambda message: mailbox.put(channel.number, message)
 
+        packer = Packer(self.dataflow.schemas[channel.sender.operator])
+
         def transmit(message: Message) -> None:
             payload: Any = b""
             if message.kind is Kind.DATA:
-                payload = batch_bytes(message.value)
+                payload = packer.payload(message.value)
             elif message.value is not None:
                 payload = int(message.value).to_bytes(8, "big", signed=True)
             self._send(receiver, message.kind, channel.number, message.number, payload, message.note)
