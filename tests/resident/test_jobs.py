@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import random
 import signal
 import socket
 import threading
@@ -127,6 +128,30 @@ def test_a_worker_that_dies_costs_nothing_and_doubles_nothing(tmp_path, trouble,
     assert counts_of(files) == expected
     assert files.num_rows == len(expected)
     assert not list((tmp_path / "files").glob("_staged*"))
+
+
+def test_workers_killed_at_any_moment_leave_the_answers_as_they_are(tmp_path):
+    dataflow = troubled(tmp_path, killed, epochs=10**9, rows=6000)
+    store, launcher = SnapshotStore(tmp_path / "store"), ProcessLauncher()
+    settings = Settings(store=str(store.path), interval=0.05, heartbeat=0.1)
+    job = Job(dataflow, Placement.spread(dataflow, 3), launcher, settings)
+    outcomes, draw = [], random.Random(7)
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread.start()
+    for _ in range(3):
+        before = store.latest() or 0
+        eventually(lambda before=before: not thread.is_alive() or (store.latest() or 0) > before)
+        time.sleep(draw.uniform(0, 0.1))  # any moment will do
+        victim = draw.choice(launcher.processes)
+        victim.kill()
+        victim.join(SECONDS)
+    thread.join(SECONDS)
+    got = pa.Table.from_batches(outcomes[0].results["memory"])
+    expected = expected_counts(6000)
+    assert outcomes[0].restarts >= 1
+    for table in (got, pq.read_table(tmp_path / "files")):
+        assert counts_of(table) == expected
+        assert table.num_rows == len(expected)
 
 
 def frozen():

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Placement
-from steelyard.resident import Flow, Generated, Memory, count, security
+from steelyard.resident import Flow, Generated, Memory, count, run, security
 from steelyard.resident.connection import Connection
-from steelyard.resident.jobs import Job, ThreadLauncher
 from steelyard.resident.listener import Listener
 from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
 from steelyard.resident.wire import Kind
@@ -151,9 +149,7 @@ def test_a_dataflow_runs_over_tls_in_both_directions_at_once(tmp_path):
     flow = Flow(parallelism=2)
     read = flow.source(Generated(Zipf(keys=100), rows=200_000), batch_rows=10_000)
     read.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
-    dataflow = flow.dataflow()
-    placement = Placement.spread(dataflow, 2)
-    outcome = Job(dataflow, placement, ThreadLauncher(), credentials=Credentials.new(certificates(tmp_path))).run()
+    outcome = run(flow.dataflow(), workers=2, tls=certificates(tmp_path)).outcome
     assert sum(n.as_py() for batch in outcome.results["out"] for n in batch["n"]) == 200_000
     assert outcome.restarts == 0
 

@@ -11,6 +11,7 @@ from steelyard.resident.coordinator import Settings
 from steelyard.resident.flow import Flow, Stream
 from steelyard.resident.jobs import JobError, Results, run
 from steelyard.resident.operator import InstanceContext, Step
+from steelyard.resident.security import Tls
 from steelyard.resident.sinks import Callback, Memory, Parquet
 from steelyard.resident.sources import Generated, JsonLines, ParquetFiles, Rows, SocketLines
 
@@ -33,6 +34,7 @@ __all__ = [
     "SocketLines",
     "Step",
     "Stream",
+    "Tls",
     "count",
     "max",
     "mean",

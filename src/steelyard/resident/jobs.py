@@ -14,7 +14,7 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Settings
-from steelyard.resident.security import Credentials
+from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.worker import Address, Worker, WorkerError
 
 log = logging.getLogger(__name__)
@@ -220,6 +220,7 @@ def run(
     processes: bool = False,
     placement: Placement | None = None,
     settings: Settings | None = None,
+    tls: Tls | None = None,
 ) -> Results:
     """Run a dataflow on this machine, without Spark.
 
@@ -235,6 +236,8 @@ def run(
         Which worker hosts which instance.
     settings
         Snapshots, heartbeats, restarts.
+    tls
+        Certificates, for connections that are encrypted.
 
     Examples
     --------
@@ -247,7 +250,7 @@ def run(
     """
     where = placement or Placement.spread(dataflow, workers)
     launcher: Launcher = ProcessLauncher() if processes else ThreadLauncher()
-    return Results(dataflow, Job(dataflow, where, launcher, settings).run())
+    return Results(dataflow, Job(dataflow, where, launcher, settings, Credentials.new(tls)).run())
 
 
 class Results:

@@ -17,7 +17,7 @@ from steelyard.resident.metrics import InstanceMetrics
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, State
 from steelyard.resident.routing import Distributor
 from steelyard.resident.sources import SourceStep
-from steelyard.resident.wire import Kind
+from steelyard.resident.wire import Kind, WireError
 
 SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
@@ -226,6 +226,10 @@ class Runner:
         elif message.kind is Kind.END:
             self._time_of(channel.number, AFTER_ALL)
             self._open.discard(channel.number)
+        else:
+            raise WireError(
+                f"{channel.sender} sent a {message.kind.name}, and no protocol here knows what to do with it"
+            )
         self._mailbox.finished(channel.number, message.kind)
         if message.kind is Kind.END:
             self._end_if_all_ended()

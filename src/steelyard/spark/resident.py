@@ -21,7 +21,7 @@ from steelyard.core import OptionError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.coordinator import Coordinator, Settings
 from steelyard.resident.jobs import Job, Results
-from steelyard.resident.security import Credentials
+from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.worker import Address, Worker
 
 log = logging.getLogger(__name__)
@@ -114,6 +114,7 @@ def run(
     workers: int = 2,
     placement: Placement | None = None,
     settings: Settings | None = None,
+    tls: Tls | None = None,
 ) -> Results:
     """Run a dataflow in the tasks of a Spark barrier job, to its end.
 
@@ -129,8 +130,11 @@ def run(
         Which worker hosts which instance.
     settings
         Snapshots (in a folder that all executors see), heartbeats, restarts.
+    tls
+        Certificates, for connections that are encrypted; their files are there on every machine.
     """
-    return Results(dataflow, job(spark, dataflow, workers=workers, placement=placement, settings=settings).run())
+    made = job(spark, dataflow, workers=workers, placement=placement, settings=settings, tls=tls)
+    return Results(dataflow, made.run())
 
 
 def job(
@@ -140,6 +144,7 @@ def job(
     workers: int = 2,
     placement: Placement | None = None,
     settings: Settings | None = None,
+    tls: Tls | None = None,
 ) -> Job:
     """The same, not yet running: its `run` may be called in a thread, and its `stop` from elsewhere."""
     where = placement or Placement.spread(dataflow, workers)
@@ -153,4 +158,4 @@ def job(
         raise OptionError(
             "spark.dynamicAllocation.enabled is true, and barrier jobs do not go with it: set it to false"
         )
-    return Job(dataflow, where, SparkLauncher(spark), settings)
+    return Job(dataflow, where, SparkLauncher(spark), settings, Credentials.new(tls))
