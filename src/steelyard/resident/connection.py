@@ -73,8 +73,12 @@ class Connection:
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
         """Send a frame whole; OSError where the other end is gone."""
         start = encoded(kind, channel, number, payload, note)
-        parts = [start, *payload] if isinstance(payload, list) else [start, payload]
-        size = sum(map(len, parts))
+        if isinstance(payload, list):
+            parts = [start, *payload]
+            size = sum(map(len, parts))
+        else:
+            parts = [start, payload]
+            size = len(start) + len(payload)
         with self._sending:
             if isinstance(self._sock, socket.socket):
                 gone = self._sock.sendmsg(parts)

@@ -98,8 +98,10 @@ def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: byt
     >>> len(encoded(Kind.END, 3, 17)) == HEADER
     True
     """
-    parts = payload if isinstance(payload, list) else [payload]
-    size = sum(map(len, parts))
+    if isinstance(payload, list):
+        parts, size = payload, sum(map(len, payload))
+    else:
+        parts, size = [payload], len(payload)
     if size > MAX_PAYLOAD or len(note) > MAX_NOTE:
         raise WireError(f"a frame has at most {MAX_PAYLOAD} bytes and a note of {MAX_NOTE}, got {size}, {len(note)}")
     filled = note.ljust(padded(len(note)), b"\0") if note else b""
@@ -117,7 +119,7 @@ def checksum(parts: list[Any], size: int, note: bytes = b"") -> int:
     >>> checksum([data[:70_001], data[70_001:]], len(data)) == checksum([data], len(data))
     True
     """
-    found = zlib.crc32(note)
+    found = zlib.crc32(note) if note else 0
     if size < LARGE:
         for part in parts:
             found = zlib.crc32(part, found)
