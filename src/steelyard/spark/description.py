@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from steelyard.core import OptionError
-from steelyard.spark.durations import micros, spoken
+from steelyard.core.durations import micros, spoken
 
 
 class Description:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steelyard.core.durations import micros
 from steelyard.core.errors import OptionError, nearest
-from steelyard.spark.durations import micros
 from steelyard.spark.toml_lines import KeyPath, key_lines
 
 Check = Callable[[Any], str | None]

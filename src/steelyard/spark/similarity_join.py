@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import JoinReport, OptionError
+from steelyard.core.durations import micros
 from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample
 from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.description import Description
-from steelyard.spark.durations import micros
 from steelyard.spark.engine import started
 from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of
 from steelyard.spark.join_state import JoinCommit

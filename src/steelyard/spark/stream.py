@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from steelyard.core import BatchReport, ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
+from steelyard.core.durations import micros
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.description import Description
-from steelyard.spark.durations import micros
 from steelyard.spark.engine import started
 from steelyard.spark.microbatch import MicroBatch, Settings
 from steelyard.spark.oneshot import aggregate_once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steelyard.core import OptionError
+from steelyard.core.errors import OptionError
 
 _MICROS = {
     "microsecond": 1,

@@ -1,0 +1,46 @@
+"""The resident engine: workers that stay, and batches that move between them. Spark is one way to start it.
+
+Nothing here imports Spark: a dataflow runs in threads, in processes, or (`steelyard.spark.resident`) in the tasks
+of a Spark barrier job.
+"""
+
+from steelyard.core.dataflow import Dataflow, DataflowError, Placement
+from steelyard.core.dataflow_picture import mermaid, svg
+from steelyard.resident.aggregates import count, max, mean, min, sum
+from steelyard.resident.coordinator import Settings
+from steelyard.resident.flow import Flow, Stream
+from steelyard.resident.jobs import JobError, Results, run
+from steelyard.resident.operator import InstanceContext, Step
+from steelyard.resident.security import Tls
+from steelyard.resident.sinks import Callback, Memory, Parquet
+from steelyard.resident.sources import Generated, JsonLines, ParquetFiles, Rows, SocketLines
+
+__all__ = [
+    "Callback",
+    "Dataflow",
+    "DataflowError",
+    "Flow",
+    "Generated",
+    "InstanceContext",
+    "JobError",
+    "JsonLines",
+    "Memory",
+    "Parquet",
+    "ParquetFiles",
+    "Placement",
+    "Results",
+    "Rows",
+    "Settings",
+    "SocketLines",
+    "Step",
+    "Stream",
+    "Tls",
+    "count",
+    "max",
+    "mean",
+    "mermaid",
+    "min",
+    "run",
+    "sum",
+    "svg",
+]

@@ -1,0 +1,247 @@
+"""Aggregating operators: in windows of event time, before a split key is merged, and running without windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.counts import Ints
+from steelyard.resident.aggregates import PANE, Aggregation
+from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, Batches, InstanceContext, OperatorLogic, State, Step
+from steelyard.resident.running import RunningState
+from steelyard.resident.windows import END, START, Window, as_micros, timely
+
+_COMPACT_FROM = 4096
+"""Rows of new partials below which merging them is not worth it."""
+
+
+@dataclass(frozen=True)
+class PartialAggregate(OperatorLogic):
+    """Partials of each batch by itself, so that fewer rows move, or a key may be spread over instances.
+
+    It keeps nothing: its partials are merged by a `WindowedAggregate` or `RunningAggregate` behind it.
+    """
+
+    how: Aggregation
+    kind: ClassVar[str] = "partial aggregate"
+
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """Keys, panes and partials."""
+        return self.how.partial_schema(inputs[0])
+
+    def start(self, context: InstanceContext) -> Step:
+        """A step without state."""
+        return _PartialStep(self.how)
+
+
+class _PartialStep(Step):
+    def __init__(self, how: Aggregation) -> None:
+        self._how = how
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        made, refused = _partials(self._how, batch, BEFORE_ALL)
+        self.refused += refused
+        return made.combine_chunks().to_batches() if made is not None else ()
+
+
+def _partials(how: Aggregation, batch: pa.RecordBatch, watermark: int) -> tuple[pa.Table | None, int]:
+    """Partials of rows that are not late, if there are any; and how many were refused."""
+    if how.window is None:
+        return how.partials(batch) if batch.num_rows else None, 0
+    rows, times = timely(batch, how.window, watermark)
+    refused = batch.num_rows - rows.num_rows
+    return how.partials(rows, times - times % how.window.pane) if rows.num_rows else None, refused
+
+
+@dataclass(frozen=True)
+class WindowedAggregate(OperatorLogic):
+    """Aggregates of each key in each window, given once, when the watermark passes the window's end.
+
+    Parameters
+    ----------
+    how
+        Keys, aggregates and the window.
+    from_partials
+        Whether partials come in, rather than rows.
+    """
+
+    how: Aggregation
+    from_partials: bool = False
+    kind: ClassVar[str] = "windowed aggregate"
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The keys of the aggregation."""
+        return self.how.keys
+
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """Keys, the window's bounds, and results."""
+        if self.how.window is None:
+            raise OptionError("a windowed aggregate needs a window: give window='10 seconds'")
+        return self.how.result_schema(inputs[0] if self.from_partials else self.how.partial_schema(inputs[0]))
+
+    def start(self, context: InstanceContext) -> Step:
+        """A step with empty windows."""
+        assert self.how.window is not None
+        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema)
+
+
+class WindowedStep(Step):
+    """Partials by key and pane; windows are merged from their panes when they close.
+
+    New partials gather until they outnumber those that are merged already, so that each is merged O(log n) times.
+    """
+
+    def __init__(self, how: Aggregation, window: Window, from_partials: bool, schema: pa.Schema) -> None:
+        self._how, self._window, self._from_partials, self._schema = how, window, from_partials, schema
+        self._settled: pa.Table | None = None
+        self._new: list[pa.Table] = []
+        self._new_rows = 0
+        self._earliest = AFTER_ALL
+        self._watermark = BEFORE_ALL
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        """Nothing comes out before a window closes."""
+        if self._from_partials:
+            panes = as_micros(batch.column(PANE))
+            kept = self._window.last_end(panes) > self._watermark
+            self.refused += int(len(kept) - kept.sum())
+            made = pa.Table.from_batches([batch if kept.all() else batch.filter(pa.array(kept))])
+        else:
+            found, refused = _partials(self._how, batch, self._watermark)
+            self.refused += refused
+            if found is None:
+                return ()
+            made = found
+        if made.num_rows:
+            self._add(made)
+        return ()
+
+    def _add(self, partials: pa.Table) -> None:
+        self._earliest = min(self._earliest, int(_panes(partials).min()))
+        self._new.append(partials)
+        self._new_rows += partials.num_rows
+        settled = self._settled.num_rows if self._settled is not None else 0
+        if self._new_rows > max(_COMPACT_FROM, settled):
+            self._compact()
+
+    def _compact(self) -> pa.Table | None:
+        if self._new:
+            parts = [*self._new, *([self._settled] if self._settled is not None else [])]
+            self._settled = self._how.merged(parts).combine_chunks()
+            self._new, self._new_rows = [], 0
+        return self._settled
+
+    def on_watermark(self, time: int) -> Batches:
+        """The results of windows that end at `time` or earlier."""
+        before, self._watermark = self._watermark, time
+        if self._earliest == AFTER_ALL or self._window.first_end(self._earliest) > time:
+            return ()
+        partials = self._compact()
+        assert partials is not None
+        panes = _panes(partials)
+        rows, starts = self._window.starts(panes)
+        ends = starts + self._window.size
+        closing = (ends <= time) & (ends > before)
+        results = self._results(partials.take(pa.array(rows[closing])), starts[closing])
+        kept = self._window.last_end(panes) > time
+        self._settled = partials.filter(pa.array(kept))
+        self._earliest = int(panes[kept].min()) if kept.any() else AFTER_ALL
+        return results
+
+    def _results(self, partials: pa.Table, starts: Ints) -> Batches:
+        if not partials.num_rows:
+            return ()
+        at = partials.schema.get_field_index(PANE)
+        kind = partials.schema.field(PANE).type
+        if self._window.size != self._window.pane:  # several panes are one window
+            partials = self._how.merged([partials.set_column(at, PANE, pa.array(starts).cast(kind))])
+            starts = _panes(partials)
+        found = self._how.results(partials)
+        found = found.append_column(START, pa.array(starts).cast(kind))
+        found = found.append_column(END, pa.array(starts + self._window.size).cast(kind))
+        return tuple(found.select(self._schema.names).combine_chunks().to_batches())
+
+    def snapshot(self, epoch: int) -> State:
+        """The open panes."""
+        partials = self._compact()
+        return {"panes": partials, "watermark": self._watermark} if partials is not None else {}
+
+    def restore(self, state: State) -> None:
+        """Go on with these panes."""
+        if state:
+            self._watermark = state["watermark"]
+            self._settled = state["panes"]
+            panes = _panes(state["panes"])
+            self._earliest = int(panes.min()) if len(panes) else AFTER_ALL
+
+
+def _panes(partials: pa.Table) -> Ints:
+    return np.asarray(partials.column(PANE).cast(pa.int64()).to_numpy())
+
+
+@dataclass(frozen=True)
+class RunningAggregate(OperatorLogic):
+    """Aggregates of each key over all rows so far, without windows.
+
+    Parameters
+    ----------
+    how
+        Keys and aggregates, over numbers.
+    emit
+        `updates` gives new results of the keys of each batch behind it; `end` gives each key once, in the end.
+    from_partials
+        Whether partials come in, rather than rows.
+    """
+
+    how: Aggregation
+    emit: str = "updates"
+    from_partials: bool = False
+    kind: ClassVar[str] = "running aggregate"
+
+    def __post_init__(self) -> None:
+        if self.emit not in ("updates", "end"):
+            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end"])
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The keys of the aggregation."""
+        return self.how.keys
+
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """Keys and results."""
+        partials = inputs[0] if self.from_partials else self.how.partial_schema(inputs[0])
+        RunningState(self.how, partials)
+        return self.how.result_schema(partials)
+
+    def start(self, context: InstanceContext) -> Step:
+        """A step that has seen no row."""
+        partials = context.inputs[0] if self.from_partials else self.how.partial_schema(context.inputs[0])
+        return _RunningStep(self, RunningState(self.how, partials))
+
+
+class _RunningStep(Step):
+    def __init__(self, logic: RunningAggregate, known: RunningState) -> None:
+        self._logic, self._known = logic, known
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        how = self._logic.how
+        made = how.merged([pa.Table.from_batches([batch])]) if self._logic.from_partials else how.partials(batch)
+        slots = self._known.add(made)
+        return self._results(self._known.at(slots, made)) if self._logic.emit == "updates" else ()
+
+    def _results(self, partials: pa.Table) -> Batches:
+        return self._logic.how.results(partials).combine_chunks().to_batches() if partials.num_rows else ()
+
+    def finish(self) -> Batches:
+        return self._results(self._known.table()) if self._logic.emit == "end" else ()
+
+    def snapshot(self, epoch: int) -> State:
+        return {"partials": self._known.table()}
+
+    def restore(self, state: State) -> None:
+        if state and state["partials"].num_rows:
+            self._known.add(state["partials"])

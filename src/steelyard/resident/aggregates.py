@@ -1,0 +1,153 @@
+"""Aggregates that combine in two stages: partials of rows, which merge into partials, which end as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steelyard.core import OptionError
+from steelyard.core.counts import Ints
+from steelyard.resident.operator import require_columns
+from steelyard.resident.windows import END, START, Window
+
+PANE = "__pane"
+"""Column of partials: the start of the pane."""
+_MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
+"""How the partials of each Arrow function are merged."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of a column, as Arrow's grouped functions compute it. Nulls are left out, as in SQL."""
+
+    function: str
+    column: str | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The Arrow functions whose partials it is made of."""
+        if self.function == "mean":
+            return ("sum", "count")
+        return ("count_all",) if self.function == "count" and self.column is None else (self.function,)
+
+
+def count(column: str | None = None) -> Aggregate:
+    """Rows; of a column, those that are not null."""
+    return Aggregate("count", column)
+
+
+def sum(column: str) -> Aggregate:
+    """Their sum."""
+    return Aggregate("sum", column)
+
+
+def min(column: str) -> Aggregate:
+    """The least."""
+    return Aggregate("min", column)
+
+
+def max(column: str) -> Aggregate:
+    """The greatest."""
+    return Aggregate("max", column)
+
+
+def mean(column: str) -> Aggregate:
+    """Their mean, as a double."""
+    return Aggregate("mean", column)
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Aggregates by key, and by pane where there are windows.
+
+    Examples
+    --------
+    >>> how = Aggregation(("k",), (("n", count()), ("m", mean("x"))))
+    >>> partials = how.partials(pa.record_batch({"k": ["a", "b", "a"], "x": [1, 2, 4]}))
+    >>> how.results(how.merged([partials, partials])).sort_by("k").to_pylist()
+    [{'k': 'a', 'n': 4, 'm': 2.5}, {'k': 'b', 'n': 2, 'm': 2.0}]
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    window: Window | None = None
+
+    @property
+    def _columns(self) -> list[tuple[str, str, str | None]]:
+        """(partial column, Arrow function, input column) for each part of each aggregate."""
+        return [(f"{name}.{part}", part, one.column) for name, one in self.aggregates for part in one.parts]
+
+    @property
+    def _group(self) -> list[str]:
+        return [*self.keys, *([PANE] if self.window else [])]
+
+    def partials(self, batch: pa.RecordBatch, panes: Ints | None = None) -> pa.Table:
+        """One row for each key (and pane) of a batch; `panes` has the start of each row's pane."""
+        columns = {key: batch.column(key) for key in self.keys}
+        if self.window is not None:
+            columns[PANE] = pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema))
+        wanted: list[tuple[object, str, str, str]] = []
+        for partial, function, column in self._columns:
+            if column is None:
+                wanted.append(([], function, partial, "count_all"))
+            else:
+                columns[partial] = batch.column(column)
+                wanted.append((partial, function, partial, f"{partial}_{function}"))
+        if not columns:
+            columns["__rows"] = pa.nulls(batch.num_rows)
+        return self._grouped(pa.table(columns), wanted)
+
+    def merged(self, partials: Sequence[pa.Table]) -> pa.Table:
+        """Partials with one row for each key (and pane), from some with several."""
+        wanted = [(name, _MERGE[part], name, f"{name}_{_MERGE[part]}") for name, part, _ in self._columns]
+        return self._grouped(pa.concat_tables(partials), wanted)
+
+    def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
+        grouped = table.group_by(self._group, use_threads=False)
+        found = grouped.aggregate([(column, function) for column, function, _, _ in wanted])
+        parts = {name: found.column(made) for _, _, name, made in wanted}
+        return pa.table({**{name: found.column(name) for name in self._group}, **parts})
+
+    def results(self, partials: pa.Table) -> pa.Table:
+        """Keys and results, without panes."""
+        columns = {key: partials.column(key) for key in self.keys}
+        for name, one in self.aggregates:
+            if one.function == "mean":
+                total = partials.column(f"{name}.sum").cast(pa.float64())
+                columns[name] = pc.divide(total, partials.column(f"{name}.count").cast(pa.float64()))
+            else:
+                columns[name] = partials.column(f"{name}.{one.parts[0]}")
+        return pa.table(columns)
+
+    def partial_schema(self, rows: pa.Schema) -> pa.Schema:
+        """The columns of partials of such rows; OptionError for a column that is not there or cannot be added up."""
+        require_columns(rows, [*self.keys, *(one.column for _, one in self.aggregates if one.column)])
+        if self.window is not None:
+            self.window.require(rows)
+        if not self.aggregates:
+            raise OptionError("there is nothing to aggregate: give for example n=count()")
+        try:
+            return self.partials(_empty(rows), np.empty(0, np.int64)).schema
+        except pa.ArrowNotImplementedError as error:
+            raise OptionError(f"an aggregate does not fit its column's type: {error}") from error
+
+    def result_schema(self, partials: pa.Schema) -> pa.Schema:
+        """From the columns of partials: keys, `window_start` and `window_end` where there are windows, results."""
+        made = self.results(partials.empty_table()).schema
+        fields = [made.field(key) for key in self.keys]
+        if self.window is not None:
+            kind = partials.field(PANE).type
+            fields += [pa.field(START, kind), pa.field(END, kind)]
+        fields += [made.field(name) for name, _ in self.aggregates]
+        names = [one.name for one in fields]
+        if len(set(names)) < len(names):
+            raise OptionError(f"two columns of the result would have one name: {names}; rename an aggregate")
+        return pa.schema(fields)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)

@@ -1,0 +1,234 @@
+"""Channels between instances: what one end sends, the other gets, in order, each batch once, and never too many.
+
+The receiver gives credit for as many batches as it has room for, and gives it back as it works them off. A
+sender without credit waits: that is back-pressure, and it goes on from there to the source. Watermarks, markers
+and ends are few and small, and need no credit. Nor do batches on a feedback edge, which the receiver takes
+before all others: in a cycle, waiting for room in one's own input would be waiting for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from steelyard.core import SteelyardError
+from steelyard.core.dataflow import Channel
+from steelyard.resident.wire import Kind, WireError
+
+CREDIT = 16
+"""Batches that a receiver has room for, in each channel."""
+
+
+class StoppedError(SteelyardError):
+    """The worker ends before its rows do; whoever waited is woken by this."""
+
+
+class Message(NamedTuple):
+    """What goes through a channel."""
+
+    kind: Kind
+    number: int
+    """Its place in the channel, from 1."""
+    value: Any
+    """A record batch (`DATA`), microseconds (`WATERMARK`) or a round (`MARKER`)."""
+    note: bytes = b""
+    """What a protocol adds."""
+
+
+class Outlet:
+    """The sending end of a channel. One thread sends; another may bring credit.
+
+    Parameters
+    ----------
+    channel
+        Which.
+    transmit
+        Brings a message to the other end.
+    credit
+        Room at the other end; None where there is always room.
+    """
+
+    def __init__(self, channel: Channel, transmit: Callable[[Message], None], credit: int | None = CREDIT) -> None:
+        self.channel = channel
+        self.sent = 0
+        """Messages so far: the number of the last."""
+        self.waited = 0.0
+        """Seconds without credit."""
+        self._transmit = transmit
+        self._credit = credit
+        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
+        self._changed = threading.Condition(self._lock)
+        self._stopped = False
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether a batch could be sent now."""
+        return self._credit is None or self._credit > 0
+
+    def send(self, kind: Kind, value: Any, note: bytes = b"") -> None:
+        """Send the next message; a batch waits for credit. StoppedError where the worker ends meanwhile."""
+        if kind is Kind.DATA and self._credit is not None:
+            self._spend()
+        self.sent += 1
+        self._transmit(Message(kind, self.sent, value, note))
+
+    def _spend(self) -> None:
+        with self._lock:
+            if not self._credit:
+                begun = time.perf_counter()
+                self._changed.wait_for(lambda: self._credit or self._stopped)
+                self.waited += time.perf_counter() - begun
+            if self._stopped:
+                raise StoppedError(f"channel to {self.channel.receiver} was stopped")
+            assert self._credit is not None
+            self._credit -= 1
+
+    def grant(self, batches: int) -> None:
+        """The other end has room for so many more."""
+        with self._lock:
+            if self._credit is not None:
+                self._credit += batches
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Wake a sender that waits; it gets a StoppedError."""
+        with self._lock:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+class _Inlet:
+    """The receiving end of one channel."""
+
+    def __init__(self, channel: Channel, grant: Callable[[int], None]) -> None:
+        self.channel = channel
+        self.waiting: deque[Message] = deque()
+        self.arrived = 0
+        self.done = 0
+        self.owed = 0
+        self.room = CREDIT
+        self.grant = grant
+
+
+class Mailbox:
+    """What has come for one instance, from all of its channels, and which message is next.
+
+    Threads that read connections put messages in; the instance's own thread takes them out, says when it has
+    `finished` with one, and may close a channel for a while (`block`).
+
+    Parameters
+    ----------
+    channels
+        The channels that lead here, and for each what tells its sender of new room.
+    """
+
+    def __init__(self, channels: Sequence[tuple[Channel, Callable[[int], None]]]) -> None:
+        self._inlets = {channel.number: _Inlet(channel, grant) for channel, grant in channels}
+        self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
+        self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
+        self._blocked: set[int] = set()
+        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
+        self._changed = threading.Condition(self._lock)
+        self._stopped = False
+        self._woken = False
+        self._taking = False
+
+    def put(self, number: int, message: Message) -> None:
+        """A message of a channel has come; WireError where it is not the next one, or has no room."""
+        inlet = self._inlets.get(number)
+        if inlet is None:
+            raise WireError(f"a message came for channel {number}, which does not end here")
+        if message.number != inlet.arrived + 1:
+            raise WireError(
+                f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
+                f"behind message {inlet.arrived}: one was lost or repeated"
+            )
+        with self._lock:
+            if message.kind is Kind.DATA and not inlet.channel.feedback:
+                inlet.room -= 1
+                if inlet.room < 0:
+                    raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
+            inlet.arrived += 1
+            inlet.waiting.append(message)
+            if self._taking:
+                self._changed.notify()
+
+    def take(self, timeout: float | None = None) -> tuple[Channel, Message] | None:
+        """The next message; None where none came in time, or the instance was woken. StoppedError at the end."""
+        with self._lock:
+            while True:
+                if self._stopped:
+                    raise StoppedError("the mailbox was stopped")
+                found = self._next()
+                if found is not None:
+                    return found
+                if timeout == 0 or self._woken or not self._waited(timeout):
+                    self._woken = False
+                    return None
+
+    def _waited(self, timeout: float | None) -> bool:
+        self._taking = True
+        try:
+            return self._changed.wait(timeout)
+        finally:
+            self._taking = False
+
+    def _next(self) -> tuple[Channel, Message] | None:
+        """A message of the channel whose turn it is: feedback first, then one after the other."""
+        for inlet in self._feedback:
+            if inlet.waiting and inlet.channel.number not in self._blocked:
+                return inlet.channel, inlet.waiting.popleft()
+        turn = self._turn
+        for _ in range(len(turn)):
+            inlet = turn[0]
+            turn.rotate(-1)
+            if inlet.waiting and inlet.channel.number not in self._blocked:
+                return inlet.channel, inlet.waiting.popleft()
+        return None
+
+    def finished(self, number: int, kind: Kind) -> None:
+        """A message that was taken has been worked off; its room is given back, half a window at a time."""
+        inlet = self._inlets[number]
+        inlet.done += 1
+        if kind is Kind.DATA:
+            inlet.owed += 1
+            if inlet.owed >= CREDIT // 2:
+                owed, inlet.owed = inlet.owed, 0
+                with self._lock:
+                    inlet.room += owed
+                inlet.grant(owed)
+
+    def block(self, number: int) -> None:
+        """Take nothing of this channel until it is unblocked; what comes is kept, in order."""
+        with self._lock:
+            self._blocked.add(number)
+
+    def unblock(self) -> None:
+        """Take from all channels again."""
+        with self._lock:
+            self._blocked.clear()
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Let a `take` that waits return without a message."""
+        with self._lock:
+            self._woken = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Wake whoever waits; it gets a StoppedError."""
+        with self._lock:
+            self._stopped = True
+            self._changed.notify_all()
+
+    @property
+    def length(self) -> int:
+        """Messages that wait."""
+        return sum(len(inlet.waiting) for inlet in self._inlets.values())
+
+    def worked_off(self) -> dict[int, int]:
+        """By channel: how many messages have been worked off."""
+        return {number: inlet.done for number, inlet in self._inlets.items()}

@@ -1,0 +1,153 @@
+"""A socket between two that trust each other: frames in order, and how many bytes they took."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from steelyard.resident.tls_stream import TlsStream
+from steelyard.resident.wire import HEADER, MAX_PAYLOAD, Frame, Kind, WireError, encoded, frame, head
+
+_AHEAD = 1 << 16
+"""Bytes that are read at once; frames that fit need no read of their own."""
+
+
+@dataclass
+class Traffic:
+    """What went over a connection in one direction."""
+
+    frames: int = 0
+    batches: int = 0
+    payload: int = 0
+    """Bytes of record batches."""
+    overhead: int = 0
+    """All other bytes: headers, notes, credits, watermarks, markers, control."""
+
+    def count(self, kind: Kind, payload: int, rest: int) -> None:
+        """One more frame."""
+        self.frames += 1
+        if kind is Kind.DATA or kind is Kind.RESULT:
+            self.batches += 1
+            self.payload += payload
+            self.overhead += rest
+        else:
+            self.overhead += payload + rest
+
+    def to_dict(self) -> dict[str, int]:
+        """As plain values."""
+        return asdict(self)
+
+
+class ClosedError(ConnectionError):
+    """The other end has closed the connection between two frames."""
+
+
+class Connection:
+    """Frames over a socket that is connected and trusted. Any thread may send; one receives.
+
+    Parameters
+    ----------
+    sock
+        The socket; the connection owns it.
+    limit
+        The most bytes of a payload that are believed.
+    """
+
+    def __init__(self, sock: socket.socket, limit: int = MAX_PAYLOAD) -> None:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else sock
+        self._limit = limit
+        self._sending = threading.Lock()
+        self._ahead = bytearray(_AHEAD)
+        self._view = memoryview(self._ahead)
+        self._start = self._end = 0
+        self.sent, self.received = Traffic(), Traffic()
+
+    def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
+        """Send a frame whole; OSError where the other end is gone."""
+        start = encoded(kind, channel, number, payload, note)
+        if isinstance(payload, list):
+            parts = [start, *payload]
+            size = sum(map(len, parts))
+        else:
+            parts = [start, payload]
+            size = len(start) + len(payload)
+        with self._sending:
+            if isinstance(self._sock, socket.socket):
+                gone = self._sock.sendmsg(parts)
+                if gone < size:
+                    self._rest(parts, gone)
+            else:
+                for part in parts:
+                    self._sock.sendall(part)
+            self.sent.count(kind, size - len(start), len(start))
+
+    def _rest(self, parts: list[Any], gone: int) -> None:
+        """Send what a call that was cut short has left."""
+        for part in parts:
+            if gone < len(part):
+                self._sock.sendall(memoryview(part).cast("B")[gone:])
+            gone = max(gone - len(part), 0)
+
+    def receive(self) -> Frame:
+        """The next frame. ClosedError where none comes any more; WireError where what comes is none."""
+        if not self._fill(HEADER):
+            if self._start == self._end:
+                raise ClosedError("the other end has closed the connection")
+            raise WireError(f"the connection ended inside a header, after {self._end - self._start} bytes")
+        start = head(self._view[self._start : self._start + HEADER], self._limit)
+        self._start += HEADER
+        size = start.body
+        if self._end - self._start >= size:  # it came together with its header
+            data = self._view[self._start : self._start + size].tobytes()
+            self._start += size
+            found = frame(start, data)
+        else:
+            found = frame(start, self._body(size))
+        self.received.count(start.kind, start.payload, HEADER + size - start.payload)
+        return found
+
+    def _fill(self, size: int) -> bool:
+        """Read until so many bytes are at hand; False where the connection ends before."""
+        while self._end - self._start < size:
+            if self._start + size > _AHEAD or self._start == self._end:
+                rest = self._view[self._start : self._end].tobytes()
+                self._start, self._end = 0, len(rest)
+                self._view[: len(rest)] = rest
+            got = self._sock.recv_into(self._view[self._end :])
+            if not got:
+                return False
+            self._end += got
+        return True
+
+    def _body(self, size: int) -> Any:
+        at_hand = min(self._end - self._start, size)
+        if size <= _AHEAD // 2:
+            if not self._fill(size):
+                raise WireError(f"the connection ended {self._end - self._start} bytes into {size}")
+            data = self._view[self._start : self._start + size].tobytes()
+            self._start += size
+            return data
+        buffer = pa.allocate_buffer(size)
+        view = memoryview(buffer).cast("B")
+        view[:at_hand] = self._view[self._start : self._start + at_hand]
+        self._start += at_hand
+        while at_hand < size:
+            got = self._sock.recv_into(view[at_hand:])
+            if not got:
+                raise WireError(f"the connection ended {at_hand} bytes into {size}")
+            at_hand += got
+        return buffer
+
+    def close(self) -> None:
+        """End the connection; whoever waits in `receive` or `send` is woken."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()

@@ -1,0 +1,155 @@
+"""A dataflow in one worker: its instances, and the channels between them and to other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement
+from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
+from steelyard.resident.operator import InstanceContext
+from steelyard.resident.routing import distributor
+from steelyard.resident.runner import Output, Runner
+from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
+
+Send = Callable[[int, Kind, int, int, Any, bytes], None]
+"""(worker, kind, channel, number, payload, note): brings a frame to another worker."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a deployment tells its worker."""
+
+    failed: Callable[[Instance, BaseException], None]
+    ended: Callable[[Instance], None]
+    deliver: Callable[[Instance, pa.RecordBatch], None]
+
+
+class Deployment:
+    """The instances that a placement gives to one worker.
+
+    Parameters
+    ----------
+    dataflow, placement, worker
+        What is to run, where, and which worker this is.
+    send
+        Brings frames to other workers.
+    events
+        What the worker wants to hear of.
+    """
+
+    def __init__(self, dataflow: Dataflow, placement: Placement, worker: int, send: Send, events: Events) -> None:
+        self.dataflow, self._placement, self._worker, self._send = dataflow, placement, worker, send
+        self._channels = dataflow.channels()
+        self._mailboxes: dict[Instance, Mailbox] = {}
+        self._outlets: dict[int, Outlet] = {}
+        hosted = placement.hosted(worker)
+        for instance in hosted:
+            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in self._into(instance)])
+        for channel in self._channels:
+            if channel.sender in self._mailboxes:
+                credit = None if channel.feedback else CREDIT
+                self._outlets[channel.number] = Outlet(channel, self._transmitting(channel), credit)
+        self.runners = {instance: self._runner(instance, events) for instance in hosted}
+
+    def _into(self, instance: Instance) -> list[Channel]:
+        return [channel for channel in self._channels if channel.receiver == instance]
+
+    def _granting(self, channel: Channel) -> Callable[[int], None]:
+        """Gives the sender credit: at once where it is here, by a frame where it is elsewhere."""
+        sender = self._placement.worker_of[channel.sender]
+        if sender == self._worker:
+            return lambda batches: self._outlets[channel.number].grant(batches)  # noqa: PLW0108 - made later
+        return lambda batches: self._send(sender, Kind.CREDIT, channel.number, batches, b"", b"")
+
+    def _transmitting(self, channel: Channel) -> Callable[[Message], None]:
+        receiver = self._placement.worker_of[channel.receiver]
+        if receiver == self._worker:
+            mailbox = self._mailboxes[channel.receiver]
+            return lambda message: mailbox.put(channel.number, message)
+
+        packer = Packer(self.dataflow.schemas[channel.sender.operator])
+
+        def transmit(message: Message) -> None:
+            payload: Any = b""
+            if message.kind is Kind.DATA:
+                payload = packer.payload(message.value)
+            elif message.value is not None:
+                payload = int(message.value).to_bytes(8, "big", signed=True)
+            self._send(receiver, message.kind, channel.number, message.number, payload, message.note)
+
+        return transmit
+
+    def _runner(self, instance: Instance, events: Events) -> Runner:
+        operator = self.dataflow.by_name[instance.operator]
+        inputs = [
+            next(
+                self.dataflow.schemas[edge.source]
+                for edge in self.dataflow.into(instance.operator)
+                if edge.port == port and not edge.feedback
+            )
+            for port in range(operator.logic.ports)
+        ]
+        context = InstanceContext(
+            instance,
+            operator.parallelism,
+            inputs,
+            self.dataflow.schemas[instance.operator],
+            lambda batch: events.deliver(instance, batch),
+        )
+        logic: Any = operator.logic
+        outputs = []
+        for number, edge in enumerate(self.dataflow.edges):
+            if edge.source == instance.operator:
+                reached = {
+                    channel.receiver.number: self._outlets[channel.number]
+                    for channel in self._channels
+                    if channel.edge == number and channel.sender == instance
+                }
+                receivers = self.dataflow.by_name[edge.target].parallelism
+                chooses = distributor(edge, instance, receivers)
+                chooses.prepare(context.schema)
+                outputs.append(Output(chooses, reached))
+        mailbox, channels = self._mailboxes[instance], self._into(instance)
+        return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended)
+
+    def receive(self, worker: int, frame: Frame) -> None:
+        """A frame of another worker has come; WireError where it is none that this worker could send."""
+        if frame.channel >= len(self._channels):
+            raise WireError(f"there is no channel {frame.channel}, only {len(self._channels)}")
+        channel = self._channels[frame.channel]
+        if frame.kind is Kind.CREDIT:
+            if channel.number not in self._outlets or self._placement.worker_of[channel.receiver] != worker:
+                raise WireError(f"worker {worker} gave credit for channel {channel.number}, which is not between us")
+            self._outlets[channel.number].grant(frame.number)
+            return
+        if channel.receiver not in self._mailboxes or self._placement.worker_of[channel.sender] != worker:
+            raise WireError(f"worker {worker} sent into channel {channel.number}, which is not between us")
+        value: Any = None
+        if frame.kind is Kind.DATA:
+            value = batch_from(frame.payload, self.dataflow.schemas[channel.sender.operator])
+        elif frame.kind in (Kind.WATERMARK, Kind.MARKER):
+            value = int.from_bytes(frame.payload, "big", signed=True)
+        elif frame.kind is not Kind.END:
+            raise WireError(f"a {frame.kind.name} frame does not belong into a channel")
+        self._mailboxes[channel.receiver].put(channel.number, Message(frame.kind, frame.number, value, frame.note))
+
+    def counters(self) -> Mapping[str, dict[int, int]]:
+        """By channel: messages sent from here, and messages worked off here."""
+        sent: dict[int, int] = {}
+        done: dict[int, int] = {}
+        for runner in self.runners.values():
+            runner_sent, runner_done = runner.counters()
+            sent |= runner_sent
+            done |= runner_done
+        return {"sent": sent, "done": done}
+
+    def stop(self, timeout: float) -> None:
+        """End all instances, in the middle of their rows."""
+        for runner in self.runners.values():
+            runner.stop()
+        for runner in self.runners.values():
+            runner.join(timeout)

@@ -1,0 +1,282 @@
+"""Dataflows as they are written: a source, what is done with its rows, and a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
+from steelyard.core.durations import micros
+from steelyard.partition.registry import tuple_policy
+from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
+from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.custom import Custom
+from steelyard.resident.join import Join
+from steelyard.resident.operator import InstanceContext, Step, schema_of
+from steelyard.resident.sinks import SinkLogic
+from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
+from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
+from steelyard.resident.windows import Window
+
+Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
+
+
+class Flow:
+    """A dataflow in the making.
+
+    Parameters
+    ----------
+    name
+        For pictures and logs.
+    parallelism
+        Of operators that are given none.
+
+    Examples
+    --------
+    >>> from steelyard.resident import Flow, Memory, Rows, count
+    >>> flow = Flow("words")
+    >>> words = flow.source(Rows(pa.table({"word": ["a", "b", "a"]})), name="read")
+    >>> _ = words.key_by("word").aggregate(n=count(), parallelism=2).sink(Memory())
+    >>> [str(edge.grouping) for edge in flow.dataflow().edges]
+    ['hash(word)', 'forward']
+    """
+
+    def __init__(self, name: str = "dataflow", parallelism: int = 1) -> None:
+        self.name = name
+        self.parallelism = parallelism
+        self._operators: list[Operator] = []
+        self._edges: list[Edge] = []
+
+    def source(
+        self,
+        reader: Reader,
+        *,
+        time: str | None = None,
+        delay: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Rows that a reader gives. `time` is the column of event times, `delay` how late rows may be."""
+        logic = Source(reader, time, micros(delay, "delay") if delay else 0, batch_rows)
+        return self._add(logic, [], name, parallelism)
+
+    def dataflow(self) -> Dataflow:
+        """What was described, checked; DataflowError where it cannot run."""
+        return Dataflow(self.name, tuple(self._operators), tuple(self._edges))
+
+    def _add(self, logic: Logic, inputs: Sequence[Stream], name: str | None, parallelism: int | None) -> Stream:
+        used = {operator.name for operator in self._operators}
+        wanted = name or logic.kind
+        number = 2
+        chosen = wanted
+        while name is None and chosen in used:
+            chosen, number = f"{wanted} {number}", number + 1
+        width = parallelism or (inputs[0].parallelism if inputs else self.parallelism)
+        operator = Operator(chosen, logic, width)
+        self._operators.append(operator)
+        for port, stream in enumerate(inputs):
+            stream.connect(operator, port)
+        return Stream(self, (operator,))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The rows that one or several operators give, and how they are to be grouped for the next one."""
+
+    flow: Flow
+    operators: tuple[Operator, ...]
+    grouping: Grouping | None = None
+
+    @property
+    def parallelism(self) -> int:
+        """Of the operator that gives the rows."""
+        return self.operators[0].parallelism
+
+    def connect(self, target: Operator, port: int, feedback: bool = False) -> None:
+        """Lead the rows to an input of an operator; called by the verbs below."""
+        for operator in self.operators:
+            equal = operator.parallelism == target.parallelism
+            grouping = self.grouping or (FORWARD if equal else SHUFFLE)
+            self.flow._edges.append(Edge(operator.name, target.name, grouping, port, feedback))
+
+    def key_by(self, *columns: str, grouping: Any = "hash") -> Stream:
+        """Rows of a key go to one instance, by hash; or where a partitioner or tuple policy sends them."""
+        if grouping == "hash":
+            return replace(self, grouping=Grouping(Route.HASH, columns))
+        tuple_policy(grouping)  # a name that is none is an error here, where it was written
+        return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
+
+    def shuffle(self) -> Stream:
+        """Rows go to the instances in turn."""
+        return replace(self, grouping=SHUFFLE)
+
+    def forward(self) -> Stream:
+        """Rows of instance i go to instance i."""
+        return replace(self, grouping=FORWARD)
+
+    def broadcast(self) -> Stream:
+        """Every row goes to every instance."""
+        return replace(self, grouping=BROADCAST)
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of all of these, which have the same columns."""
+        return replace(self, operators=self.operators + tuple(one for other in others for one in other.operators))
+
+    def map(
+        self,
+        function: BatchFunction,
+        schema: Columns | None = None,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """A function of a batch that keeps the number of rows; `schema` where it gives other columns."""
+        return self.flow._add(Map(function, _schema(schema)), [self], name, parallelism)
+
+    def flat_map(
+        self,
+        function: BatchFunction,
+        schema: Columns | None = None,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """A function of a batch that gives any number of rows."""
+        return self.flow._add(FlatMap(function, _schema(schema)), [self], name, parallelism)
+
+    def filter(self, condition: Any, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Rows for which an Arrow expression, or a function of a batch, is true."""
+        return self.flow._add(Filter(condition), [self], name, parallelism)
+
+    def select(self, *columns: str, name: str | None = None, parallelism: int | None = None, **renamed: str) -> Stream:
+        """Some columns; `new="old"` renames one."""
+        chosen = tuple((column, column) for column in columns) + tuple(renamed.items())
+        return self.flow._add(Select(chosen), [self], name, parallelism)
+
+    def aggregate(
+        self,
+        *,
+        window: str | None = None,
+        slide: str | None = None,
+        time: str | None = None,
+        emit: str = "updates",
+        combine: bool = False,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Aggregates by the key of `key_by`, in windows of event time or running.
+
+        Where the grouping may split a key, two operators do it: the first makes partials where the policy sends
+        the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
+        """
+        keys = self.grouping.columns if self.grouping else ()
+        if slide is not None and window is None:
+            raise OptionError(f"slide={slide!r} needs a window: give window= too")
+        how = Aggregation(keys, tuple(aggregates.items()), self._window(window, slide, time) if window else None)
+        if self.grouping is not None and self.grouping.route is Route.POLICY:
+            parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)
+            return parts._merged(how, emit, True, name, parallelism)
+        if combine:
+            before = replace(self, grouping=FORWARD)
+            parts = self.flow._add(PartialAggregate(how), [before], f"{name} partials" if name else None, None)
+            return parts._merged(how, emit, True, name, parallelism)
+        return self._merged(how, emit, False, name, parallelism)
+
+    def _merged(
+        self, how: Aggregation, emit: str, from_partials: bool, name: str | None, parallelism: int | None
+    ) -> Stream:
+        logic: Logic = RunningAggregate(how, emit, from_partials)
+        if how.window is not None:
+            logic = WindowedAggregate(how, from_partials)
+        grouped = replace(self, grouping=Grouping(Route.HASH, how.keys)) if how.keys else replace(self, grouping=None)
+        return self.flow._add(logic, [grouped], name, parallelism if how.keys else 1)
+
+    def _window(self, size: str, slide: str | None, time: str | None) -> Window:
+        return Window.of(time or self._event_time(), size, slide)
+
+    def _event_time(self) -> str:
+        """The time column of the sources that lead here, if they agree in one."""
+        before = {operator.name for operator in self.operators}
+        grown = 0
+        while grown < len(before):
+            grown = len(before)
+            before |= {edge.source for edge in self.flow._edges if edge.target in before}
+        sources = [one.logic for one in self.flow._operators if one.name in before and isinstance(one.logic, Source)]
+        times = {source.time for source in sources}
+        column = times.pop() if len(times) == 1 else None
+        if column is None:
+            raise OptionError("a window needs event times: give time= at the source, or at the operator")
+        return column
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: str | Sequence[str] | None = None,
+        window: str | None = None,
+        slide: str | None = None,
+        suffix: str = "_right",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Pairs of rows that agree in their keys: of all rows so far, or of those in one window.
+
+        Keys are the columns `on`, or those of `key_by` on each side. A side that is `broadcast()` meets the other
+        wherever its rows go.
+        """
+        keys = tuple([on] if isinstance(on, str) else on or ())
+        sides = [self, other]
+        left, right = (keys or (side.grouping.columns if side.grouping else ()) for side in sides)
+        if not left or not right:
+            raise OptionError("a join needs keys on both sides: give on=, or key_by(...) both")
+        spread = any(side.grouping is not None and side.grouping.route is Route.BROADCAST for side in sides)
+        if not spread:
+            sides = [
+                replace(side, grouping=Grouping(Route.HASH, columns))
+                for side, columns in zip(sides, (left, right), strict=True)
+            ]
+        windows = None
+        if window is not None:
+            windows = (
+                Window.of(self._event_time(), window, slide),
+                Window.of(other._event_time(), window, slide),
+            )
+        return self.flow._add(Join(left, right, windows, suffix), sides, name, parallelism)
+
+    def process(
+        self,
+        factory: Callable[[InstanceContext], Step],
+        schema: Columns | None = None,
+        *others: Stream,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """An operator of your own, with this stream at input 0 and `others` at the inputs behind it.
+
+        Inputs that were grouped by `key_by` declare that the rows of a key must meet.
+        """
+        inputs = [self, *others]
+        keys = tuple(
+            side.grouping.columns if side.grouping and side.grouping.route is Route.HASH else None for side in inputs
+        )
+        return self.flow._add(Custom(factory, _schema(schema), keys), inputs, name, parallelism)
+
+    def feedback(self, into: Stream, port: int = 0) -> Stream:
+        """Lead these rows back to an input of an operator that they came through, which closes a cycle."""
+        for target in into.operators:
+            self.connect(target, port, feedback=True)
+        return self
+
+    def sink(self, logic: SinkLogic, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Where the rows end."""
+        return self.flow._add(logic, [self], name, parallelism)
+
+
+def _schema(given: Columns | None) -> pa.Schema | None:
+    return None if given is None else schema_of(given)

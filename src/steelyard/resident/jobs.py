@@ -1,0 +1,274 @@
+"""A job: generations of workers, one after the other, until the dataflow has come to its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.dataflow import Dataflow, Placement
+from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Settings
+from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.worker import Address, Worker, WorkerError
+
+log = logging.getLogger(__name__)
+
+LEAVE_SECONDS = 5.0
+"""How long processes have to end by themselves before they are ended."""
+
+
+class Launcher(Protocol):
+    """Starts workers somewhere: in threads, in processes, in the tasks of a Spark job."""
+
+    host: str
+    """The interface that the coordinator listens at."""
+
+    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+        """Start all workers of a generation; what keeps them from starting is told to `coordinator.abort`."""
+        ...
+
+    def gather(self) -> None:
+        """Wait until all workers of the last generation are gone."""
+        ...
+
+
+class JobError(GenerationError):
+    """A job whose generations failed too often."""
+
+
+class Job:
+    """A dataflow that runs to its end; a generation that fails is followed by the next, from the last snapshot.
+
+    Parameters
+    ----------
+    dataflow, placement
+        What runs where.
+    launcher
+        Starts workers.
+    settings
+        Snapshots, heartbeats, restarts.
+    credentials
+        The job's secret; one is made where none is given.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        placement: Placement,
+        launcher: Launcher,
+        settings: Settings | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
+        self._settings = settings or Settings()
+        self._credentials = credentials or Credentials.new()
+        self._coordinator: Coordinator | None = None
+        self._stopped = False
+        self._changing = threading.Lock()
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The newest metrics of each instance."""
+        return dict(self._coordinator.metrics) if self._coordinator else {}
+
+    def stop(self) -> None:
+        """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
+        with self._changing:
+            self._stopped = True
+            if self._coordinator is not None:
+                self._coordinator.request_stop()
+
+    def run(self) -> Outcome:
+        """Run until the end.
+
+        Raises
+        ------
+        JobError
+            After `settings.restarts` generations have failed beside the first; it says why the last one did.
+        """
+        outcome = Outcome()
+        for generation in range(self._settings.restarts + 1):
+            try:
+                return self._generation(generation, outcome)
+            except GenerationError as error:
+                outcome.restarts = generation + 1
+                self._diagnose(error, generation, outcome)
+            finally:
+                self._launcher.gather()
+        raise AssertionError("the last generation returns or raises")
+
+    def _generation(self, number: int, outcome: Outcome) -> Outcome:
+        coordinator = Coordinator(
+            self._dataflow, self._placement, self._credentials, self._settings, self._launcher.host, number, outcome
+        )
+        with self._changing:
+            self._coordinator = coordinator
+            if self._stopped:
+                coordinator.request_stop()
+        self._launcher.launch(self._dataflow, self._credentials, number, coordinator)
+        return coordinator.run()
+
+    def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
+        """Decide whether and where to go on; JobError where there is no way to."""
+        _require_replay(self._dataflow, error)
+        if generation == self._settings.restarts:
+            raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
+        if not self._settings.store:
+            outcome.epochs = 0
+        resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
+        log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
+
+
+def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:
+    for source in dataflow.sources:
+        reader = getattr(source.logic, "reader", None)
+        if reader is not None and not reader.replayable:
+            raise JobError(f"{error}; source {source.name!r} cannot be read again, so there is no restart") from error
+
+
+class ThreadLauncher:
+    """Workers as threads of this process: for tests, and for dataflows that are mostly Arrow's own work."""
+
+    host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self._threads: list[threading.Thread] = []
+
+    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+        """One thread a worker."""
+        count = coordinator.workers
+        self.workers = [Worker(number, dataflow, credentials, self.host, generation) for number in range(count)]
+        peers = [worker.address for worker in self.workers]
+        self._threads = [
+            threading.Thread(target=_served, args=(worker, coordinator.address, peers), daemon=True)
+            for worker in self.workers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def gather(self) -> None:
+        """Wait for the threads."""
+        for thread in self._threads:
+            thread.join()
+
+
+def _served(worker: Worker, coordinator: Address, peers: Sequence[Address]) -> None:
+    try:
+        worker.run(coordinator, peers)
+    except WorkerError as error:
+        log.info("worker %d ended: %s", worker.number, error)
+
+
+class ProcessLauncher:
+    """Workers as processes, forked, so that a dataflow with functions of any kind reaches them."""
+
+    host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.processes: list[Any] = []
+
+    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+        """One process a worker; they tell each other their addresses through pipes."""
+        context = multiprocessing.get_context("fork")
+        pipes = [context.Pipe() for _ in range(coordinator.workers)]
+        self.processes = [
+            context.Process(
+                target=_forked, args=(number, dataflow, credentials, generation, coordinator.address, pipe), daemon=True
+            )
+            for number, (_, pipe) in enumerate(pipes)
+        ]
+        for process in self.processes:
+            process.start()
+        peers = [_address(ours) for ours, _ in pipes]
+        for ours, _ in pipes:
+            ours.send_bytes(json.dumps(peers).encode())
+
+    def gather(self) -> None:
+        """Wait for the processes; one that does not end is ended."""
+        for process in self.processes:
+            process.join(LEAVE_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _address(pipe: Any) -> Address:
+    host, _, port = pipe.recv_bytes().decode().rpartition(" ")
+    return host, int(port)
+
+
+def _forked(
+    number: int, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Address, pipe: Any
+) -> None:
+    worker = Worker(number, dataflow, credentials, ProcessLauncher.host, generation)
+    pipe.send_bytes(f"{worker.address[0]} {worker.address[1]}".encode())
+    peers = [(host, port) for host, port in json.loads(pipe.recv_bytes())]
+    _served(worker, coordinator, peers)
+
+
+def run(
+    dataflow: Dataflow,
+    *,
+    workers: int = 2,
+    processes: bool = False,
+    placement: Placement | None = None,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+) -> Results:
+    """Run a dataflow on this machine, without Spark.
+
+    Parameters
+    ----------
+    dataflow
+        What to run.
+    workers
+        How many; instance i of every operator is on worker i mod `workers`, unless there is a `placement`.
+    processes
+        Whether workers are processes, rather than threads of this one.
+    placement
+        Which worker hosts which instance.
+    settings
+        Snapshots, heartbeats, restarts.
+    tls
+        Certificates, for connections that are encrypted.
+
+    Examples
+    --------
+    >>> from steelyard.resident import Flow, Memory, Rows, count
+    >>> flow = Flow("words")
+    >>> words = flow.source(Rows(pa.table({"word": ["a", "b", "a"]})))
+    >>> _ = words.key_by("word").aggregate(n=count(), emit="end", parallelism=2).sink(Memory(), name="out")
+    >>> run(flow.dataflow()).table("out").sort_by("word").to_pylist()
+    [{'word': 'a', 'n': 2}, {'word': 'b', 'n': 1}]
+    """
+    where = placement or Placement.spread(dataflow, workers)
+    launcher: Launcher = ProcessLauncher() if processes else ThreadLauncher()
+    return Results(dataflow, Job(dataflow, where, launcher, settings, Credentials.new(tls)).run())
+
+
+class Results:
+    """What a job gave, by sink.
+
+    Parameters
+    ----------
+    dataflow
+        What ran.
+    outcome
+        How it went: metrics, traffic, epochs, restarts.
+    """
+
+    def __init__(self, dataflow: Dataflow, outcome: Outcome) -> None:
+        self._dataflow, self.outcome = dataflow, outcome
+
+    def table(self, sink: str) -> pa.Table:
+        """The rows that a memory sink got."""
+        if sink not in {operator.name for operator in self._dataflow.sinks}:
+            raise OptionError.unknown("sink", sink, (operator.name for operator in self._dataflow.sinks))
+        return pa.Table.from_batches(self.outcome.results.get(sink, []), self._dataflow.schemas[sink])

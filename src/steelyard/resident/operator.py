@@ -1,0 +1,146 @@
+"""What an operator is: a description that can be checked and sent, and a step that runs as one instance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.dataflow import Instance
+
+Batches = Iterable[pa.RecordBatch]
+State = dict[str, Any]
+"""What an instance knows, by name: Arrow tables, and plain values that JSON can hold. Nothing is pickled."""
+
+BEFORE_ALL = -(1 << 63)
+"""The watermark before the first row."""
+AFTER_ALL = (1 << 63) - 1
+"""The watermark behind the last row."""
+
+
+def _nowhere(batch: pa.RecordBatch) -> None:
+    raise RuntimeError(f"nobody collects results here ({batch.num_rows} rows): the instance runs without a worker")
+
+
+@dataclass(frozen=True)
+class InstanceContext:
+    """What an instance is told when it starts.
+
+    Parameters
+    ----------
+    instance, parallelism
+        Which one it is, of how many.
+    inputs
+        The columns of each input.
+    schema
+        The columns that it gives.
+    deliver
+        Hands a batch of results to whoever runs the dataflow; they are seen when their epoch is committed.
+    """
+
+    instance: Instance
+    parallelism: int
+    inputs: Sequence[pa.Schema]
+    schema: pa.Schema
+    deliver: Callable[[pa.RecordBatch], None] = field(default=_nowhere, compare=False)
+
+
+class Step:
+    """A running instance. One thread calls it, never two at once; what it raises fails the worker.
+
+    The worker calls `restore` first where there is a snapshot, then `process` for each batch and `on_watermark`
+    when time goes on in all inputs; `finish` after the last row; `snapshot` only between two batches;
+    `committed` when a snapshot has become durable everywhere; and `close` in the end, also after a failure.
+    """
+
+    refused: int = 0
+    """Rows that were dropped so far because they came late, or had no time."""
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        """What comes out for a batch at an input."""
+        raise NotImplementedError
+
+    def on_watermark(self, time: int) -> Batches:
+        """No row before `time` (microseconds since 1970) comes any more, but for late ones."""
+        return ()
+
+    def finish(self) -> Batches:
+        """No row comes any more at all."""
+        return ()
+
+    def snapshot(self, epoch: int) -> State:
+        """All that the instance needs to go on from here; the snapshot that it is part of ends epoch `epoch`."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Go on as the instance that gave this state would."""
+        if state:
+            raise OptionError(f"{type(self).__name__} keeps no state, but is to go on from {sorted(state)}")
+
+    def committed(self, epoch: int) -> None:
+        """The snapshot that ended this epoch is durable."""
+
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
+
+class OperatorLogic(ABC):
+    """A description of an operator: a small object without state that `start`s steps in workers."""
+
+    kind: ClassVar[str]
+    ports: int = 1
+    emits: bool = True
+
+    def keys(self, port: int) -> tuple[str, ...] | None:
+        """The columns by which rows of this input must meet in one instance; None where any will do."""
+        return None
+
+    @abstractmethod
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """The columns that come out; OptionError for a column that is not there."""
+
+    @abstractmethod
+    def start(self, context: InstanceContext) -> Any:
+        """A step for one instance."""
+
+
+def require_columns(schema: pa.Schema, columns: Iterable[str]) -> None:
+    """Raise OptionError for the first column that is not there."""
+    for column in columns:
+        if column not in schema.names:
+            raise OptionError.unknown("column", column, schema.names)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, whose: Any) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`; OptionError where a function gave other ones than it said.
+
+    >>> conform(pa.record_batch({"n": pa.array([1], pa.int32())}), pa.schema({"n": pa.int64()}), "f").schema
+    n: int64
+    """
+    if not isinstance(batch, pa.RecordBatch):
+        raise OptionError(f"{whose} must give a pyarrow.RecordBatch, got {type(batch).__name__}")
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise OptionError(f"{whose} gave columns {batch.schema.names}, and its schema says {schema.names}")
+    try:
+        return batch.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise OptionError(f"{whose} gave columns that are not of its schema's types: {error}") from error
+
+
+def schema_of(given: pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]) -> pa.Schema:
+    """A schema from a schema, a dictionary or pairs; dictionary-encoded columns are refused.
+
+    >>> schema_of({"n": pa.int64()}).names
+    ['n']
+    """
+    schema = given if isinstance(given, pa.Schema) else pa.schema(given)
+    for column in schema:
+        if pa.types.is_dictionary(column.type):
+            raise OptionError(f"column {column.name!r} is dictionary-encoded: give its plain type, {column.type}")
+    return schema.remove_metadata()

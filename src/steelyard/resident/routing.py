@@ -1,0 +1,173 @@
+"""Which instance a row goes to: each edge of each instance has a distributor that cuts batches up."""
+
+from __future__ import annotations
+
+import io
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core.counts import Ints
+from steelyard.core.dataflow import Edge, Instance, Route
+from steelyard.core.policies import Router
+from steelyard.partition.registry import tuple_policy
+
+_LEAST_SLICE = 1024
+"""Rows below which a batch is not cut to shuffle it, but goes to the next instance whole."""
+
+Parts = Iterator[tuple[int, pa.RecordBatch]]
+
+
+class Distributor(ABC):
+    """Cuts batches into a part for each receiving instance."""
+
+    @abstractmethod
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """(number of the instance, rows) for each instance that gets any, in the order of the batch."""
+
+    def prepare(self, schema: pa.Schema) -> None:  # noqa: B027 - most have nothing to load
+        """Load what the first rows would have to wait for; called while a worker is deployed."""
+
+    def state(self) -> bytes:
+        """What the next `split` depends on; empty where it depends on nothing."""
+        return b""
+
+    def restore(self, state: bytes) -> None:  # noqa: B027 - most keep no state
+        """Go on as the distributor that gave this state would."""
+
+
+class Forward(Distributor):
+    """All rows to one instance."""
+
+    def __init__(self, receiver: int) -> None:
+        self._receiver = receiver
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """The batch as it is."""
+        yield self._receiver, batch
+
+
+class Broadcast(Distributor):
+    """All rows to every instance."""
+
+    def __init__(self, receivers: int) -> None:
+        self._receivers = receivers
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """The batch as it is, for each."""
+        return ((receiver, batch) for receiver in range(self._receivers))
+
+
+class InTurn(Distributor):
+    """Equal slices to all instances; where they would be small, batches in turn. Nothing is copied."""
+
+    def __init__(self, receivers: int, first: int) -> None:
+        self._receivers, self._next = receivers, first % receivers
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """One slice for each instance, or one batch for one."""
+        if batch.num_rows < _LEAST_SLICE * self._receivers:
+            yield self._next, batch
+            self._next = (self._next + 1) % self._receivers
+            return
+        bounds = np.linspace(0, batch.num_rows, self._receivers + 1).astype(int).tolist()
+        for number, (start, end) in enumerate(pairwise(bounds)):
+            yield (self._next + number) % self._receivers, batch.slice(start, end - start)
+
+
+class ByHash(Distributor):
+    """Rows of a key to the instance that Spark's hash of the key gives."""
+
+    def __init__(self, receivers: int, columns: tuple[str, ...]) -> None:
+        self._receivers, self._columns = receivers, columns
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled hash."""
+        key_ids(_no_rows(schema), self._columns)
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """Rows by the hash of their keys."""
+        return parted(batch, np.mod(key_ids(batch, self._columns), self._receivers), self._receivers)
+
+
+class ByPolicy(Distributor):
+    """Rows where a router sends them, which decides row by row and may learn."""
+
+    def __init__(self, receivers: int, columns: tuple[str, ...], router: Router) -> None:
+        self._receivers, self._columns, self._router = receivers, columns, router
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled hash and the compiled policy."""
+        self._router.route(key_ids(_no_rows(schema), self._columns), np.empty(0, np.int64))
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """Rows as the router says; all rows of a batch come at one moment."""
+        now = np.full(batch.num_rows, int(time.monotonic() * 1000), dtype=np.int64)
+        chosen = self._router.route(key_ids(batch, self._columns), now).block
+        return parted(batch, chosen, self._receivers)
+
+    def state(self) -> bytes:
+        """The router's arrays."""
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **self._router.state())
+        return file.getvalue()
+
+    def restore(self, state: bytes) -> None:
+        """Go on with what the router had learnt."""
+        with np.load(io.BytesIO(state), allow_pickle=False) as arrays:
+            self._router.restore(dict(arrays))
+
+
+def distributor(edge: Edge, sender: Instance, receivers: int) -> Distributor:
+    """What an instance uses for one of its edges."""
+    route, columns = edge.grouping.route, edge.grouping.columns
+    if route is Route.FORWARD:
+        return Forward(sender.number)
+    if receivers == 1:
+        return Forward(0)
+    if route is Route.BROADCAST:
+        return Broadcast(receivers)
+    if route is Route.SHUFFLE:
+        return InTurn(receivers, sender.number)
+    if route is Route.HASH:
+        return ByHash(receivers, columns)
+    return ByPolicy(receivers, columns, tuple_policy(edge.grouping.policy).router(receivers, sender.number))
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
+
+
+def key_ids(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Ints:
+    """int64[rows]: the 64-bit id of each row's key, as Spark hashes it."""
+    from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - a graph is described without a compiler
+
+    if len(columns) == 1:
+        return spark_hash(batch.column(columns[0]))
+    return spark_hash(pa.StructArray.from_arrays([batch.column(name) for name in columns], names=list(columns)))
+
+
+def parted(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any], receivers: int) -> Parts:
+    """Rows sorted by their instances, each instance's in their order, and sliced.
+
+    >>> rows = pa.record_batch({"x": [1, 2, 3]})
+    >>> [(to, part["x"].to_pylist()) for to, part in parted(rows, np.array([1, 0, 1]), 3)]
+    [(0, [2]), (1, [1, 3])]
+    """
+    narrow = chosen.astype(np.uint16 if receivers <= 1 << 16 else np.uint32)  # of 16 bits NumPy sorts by counting
+    counts = np.bincount(narrow, minlength=receivers)
+    if counts.max(initial=0) == batch.num_rows:
+        if batch.num_rows:
+            yield int(counts.argmax()), batch
+        return
+    ordered = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    start = 0
+    for receiver, rows in enumerate(counts.tolist()):
+        if rows:
+            yield receiver, ordered.slice(start, rows)
+            start += rows

@@ -1,0 +1,315 @@
+"""One instance at work: a thread that takes messages, calls the operator, and sends what it gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from steelyard.core.dataflow import Channel, Instance
+from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
+from steelyard.resident.metrics import InstanceMetrics
+from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, State
+from steelyard.resident.routing import Distributor
+from steelyard.resident.sources import SourceStep
+from steelyard.resident.wire import Kind, WireError
+
+SOURCE_WAIT = 0.005
+"""Seconds that a source without rows waits before it looks again."""
+MAX_BATCH_BYTES = 16 << 20
+"""Batches above this are cut before they are sent."""
+
+Made = TypeVar("Made")
+
+
+class Output:
+    """One edge of an instance: its channels, and what decides between them."""
+
+    def __init__(self, distributor: Distributor, outlets: Mapping[int, Outlet]) -> None:
+        self.distributor = distributor
+        self.outlets = outlets
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Each row to its instance."""
+        for receiver, part in self.distributor.split(batch):
+            self.outlets[receiver].send(Kind.DATA, part)
+
+    def tell(self, kind: Kind, value: Any) -> None:
+        """The same to every instance."""
+        for outlet in self.outlets.values():
+            outlet.send(kind, value)
+
+
+class Runner:
+    """Runs one instance until it is stopped, also beyond its last row: it may still have to take a snapshot.
+
+    Parameters
+    ----------
+    instance
+        Which.
+    step
+        A `Step`, or a `SourceStep`.
+    mailbox
+        What comes in.
+    channels
+        The channels that lead here.
+    outputs
+        What goes out.
+    failed
+        Called with what the instance raised.
+    ended
+        Called when the instance has given its last row.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        step: Any,
+        mailbox: Mailbox,
+        channels: Sequence[Channel],
+        outputs: Sequence[Output],
+        failed: Callable[[Instance, BaseException], None],
+        ended: Callable[[Instance], None],
+    ) -> None:
+        self.instance = instance
+        self.metrics = InstanceMetrics()
+        self._step, self._mailbox, self._outputs = step, mailbox, outputs
+        self._failed, self._ended = failed, ended
+        self._times = {channel.number: BEFORE_ALL for channel in channels if not channel.feedback}
+        self._open = {channel.number for channel in channels}
+        self._loops = {channel.number for channel in channels if channel.feedback}
+        self._watermark = BEFORE_ALL
+        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._stopping = self._gone = False
+        self._paused = False
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name=str(instance), daemon=True)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it reads rather than gets."""
+        return isinstance(self._step, SourceStep)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End as soon as possible, in the middle of the rows."""
+        self._stopping = True
+        self._mailbox.stop()
+        for output in self._outputs:
+            for outlet in output.outlets.values():
+                outlet.stop()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def call(self, action: Callable[[], Made]) -> Future[Made]:
+        """Have the instance's own thread do something between two messages."""
+        answer: Future[Made] = Future()
+        self._commands.append((action, answer))
+        if self._gone:  # or it ends just now, and cancels what it finds
+            answer.cancel()
+        self._mailbox.wake()
+        return answer
+
+    def pause(self) -> Future[None]:
+        """Stop reading; for sources."""
+        return self.call(lambda: self._set_paused(True))
+
+    def resume(self) -> Future[None]:
+        """Read again."""
+        return self.call(lambda: self._set_paused(False))
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+
+    def close_loops(self) -> Future[None]:
+        """Nothing comes on feedback edges any more: where all else has ended, the instance ends."""
+
+        def close() -> None:
+            self._open -= self._loops
+            self._end_if_all_ended()
+
+        return self.call(close)
+
+    def snapshot(self, epoch: int) -> Future[State]:
+        """The instance's state, with that of its edges, between two messages."""
+
+        def taken() -> State:
+            routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
+            own = {"watermark": self._watermark, "done": self.metrics.done, "times": list(self._times.items())}
+            learnt = {name: state for name, state in routers.items() if state}
+            kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
+            return {"own": own, **learnt, **kept}
+
+        return self.call(taken)
+
+    def restore(self, state: State) -> None:
+        """Go on from a snapshot, or from nothing; called before `start`."""
+        self._step.restore(
+            {name.removeprefix("step "): value for name, value in state.items() if name.startswith("step ")}
+        )
+        for i, output in enumerate(self._outputs):
+            if f"edge {i}" in state:
+                output.distributor.restore(state[f"edge {i}"])
+        own = state.get("own", {})
+        self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
+        self._watermark = own.get("watermark", BEFORE_ALL)
+        known = {number: value for number, value in own.get("times", ()) if number in self._times}
+        self._times.update(known)
+
+    def committed(self, epoch: int) -> Future[None]:
+        """Tell the step that a snapshot is durable."""
+        return self.call(lambda: self._step.committed(epoch))
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._obey()
+                if self.is_source and not self._paused and not self.metrics.done:
+                    self._read()
+                else:
+                    self._wait(None)
+        except StoppedError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
+            self._failed(self.instance, error)
+        finally:
+            self._gone = True
+            for _, answer in self._commands:
+                answer.cancel()
+            self._step.close()
+
+    def _obey(self) -> None:
+        while self._commands:
+            action, answer = self._commands.popleft()
+            try:
+                answer.set_result(action())
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+
+    def _wait(self, timeout: float | None) -> None:
+        begun = time.perf_counter()
+        taken = self._mailbox.take(timeout)
+        self.metrics.idle += time.perf_counter() - begun
+        if taken is not None:
+            self._handle(*taken)
+
+    def _read(self) -> None:
+        begun = time.perf_counter()
+        batch = self._step.read()
+        spent = time.perf_counter() - begun
+        if batch is not None:
+            self._spend(spent, batch.num_rows)
+            self._send(batch)
+        self._advance(self._step.watermark)
+        if self._step.ended:
+            self._end()
+        elif batch is None:
+            self._wait(SOURCE_WAIT)
+
+    def _handle(self, channel: Channel, message: Message) -> None:
+        if message.kind is Kind.DATA:
+            self._process(channel.port, message.value)
+        elif message.kind is Kind.WATERMARK:
+            self._time_of(channel.number, message.value)
+        elif message.kind is Kind.END:
+            self._time_of(channel.number, AFTER_ALL)
+            self._open.discard(channel.number)
+        else:
+            raise WireError(
+                f"{channel.sender} sent a {message.kind.name}, and no protocol here knows what to do with it"
+            )
+        self._mailbox.finished(channel.number, message.kind)
+        if message.kind is Kind.END:
+            self._end_if_all_ended()
+
+    def _process(self, port: int, batch: pa.RecordBatch) -> None:
+        self.metrics.batches_in += 1
+        self.metrics.rows_in += batch.num_rows
+        self.metrics.bytes_in += batch.nbytes
+        self._emit(lambda: self._step.process(port, batch), batch.num_rows)
+
+    def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> None:
+        """Call the operator and send what it gives; its own time is what passes between two sends."""
+        begun = time.perf_counter()
+        useful = 0.0
+        for batch in made():
+            useful += time.perf_counter() - begun
+            self._send(batch)
+            begun = time.perf_counter()
+        self._spend(useful + time.perf_counter() - begun, rows)
+
+    def _spend(self, seconds: float, rows: int) -> None:
+        self.metrics.useful += seconds
+        self.metrics.busy += seconds
+        if rows:
+            self.metrics.costs.append((rows, seconds))
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        begun = time.perf_counter()
+        waited = self._waited()
+        size = batch.nbytes
+        rows = batch.num_rows if size <= MAX_BATCH_BYTES else max(1, batch.num_rows * MAX_BATCH_BYTES // size)
+        for start in range(0, batch.num_rows, rows or 1):
+            part = batch.slice(start, rows)
+            for output in self._outputs:
+                output.send(part)
+            self.metrics.batches_out += 1
+        self.metrics.rows_out += batch.num_rows
+        self.metrics.bytes_out += size
+        blocked = self._waited() - waited
+        self.metrics.blocked += blocked
+        self.metrics.busy += time.perf_counter() - begun - blocked
+
+    def _waited(self) -> float:
+        return sum(outlet.waited for output in self._outputs for outlet in output.outlets.values())
+
+    def _time_of(self, channel: int, time_reached: int) -> None:
+        """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
+        if channel in self._times:
+            self._times[channel] = max(self._times[channel], time_reached)
+            reached = min(self._times.values())
+            if reached > self._watermark:
+                self._emit(lambda: self._step.on_watermark(reached), 0)
+                self._advance(reached)
+
+    def _advance(self, watermark: int) -> None:
+        if watermark > self._watermark:
+            self._watermark = watermark
+            self.metrics.watermark = watermark
+            for output in self._outputs:
+                output.tell(Kind.WATERMARK, watermark)
+
+    def _end_if_all_ended(self) -> None:
+        if not self._open and not self.metrics.done:
+            if not self._finished:
+                self._emit(self._step.finish, 0)
+            self._end()
+
+    def _end(self) -> None:
+        for output in self._outputs:
+            output.tell(Kind.END, None)
+        self.metrics.done = True
+        self._ended(self.instance)
+
+    def report(self) -> dict[str, Any]:
+        """Its metrics, as plain values."""
+        self.metrics.queue = self._mailbox.length
+        self.metrics.refused = self._step.refused
+        return self.metrics.to_dict()
+
+    def counters(self) -> tuple[dict[int, int], dict[int, int]]:
+        """By channel: messages sent, and messages worked off."""
+        outlets = [outlet for output in self._outputs for outlet in output.outlets.values()]
+        return {outlet.channel.number: outlet.sent for outlet in outlets}, self._mailbox.worked_off()

@@ -1,0 +1,99 @@
+"""What a running aggregate knows: a number for each part of each key's aggregates, in arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.counts import Ints
+from steelyard.resident.aggregates import Aggregation
+from steelyard.resident.keys import KeyIndex
+
+_COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin, "max": np.fmax}
+
+
+class _Column:
+    """One part of an aggregate for every key, null where it has seen nothing but nulls."""
+
+    def __init__(self, kind: pa.DataType, combine: Any) -> None:
+        self.kind, self._combine = kind, combine
+        self._values = np.zeros(0, np.float64 if pa.types.is_floating(kind) else np.int64)
+        self._known = np.zeros(0, np.bool_)
+
+    def grow(self, size: int) -> None:
+        if size > len(self._values):
+            more = max(size, 2 * len(self._values)) - len(self._values)
+            self._values = np.concatenate([self._values, np.zeros(more, self._values.dtype)])
+            self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
+
+    def add(self, slots: Ints, column: pa.Array) -> None:
+        given = column.is_valid().to_numpy(zero_copy_only=False)
+        values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(self._values.dtype)
+        before = self._values[slots]
+        both = np.where(self._known[slots], self._combine(before, values), values)
+        self._values[slots] = np.where(given, both, before)
+        self._known[slots] |= given
+
+    def at(self, slots: Ints) -> pa.Array:
+        return pa.array(self._values[slots], mask=~self._known[slots]).cast(self.kind)
+
+
+class RunningState:
+    """Partials of every key seen so far.
+
+    Parameters
+    ----------
+    how
+        Keys and aggregates.
+    partials
+        The columns of partials; OptionError where a part is no number.
+    """
+
+    def __init__(self, how: Aggregation, partials: pa.Schema) -> None:
+        self._keys = how.keys
+        self._schema = partials
+        self._index = KeyIndex()
+        self._key_rows: list[pa.Table] = []
+        self._columns: dict[str, _Column] = {}
+        for name, one in how.aggregates:
+            for part in one.parts:
+                kind = partials.field(f"{name}.{part}").type
+                if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                    raise OptionError(
+                        f"{one.function}({one.column}) without a window must be a whole number or a double, and is "
+                        f"{kind}: give a window, or cast the column"
+                    )
+                self._columns[f"{name}.{part}"] = _Column(kind, _COMBINE[part])
+
+    def add(self, partials: pa.Table) -> Ints:
+        """Merge partials in which each key stands once; gives the slot of each row."""
+        known = len(self._index)
+        slots = self._slots(partials)
+        new = slots >= known
+        if new.any():  # slots of new keys are given in the order of rows
+            self._key_rows.append(partials.select(self._keys).filter(pa.array(new)))
+        for name, column in self._columns.items():
+            column.grow(int(slots.max(initial=-1)) + 1)
+            column.add(slots, partials.column(name).combine_chunks())
+        return slots
+
+    def _slots(self, partials: pa.Table) -> Ints:
+        if not self._keys:
+            return self._index.slots_once([pa.nulls(partials.num_rows)])
+        return self._index.slots_once([partials.column(key).combine_chunks() for key in self._keys])
+
+    def at(self, slots: Ints, keys: pa.Table) -> pa.Table:
+        """Partials of these slots beside their keys."""
+        columns = {key: keys.column(key) for key in self._keys}
+        return pa.table(columns | {name: column.at(slots) for name, column in self._columns.items()})
+
+    def table(self) -> pa.Table:
+        """Partials of all keys, in the order in which they were first seen."""
+        if not len(self._index):
+            return self._schema.empty_table()
+        if self._keys:
+            self._key_rows = [pa.concat_tables(self._key_rows).combine_chunks()]
+        return self.at(np.arange(len(self._index)), self._key_rows[0] if self._keys else pa.table({}))

@@ -1,0 +1,381 @@
+"""Where rows come from: splits that are read from an offset on, so that a source can be read again."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from steelyard.core import OptionError
+from steelyard.resident.operator import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    InstanceContext,
+    OperatorLogic,
+    State,
+    schema_of,
+)
+from steelyard.resident.windows import as_micros
+from steelyard.workloads.arrivals import Arrivals
+from steelyard.workloads.rates import Rate
+from steelyard.workloads.workload import Workload
+
+DEFAULT_BATCH_ROWS = 65_536
+
+
+class Read(NamedTuple):
+    """What a split gave: rows (none where there are none yet), the offset behind them, whether it is at its end."""
+
+    batch: pa.RecordBatch | None
+    offset: int
+    ended: bool
+
+
+class Reader(ABC):
+    """Reads splits. The same split at the same offset gives the same rows again, unless it is not `replayable`.
+
+    A reader is a description and is sent to workers; files and sockets are opened at the first `read` there.
+    """
+
+    schema: pa.Schema
+    replayable: ClassVar[bool] = True
+
+    @abstractmethod
+    def splits(self, parallelism: int) -> list[str]:
+        """The names of its splits; `parallelism` instances share them out in turn."""
+
+    @abstractmethod
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """Up to so many rows of a split from an offset on; returns at once, or after a moment, also without rows."""
+
+    def fresh(self) -> Reader:
+        """The same description with nothing opened: each instance reads with one of its own."""
+        return replace(self) if is_dataclass(self) else self
+
+    def close(self) -> None:  # noqa: B027 - most readers have nothing open
+        """Let go of files and sockets."""
+
+
+@dataclass(frozen=True)
+class Source(OperatorLogic):
+    """An operator that reads.
+
+    Parameters
+    ----------
+    reader
+        What is read.
+    time
+        The column of event times, a timestamp; None where rows have none, and then no window behind it closes
+        before the end.
+    delay
+        How much later than the newest row of its split a row may come and still be in time, in microseconds.
+    batch_rows
+        The most rows of a batch. A source that has fewer at hand sends those, so that nothing waits.
+    """
+
+    reader: Reader
+    time: str | None = None
+    delay: int = 0
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    ports: int = 0
+
+    kind: ClassVar[str] = "source"
+
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """The columns that are read."""
+        if self.time is not None:
+            if self.time not in self.reader.schema.names:
+                raise OptionError.unknown("time column", self.time, self.reader.schema.names)
+            kind = self.reader.schema.field(self.time).type
+            if not pa.types.is_timestamp(kind):
+                raise OptionError(f"time column {self.time!r} must be a timestamp, and is {kind}")
+        return schema_of(self.reader.schema)
+
+    def start(self, context: InstanceContext) -> SourceStep:
+        """Reads the splits of one instance."""
+        reader = self.reader.fresh()
+        names = reader.splits(context.parallelism)[context.instance.number :: context.parallelism]
+        return SourceStep(self, reader, names)
+
+
+class SourceStep:
+    """The splits of one instance, read in turn, and how far event time has come in all of them."""
+
+    refused: int = 0
+
+    def __init__(self, logic: Source, reader: Reader, splits: Sequence[str]) -> None:
+        self._logic, self._reader = logic, reader
+        self._offset = dict.fromkeys(splits, 0)
+        self._newest = dict.fromkeys(splits, BEFORE_ALL)
+        self._turn = list(splits)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all splits are at their ends."""
+        return not self._turn
+
+    @property
+    def watermark(self) -> int:
+        """Earlier than this no row comes any more, but for late ones."""
+        if not self._turn:
+            return AFTER_ALL
+        if self._logic.time is None:
+            return BEFORE_ALL
+        newest = min(self._newest[split] for split in self._turn)
+        return newest if newest == BEFORE_ALL else newest - self._logic.delay
+
+    def read(self) -> pa.RecordBatch | None:
+        """The next batch of the next split that has one; None where none has rows at the moment."""
+        for _ in range(len(self._turn)):
+            split = self._turn.pop(0)
+            found = self._reader.read(split, self._offset[split], self._logic.batch_rows)
+            self._offset[split] = found.offset
+            if not found.ended:
+                self._turn.append(split)
+            if found.batch is not None and found.batch.num_rows:
+                self._see(split, found.batch)
+                return found.batch.replace_schema_metadata(None)
+        return None
+
+    def _see(self, split: str, batch: pa.RecordBatch) -> None:
+        if self._logic.time is not None:
+            times = batch.column(self._logic.time)
+            if times.null_count < len(times):
+                self._newest[split] = max(self._newest[split], int(as_micros(times.drop_null()).max()))
+
+    def snapshot(self, epoch: int) -> State:
+        """Offsets and newest times of its splits, and which are not at their ends."""
+        return {"offsets": dict(self._offset), "newest": dict(self._newest), "open": list(self._turn)}
+
+    def restore(self, state: State) -> None:
+        """Go on from these offsets."""
+        if state:
+            self._offset = {name: int(offset) for name, offset in state["offsets"].items()}
+            self._newest = {name: int(newest) for name, newest in state["newest"].items()}
+            self._turn = list(state["open"])
+
+    def committed(self, epoch: int) -> None:
+        """Offsets are in the snapshot: there is nothing else to do."""
+
+    def close(self) -> None:
+        """Let go of files and sockets."""
+        self._reader.close()
+
+
+@dataclass(frozen=True)
+class Generated(Reader):
+    """Rows of one of the project's workloads.
+
+    Parameters
+    ----------
+    workload
+        Makes row n from n.
+    rows
+        How many.
+    arrivals
+        Event times.
+    pace
+        Rows a second at which they become readable; None means at once. The clock starts with the first read.
+    pieces
+        Number of splits; None makes one for each instance.
+    block_rows
+        Splits take blocks of so many rows in turn.
+
+    Examples
+    --------
+    >>> from steelyard.workloads import Zipf
+    >>> zipf = Generated(Zipf(keys=10), rows=5, pieces=2, block_rows=2)
+    >>> zipf.splits(1), zipf.read("0", 0, 100).batch.num_rows, zipf.read("0", 2, 100)[1:]
+    (['0', '1'], 2, (3, True))
+    """
+
+    workload: Workload
+    rows: int
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    pace: Rate | None = None
+    pieces: int | None = None
+    block_rows: int = DEFAULT_BATCH_ROWS
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The workload's columns."""
+        return self.workload.schema
+
+    def splits(self, parallelism: int) -> list[str]:
+        """Numbered from 0."""
+        self._cache["pieces"] = self.pieces or parallelism
+        return [str(number) for number in range(self.pieces or parallelism)]
+
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """Rows of the block that the offset is in."""
+        pieces = self._cache["pieces"]
+        block, within = divmod(offset, self.block_rows)
+        first = (block * pieces + int(split)) * self.block_rows + within
+        count = min(rows, self.block_rows - within, self.rows - first)
+        if count <= 0:
+            return Read(None, offset, True)
+        if self.pace is not None:
+            begun = self._cache.setdefault("begun", time.monotonic())
+            count = min(count, int(self.pace.rows_until(time.monotonic() - begun)) - first)
+            if count <= 0:
+                return Read(None, offset, False)
+        batch = self.workload.rows(first, count, self.arrivals.times(first, count))
+        after = offset + count
+        block, within = divmod(after, self.block_rows)
+        return Read(batch, after, (block * pieces + int(split)) * self.block_rows + within >= self.rows)
+
+
+@dataclass(frozen=True)
+class Rows(Reader):
+    """Rows of a table in memory, cut into as many splits as there are instances, or as `pieces` says."""
+
+    table: pa.Table
+    pieces: int | None = None
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return self.table.schema
+
+    def splits(self, parallelism: int) -> list[str]:
+        """Numbered from 0."""
+        self._cache["pieces"] = self.pieces or parallelism
+        return [str(number) for number in range(self.pieces or parallelism)]
+
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """A slice."""
+        bounds = np.linspace(0, self.table.num_rows, self._cache["pieces"] + 1).astype(int)
+        start, end = int(bounds[int(split)]), int(bounds[int(split) + 1])
+        count = min(rows, end - start - offset)
+        part = self.table.slice(start + offset, count).combine_chunks().to_batches()
+        return Read(part[0] if part else None, offset + count, start + offset + count >= end)
+
+
+class _Files(Reader):
+    """A split is a file, and an offset a row of it; a file that was opened is kept until it is read."""
+
+    paths: tuple[str, ...]
+    _opened: dict[str, Any]
+
+    def splits(self, parallelism: int) -> list[str]:
+        """The files."""
+        return list(self.paths)
+
+    def close(self) -> None:
+        """Forget files that are open."""
+        self._opened.clear()
+
+
+@dataclass(frozen=True)
+class ParquetFiles(_Files):
+    """Rows of Parquet files, one row group in memory at a time."""
+
+    paths: tuple[str, ...]
+    _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise OptionError("there are no Parquet files to read: paths is empty")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The first file's columns."""
+        return pq.read_schema(self.paths[0])
+
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """Rows of the row group that the offset is in."""
+        if split not in self._opened:
+            self._opened[split] = pq.ParquetFile(split)
+        file = self._opened[split]
+        first = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if first <= offset < first + size:
+                table = self._group(split, file, group)
+                part = table.slice(offset - first, min(rows, first + size - offset)).to_batches()[0]
+                after = offset + part.num_rows
+                return Read(part, after, after >= file.metadata.num_rows)
+            first += size
+        return Read(None, offset, True)
+
+    def _group(self, split: str, file: Any, group: int) -> pa.Table:
+        number, table = self._opened.get(f"{split}\n", (-1, None))
+        if number != group:
+            table = file.read_row_group(group, use_threads=False).combine_chunks()
+            self._opened[f"{split}\n"] = group, table
+        return table
+
+
+@dataclass(frozen=True)
+class JsonLines(_Files):
+    """Rows of files with one JSON object a line; what a line lacks is null, and other fields are left out."""
+
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """A slice of the file."""
+        if split not in self._opened:
+            how = pyarrow.json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
+            try:
+                table = pyarrow.json.read_json(split, parse_options=how)
+            except pa.ArrowInvalid as error:
+                raise OptionError(f"{split} is not one JSON object a line: {error}") from error
+            self._opened[split] = table.select(self.schema.names).combine_chunks()
+        table = self._opened[split]
+        part = table.slice(offset, rows).to_batches()
+        after = offset + (part[0].num_rows if part else 0)
+        return Read(part[0] if part else None, after, after >= table.num_rows)
+
+
+@dataclass(frozen=True)
+class SocketLines(Reader):
+    """JSON lines from a socket, for tests and demonstrations. Lines that were read cannot be read again.
+
+    After a failure rows since the last snapshot are lost: this source is at most once.
+    """
+
+    host: str
+    port: int
+    schema: pa.Schema
+    replayable: ClassVar[bool] = False
+    _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    _WAIT: ClassVar[float] = 0.05
+
+    def splits(self, parallelism: int) -> list[str]:
+        """One."""
+        return [f"{self.host}:{self.port}"]
+
+    def read(self, split: str, offset: int, rows: int) -> Read:
+        """Whole lines that have come."""
+        if "socket" not in self._opened:
+            self._opened["socket"] = socket.create_connection((self.host, self.port))
+            self._opened["socket"].settimeout(self._WAIT)
+            self._opened["rest"] = b""
+        try:
+            got = self._opened["socket"].recv(1 << 16)
+        except TimeoutError:
+            return Read(None, offset, False)
+        lines = (self._opened["rest"] + (got or b"\n")).split(b"\n")
+        self._opened["rest"] = lines.pop()
+        values = [json.loads(line) for line in lines if line.strip()]
+        batch = pa.RecordBatch.from_pylist(values, schema=self.schema) if values else None
+        return Read(batch, offset + len(values), not got)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if "socket" in self._opened:
+            self._opened.pop("socket").close()

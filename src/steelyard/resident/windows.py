@@ -1,0 +1,99 @@
+"""Windows of event time, made of panes: the longest spans that size and slide are multiples of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.counts import Ints
+from steelyard.core.durations import micros
+
+START, END = "window_start", "window_end"
+"""Columns that windowed operators give."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows of `size` microseconds, one every `slide`, over a column of event times.
+
+    Examples
+    --------
+    >>> window = Window.of("time", "1 minute", "20 seconds")
+    >>> window.size, window.slide, window.pane
+    (60000000, 20000000, 20000000)
+    >>> Window("time", 4, 2).starts(np.array([3]))
+    (array([0, 0]), array([2, 0]))
+    """
+
+    time: str
+    size: int
+    slide: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slide <= self.size:
+            raise OptionError(f"slide must be above 0 and at most the window of {self.size} us, got {self.slide} us")
+
+    @classmethod
+    def of(cls, time: str, size: str, slide: str | None = None) -> Window:
+        """From durations as text; without a slide windows do not overlap."""
+        length = micros(size, "window")
+        return cls(time, length, length if slide is None else micros(slide, "slide"))
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane."""
+        return gcd(self.size, self.slide)
+
+    def last_end(self, time: Any) -> Any:
+        """The end of the last window that holds a time: behind it, the time is never needed again."""
+        return time - time % self.slide + self.size
+
+    def first_end(self, time: int) -> int:
+        """The end of the first window that holds a time."""
+        return (time - self.size) // self.slide * self.slide + self.slide + self.size
+
+    def starts(self, times: Ints) -> tuple[Ints, Ints]:
+        """(row, window's start) for each row and each window that holds its time."""
+        latest = times - times % self.slide
+        offsets = np.arange(0, self.size, self.slide)
+        starts = latest[:, None] - offsets[None, :]
+        rows, which = np.nonzero(starts + self.size > times[:, None])
+        return rows, starts[rows, which]
+
+    def require(self, schema: pa.Schema) -> pa.Field:
+        """The time column; OptionError where there is none, or it is no timestamp."""
+        if self.time not in schema.names:
+            raise OptionError.unknown("time column", self.time, schema.names)
+        column = schema.field(self.time)
+        if not pa.types.is_timestamp(column.type):
+            raise OptionError(f"time column {self.time!r} must be a timestamp, and is {column.type}")
+        return column
+
+    def pane_type(self, schema: pa.Schema) -> pa.DataType:
+        """The type of panes and of windows' bounds: microseconds, in the time zone of the time column."""
+        return pa.timestamp("us", self.require(schema).type.tz)
+
+
+def as_micros(column: pa.Array) -> Ints:
+    """Timestamps without nulls as int64 microseconds since 1970."""
+    unit = pa.timestamp("us", column.type.tz)
+    exact = column if column.type == unit else column.cast(unit, safe=False)
+    return np.asarray(exact.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def timely(batch: pa.RecordBatch, window: Window, watermark: int) -> tuple[pa.RecordBatch, Ints]:
+    """Rows that some open window holds, and their times; those without a time, or too late, are left out."""
+    column = batch.column(window.time)
+    if column.null_count:
+        batch = batch.filter(column.is_valid())
+        column = batch.column(window.time)
+    times = as_micros(column)
+    kept = window.last_end(times) > watermark
+    if kept.all():
+        return batch, times
+    return batch.filter(pa.array(kept)), times[kept]

@@ -1,0 +1,268 @@
+"""A worker: hosts the instances that the coordinator gives it, and does what the coordinator says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pyarrow as pa
+
+from steelyard.core import SteelyardError
+from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.resident.connection import ClosedError, Connection, Traffic
+from steelyard.resident.deployment import Deployment, Events
+from steelyard.resident.listener import Listener
+from steelyard.resident.security import Credentials, Identity
+from steelyard.resident.snapshot import SnapshotStore
+from steelyard.resident.wire import Kind, WireError, batch_bytes
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+
+TO_PEER, TO_COORDINATOR = 0, 1
+"""What a connection is for."""
+_STOP_SECONDS = 10.0
+_PEER_SECONDS = 60.0
+
+
+class WorkerError(SteelyardError):
+    """A worker that cannot go on; it says what happened where."""
+
+
+class Worker:
+    """One worker of one generation of a job.
+
+    Parameters
+    ----------
+    number
+        Which, from 0.
+    dataflow
+        What the job runs; how it came here (a fork, a Spark closure) is not the worker's concern.
+    credentials
+        The job's secret.
+    host
+        The interface to listen at.
+    generation
+        Which attempt of the job this is.
+    """
+
+    def __init__(
+        self, number: int, dataflow: Dataflow, credentials: Credentials, host: str = "127.0.0.1", generation: int = 0
+    ) -> None:
+        self.number = number
+        self._dataflow, self._credentials, self._generation = dataflow, credentials, generation
+        self._peers: dict[int, Connection] = {}
+        self._met = threading.Condition()
+        self._ended: set[Instance] = set()
+        self._deployment: Deployment | None = None
+        self._store: SnapshotStore | None = None
+        self._failure: str | None = None
+        self._failing = threading.Lock()
+        self._closing = threading.Event()
+        self._control: Connection | None = None
+        self._listener = Listener(host, credentials, generation, self._welcome)
+        self.address: Address = self._listener.address
+
+    def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
+        """Serve until the coordinator ends it; WorkerError where something failed, here or elsewhere.
+
+        `peers` has the address of every worker, in the order of their numbers.
+        """
+        identity = Identity(self._generation, self.number, TO_COORDINATOR)
+        self._control = Connection(self._credentials.connect(coordinator, identity))
+        actions: dict[str, Callable[[dict[str, Any]], object]] = {
+            "deploy": lambda order: self._deploy(order, peers),
+            "start": self._start,
+            "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
+            "resume": lambda order: self._all(runner.resume() for runner in self._sources()),
+            "snapshot": self._snapshot,
+            "committed": lambda order: self._all(one.committed(order["epoch"]) for one in self._runners()),
+            "close_loops": lambda order: self._all(one.close_loops() for one in self._runners()),
+            "status": lambda order: None,
+            "finish": self._finish,
+        }
+        self._tell("hello", address=list(self.address), pid=os.getpid())
+        try:
+            while True:
+                order = json.loads(bytes(self._control.receive().payload))
+                if order["do"] == "stop":
+                    self._failure = self._failure or order.get("why")
+                    break
+                if order["do"] not in actions:
+                    raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+                if self._obeyed(actions[order["do"]], order):
+                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status())
+        except (ClosedError, OSError, WireError) as error:
+            self._fail(f"the coordinator is gone: {error}")
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise WorkerError(self._failure)
+
+    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> bool:
+        """Whether an order was carried out; where it was not, the coordinator hears why, and ends the worker."""
+        try:
+            action(order)
+        except CancelledError:
+            self._fail(f"worker {self.number} could not {order['do']}: an instance has ended")
+        except Exception as error:  # noqa: BLE001 - files, states, peers: whatever it is, it ends this generation
+            self._fail(f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}")
+        return self._failure is None
+
+    def _tell(self, event: str, **what: Any) -> None:
+        assert self._control is not None
+        self._control.send(Kind.CONTROL, payload=json.dumps({"event": event, **what}).encode())
+
+    def _runners(self) -> Iterable[Any]:
+        return self._deployment.runners.values() if self._deployment else ()
+
+    def _sources(self) -> Iterable[Any]:
+        return [runner for runner in self._runners() if runner.is_source]
+
+    @staticmethod
+    def _all(answers: Iterable[Future[Any]]) -> list[Any]:
+        """Ask all before waiting for the first."""
+        return [answer.result() for answer in list(answers)]
+
+    def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
+        beat = threading.Thread(target=self._report, args=(order["heartbeat"],), name="heartbeat", daemon=True)
+        beat.start()  # now: to load what is compiled may take long
+        worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
+        placement = Placement(worker_of, len(peers))
+        self._store = SnapshotStore(order["store"]) if order["store"] else None
+        events = Events(self._instance_failed, self._instance_ended, self._deliver)
+        made = Deployment(self._dataflow, placement, self.number, self._send, events)
+        for instance, runner in made.runners.items():
+            restored = order["epoch"] is not None and self._store is not None
+            runner.restore(self._store.read(order["epoch"], instance) if restored and self._store else {})
+        self._meet(peers)
+        self._deployment = made
+        for number, connection in self._peers.items():
+            name = f"from worker {number}"
+            threading.Thread(target=self._listen, args=(number, connection), name=name, daemon=True).start()
+
+    def _meet(self, peers: Sequence[Address]) -> None:
+        """Connect to workers with lower numbers, and wait for those with higher ones."""
+        for number in range(self.number):
+            identity = Identity(self._generation, self.number, TO_PEER)
+            self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
+        with self._met:
+            if not self._met.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
+                missing = set(range(len(peers))) - set(self._peers) - {self.number}
+                raise WorkerError(f"workers {sorted(missing)} did not come within {_PEER_SECONDS:g} s")
+
+    def _welcome(self, identity: Identity, connection: Connection) -> None:
+        with self._met:
+            if identity.purpose != TO_PEER or identity.worker <= self.number or identity.worker in self._peers:
+                log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
+                connection.close()
+                return
+            self._peers[identity.worker] = connection
+            self._met.notify_all()
+
+    def _send(self, worker: int, kind: Kind, channel: int, number: int, payload: Any, note: bytes) -> None:
+        try:
+            self._peers[worker].send(kind, channel, number, payload, note)
+        except OSError as error:
+            raise WorkerError(f"worker {worker} is gone: {error}") from error
+
+    def _listen(self, number: int, connection: Connection) -> None:
+        assert self._deployment is not None
+        try:
+            while True:
+                self._deployment.receive(number, connection.receive())
+        except WireError as error:
+            log.warning("worker %d refuses what worker %d sends: %s", self.number, number, error)
+            self._fail(f"worker {self.number} refused what worker {number} sent: {error}")
+        except OSError as error:
+            self._fail(f"worker {self.number} lost worker {number}: {error}")
+
+    def _start(self, order: dict[str, Any]) -> None:
+        for runner in self._runners():
+            runner.start()
+
+    def _snapshot(self, order: dict[str, Any]) -> None:
+        runners = list(self._runners())
+        for runner, state in zip(runners, self._all(one.snapshot(order["epoch"]) for one in runners), strict=True):
+            if self._store is not None:
+                self._store.write(order["epoch"], runner.instance, state)
+
+    def _finish(self, order: dict[str, Any]) -> None:
+        """From here on it does not matter who goes first."""
+        self._tell("metrics", **self.metrics())
+        self._closing.set()
+
+    def _status(self) -> dict[str, Any]:
+        if self._deployment is None:
+            return {}
+        return {key: list(value.items()) for key, value in self._deployment.counters().items()}
+
+    def _report(self, seconds: float) -> None:
+        """Send metrics now and then: a worker that is silent is taken for dead."""
+        with contextlib.suppress(OSError):
+            while not self._closing.wait(seconds):
+                self._tell("metrics", **self.metrics())
+
+    def metrics(self) -> dict[str, Any]:
+        """What the instances did, and what went to and came from other workers."""
+        sent, received = Traffic(), Traffic()
+        for connection in list(self._peers.values()):
+            for total, part in ((sent, connection.sent), (received, connection.received)):
+                for name, value in part.to_dict().items():
+                    setattr(total, name, getattr(total, name) + value)
+        return {
+            "instances": {str(runner.instance): runner.report() for runner in self._runners()},
+            "sent": sent.to_dict(),
+            "received": received.to_dict(),
+            "refused_connections": self._listener.refused,
+        }
+
+    def _instance_ended(self, instance: Instance) -> None:
+        assert self._deployment is not None
+        with self._met:
+            self._ended.add(instance)
+            sources = all(runner.instance in self._ended for runner in self._sources())
+            everything = len(self._ended) == len(self._deployment.runners)
+        self._tell("ended", instance=str(instance), sources=sources, all=everything)
+
+    def _deliver(self, instance: Instance, batch: pa.RecordBatch) -> None:
+        assert self._control is not None
+        sink = [operator.name for operator in self._dataflow.operators].index(instance.operator)
+        self._control.send(Kind.RESULT, sink, instance.number, batch_bytes(batch))
+
+    def _instance_failed(self, instance: Instance, error: BaseException) -> None:
+        if self._closing.is_set():
+            return
+        last = "".join(traceback.format_exception(error)[-3:])
+        log.error("%s failed in worker %d\n%s", instance, self.number, last)
+        self._fail(f"{instance} in worker {self.number}: {type(error).__name__}: {error}")
+
+    def _fail(self, why: str) -> None:
+        """The first reason counts; the coordinator hears of it, and ends everything."""
+        with self._failing:
+            if self._failure is not None or self._closing.is_set():
+                return
+            self._failure = why
+        with contextlib.suppress(OSError):
+            self._tell("failed", why=why)
+        if self._deployment is not None:
+            for runner in self._deployment.runners.values():
+                runner.stop()
+
+    def _close(self) -> None:
+        self._closing.set()
+        if self._deployment is not None:
+            self._deployment.stop(_STOP_SECONDS)
+        for connection in list(self._peers.values()):
+            connection.close()
+        self._listener.close()
+        if self._control is not None:
+            self._control.close()

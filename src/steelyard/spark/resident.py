@@ -1,0 +1,161 @@
+"""The resident engine inside Spark: one barrier job a generation, whose tasks are the workers.
+
+Spark starts the workers, spreads them over the cluster, and ends them; they find each other through
+`BarrierTaskContext.allGather`, and talk to a coordinator in the driver. The dataflow and the job's secret reach
+the tasks in Spark's own closure, so whatever protects that (`spark.authenticate`, encryption) protects them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark import BarrierTaskContext, inheritable_thread_target
+from pyspark.sql import SparkSession
+
+from steelyard.core import OptionError, SteelyardError
+from steelyard.core.dataflow import Dataflow, Placement
+from steelyard.resident.coordinator import Coordinator, Settings
+from steelyard.resident.jobs import Job, Results
+from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.worker import Address, Worker
+
+log = logging.getLogger(__name__)
+
+_LEAVE_SECONDS = 30.0
+"""How long tasks have to end by themselves before their job is cancelled."""
+
+
+class SparkLauncher:
+    """Workers as the tasks of a barrier job.
+
+    Parameters
+    ----------
+    spark
+        A session with a free slot for each worker, and without dynamic allocation, which barrier jobs forbid.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._session, self._context = spark, spark.sparkContext
+        self._thread: threading.Thread | None = None
+        self._group = ""
+        self.host = "127.0.0.1" if _is_local(spark) else str(spark.conf.get("spark.driver.host"))
+        """The interface that Spark's own driver uses."""
+
+    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+        """Submit the barrier job, in a thread of its own: it ends when the generation does."""
+        workers, address = coordinator.workers, coordinator.address
+        task = _task(dataflow, credentials, generation, address)
+        self._group = f"steelyard-{uuid.uuid4().hex}"
+
+        def submit() -> None:
+            self._context.setJobGroup(self._group, f"{dataflow.name}, generation {generation}", interruptOnCancel=True)
+            try:
+                ends = self._context.parallelize(range(workers), workers).barrier().mapPartitions(task).collect()
+            except Exception as error:  # noqa: BLE001 - whatever Spark raises, the coordinator must not wait
+                coordinator.abort(f"Spark ended the workers: {_first_line(error)}")
+            else:
+                for number, why in enumerate(ends):
+                    if why:
+                        log.info("worker %d ended: %s", number, why)
+                        coordinator.abort(why)
+
+        self._thread = threading.Thread(
+            target=inheritable_thread_target(self._session)(submit), name=self._group, daemon=True
+        )
+        self._thread.start()
+
+    def gather(self) -> None:
+        """Wait until Spark has all slots back; a task that does not end is cancelled."""
+        if self._thread is not None:
+            self._thread.join(_LEAVE_SECONDS)
+            if self._thread.is_alive():
+                self._context.cancelJobGroup(self._group)
+                self._thread.join()
+
+
+def _task(
+    dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Address
+) -> Callable[[Iterable[Any]], Iterator[str]]:
+    def work(_: Iterable[Any]) -> Iterator[str]:
+        context = BarrierTaskContext.get()
+        number = context.partitionId()
+        host = context.getTaskInfos()[number].address.rpartition(":")[0] or "127.0.0.1"
+        worker = Worker(number, dataflow, credentials, host, generation)
+        peers = [(name, port) for name, port in map(json.loads, context.allGather(json.dumps(worker.address)))]
+        try:
+            worker.run(coordinator, peers)
+        except (SteelyardError, OSError) as error:
+            # raised, it would make Spark run the stage again, and whoever started this decides that himself
+            yield f"worker {number}: {error}"
+        else:
+            yield ""
+
+    return work
+
+
+def _is_local(spark: SparkSession) -> bool:
+    return str(spark.sparkContext.master).startswith("local[")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def run(
+    spark: SparkSession,
+    dataflow: Dataflow,
+    *,
+    workers: int = 2,
+    placement: Placement | None = None,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+) -> Results:
+    """Run a dataflow in the tasks of a Spark barrier job, to its end.
+
+    Parameters
+    ----------
+    spark
+        A session with at least `workers` slots that are free.
+    dataflow
+        What to run.
+    workers
+        How many tasks; instance i of every operator is on worker i mod `workers`, unless there is a `placement`.
+    placement
+        Which worker hosts which instance.
+    settings
+        Snapshots (in a folder that all executors see), heartbeats, restarts.
+    tls
+        Certificates, for connections that are encrypted; their files are there on every machine.
+    """
+    made = job(spark, dataflow, workers=workers, placement=placement, settings=settings, tls=tls)
+    return Results(dataflow, made.run())
+
+
+def job(
+    spark: SparkSession,
+    dataflow: Dataflow,
+    *,
+    workers: int = 2,
+    placement: Placement | None = None,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+) -> Job:
+    """The same, not yet running: its `run` may be called in a thread, and its `stop` from elsewhere."""
+    where = placement or Placement.spread(dataflow, workers)
+    slots = spark.sparkContext.defaultParallelism
+    if _is_local(spark) and where.workers > slots:
+        raise OptionError(
+            f"{where.workers} workers need as many slots, and {spark.sparkContext.master} has {slots}: "
+            f"start Spark with local[{where.workers}], or give fewer workers"
+        )
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise OptionError(
+            "spark.dynamicAllocation.enabled is true, and barrier jobs do not go with it: set it to false"
+        )
+    return Job(dataflow, where, SparkLauncher(spark), settings, Credentials.new(tls))

@@ -1,0 +1,437 @@
+"""Jobs: failures and what follows them, snapshots, clean stops, back-pressure, and uninvited guests."""
+
+import builtins
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.core import OptionError, SteelyardError
+from steelyard.core.dataflow import Instance, Placement
+from steelyard.resident import (
+    Callback,
+    Flow,
+    Generated,
+    JobError,
+    Memory,
+    Parquet,
+    Rows,
+    Settings,
+    SocketLines,
+    Step,
+    count,
+    jobs,
+    run,
+    sum,
+)
+from steelyard.resident.channel import CREDIT
+from steelyard.resident.deployment import Deployment, Events
+from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
+from steelyard.resident.quiet import QuietCheck
+from steelyard.resident.snapshot import SnapshotStore, packed, unpacked
+from steelyard.resident.wire import Frame, Kind, WireError
+from steelyard.workloads import Zipf
+from steelyard.workloads.rates import Constant
+
+SECONDS = 60
+"""How long a test waits for what must come."""
+
+
+def eventually(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+
+
+class Trouble(Step):
+    """Passes rows on, and makes trouble once, after so many committed epochs."""
+
+    def __init__(self, marker, epochs, trouble):
+        self.marker, self.epochs, self.trouble, self.seen = Path(marker), epochs, trouble, 0
+        self.rows = 0
+
+    def process(self, port, batch):
+        self.rows += batch.num_rows
+        if self.seen >= self.epochs and not self.marker.exists():
+            self.marker.touch()
+            self.trouble()
+        yield batch
+
+    def committed(self, epoch):
+        self.seen += 1
+
+    def snapshot(self, epoch):
+        return {"rows": self.rows}
+
+    def restore(self, state):
+        self.rows = state.get("rows", 0)
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raised():
+    raise RuntimeError("out of luck")
+
+
+def troubled(folder, trouble, epochs, rows=4000):
+    """Paced rows through trouble into counts, once into memory and once into Parquet files."""
+    flow = Flow("troubled", parallelism=2)
+    reader = Generated(Zipf(keys=20, seed=3), rows=rows, pace=Constant(8000), block_rows=64)
+    read = flow.source(reader, time="event_time", batch_rows=64, name="read")
+    passed = read.shuffle().process(lambda context: Trouble(folder / "marker", epochs, trouble), name="pass")
+    counted = passed.key_by("key").aggregate(window="100 milliseconds", n=count(), name="count")
+    counted.sink(Memory(), name="memory")
+    counted.sink(Parquet(str(folder / "files")), name="files")
+    return flow.dataflow()
+
+
+def expected_counts(rows):
+    batch = Generated(Zipf(keys=20, seed=3), rows=rows, pieces=1, block_rows=rows)
+    batch.splits(1)
+    made = batch.read("0", 0, rows).batch
+    starts = [at.as_py() for at in made["event_time"]]
+    return Counter(
+        (key, start.replace(microsecond=start.microsecond // 100_000 * 100_000))
+        for key, start in zip(made["key"].to_pylist(), starts, strict=True)
+    )
+
+
+def counts_of(table):
+    return Counter({(row["key"], row["window_start"]): row["n"] for row in table.to_pylist()})
+
+
+@pytest.mark.parametrize("trouble", [raised, killed])
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_worker_that_dies_costs_nothing_and_doubles_nothing(tmp_path, trouble, epochs):
+    dataflow = troubled(tmp_path, trouble, epochs)
+    settings = Settings(store=str(tmp_path / "store"), interval=0.05, heartbeat=0.1)
+    results = run(dataflow, workers=2, processes=trouble is killed, settings=settings)
+    assert results.outcome.restarts == 1
+    expected = expected_counts(4000)
+    got = results.table("memory")
+    assert counts_of(got) == expected
+    assert got.num_rows == len(expected)
+    files = pq.read_table(tmp_path / "files")
+    assert counts_of(files) == expected
+    assert files.num_rows == len(expected)
+    assert not list((tmp_path / "files").glob("_staged*"))
+
+
+def test_workers_killed_at_any_moment_leave_the_answers_as_they_are(tmp_path):
+    dataflow = troubled(tmp_path, killed, epochs=10**9, rows=6000)
+    store, launcher = SnapshotStore(tmp_path / "store"), ProcessLauncher()
+    settings = Settings(store=str(store.path), interval=0.05, heartbeat=0.1)
+    job = Job(dataflow, Placement.spread(dataflow, 3), launcher, settings)
+    outcomes, draw = [], random.Random(7)
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread.start()
+    for _ in range(3):
+        before = store.latest() or 0
+        eventually(lambda before=before: not thread.is_alive() or (store.latest() or 0) > before)
+        time.sleep(draw.uniform(0, 0.1))  # any moment will do
+        victim = draw.choice(launcher.processes)
+        victim.kill()
+        victim.join(SECONDS)
+    thread.join(SECONDS)
+    got = pa.Table.from_batches(outcomes[0].results["memory"])
+    expected = expected_counts(6000)
+    assert outcomes[0].restarts >= 1
+    for table in (got, pq.read_table(tmp_path / "files")):
+        assert counts_of(table) == expected
+        assert table.num_rows == len(expected)
+
+
+def frozen():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_worker_that_falls_silent_is_taken_for_dead(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "LEAVE_SECONDS", 0.2)
+    dataflow = troubled(tmp_path, frozen, 0, rows=1000)
+    results = run(dataflow, workers=2, processes=True, settings=Settings(heartbeat=0.1, silence=2.0))
+    assert results.outcome.restarts == 1
+    assert counts_of(results.table("memory")) == expected_counts(1000)
+
+
+def test_a_snapshot_that_cannot_be_written_fails_with_its_reason(tmp_path):
+    (tmp_path / "store").write_text("a file where the folder should be")
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).sink(Memory())
+    settings = Settings(store=str(tmp_path / "store"), restarts=0)
+    with pytest.raises(JobError, match=r"worker \d could not snapshot: (NotADirectory|FileExists)Error"):
+        run(flow.dataflow(), settings=settings)
+
+
+def test_a_job_that_fails_again_and_again_says_why_in_the_end():
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).map(lambda batch: raised(), name="odd").sink(Memory())
+    with pytest.raises(JobError, match=r"odd#0 in worker 0: RuntimeError: out of luck \(generation 2, the last of 3\)"):
+        run(flow.dataflow(), settings=Settings(restarts=2))
+
+
+def test_a_source_that_cannot_be_read_again_is_not_restarted():
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        sock, _ = server.accept()
+        sock.sendall(b'{"x": 1}\n')
+        sock.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    flow = Flow()
+    lines = SocketLines(*server.getsockname(), pa.schema({"x": pa.int64()}))
+    flow.source(lines, name="lines").map(lambda batch: raised()).sink(Memory())
+    with pytest.raises(JobError, match="source 'lines' cannot be read again, so there is no restart"):
+        run(flow.dataflow())
+    server.close()
+
+
+def test_lines_of_a_socket_are_read_to_their_end():
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        sock, _ = server.accept()
+        for x in range(10):
+            sock.sendall(b'{"x": %d}\n' % x)
+        sock.sendall(b'{"x": 10}')  # a last line without its end
+        sock.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    flow = Flow(parallelism=2)
+    flow.source(SocketLines(*server.getsockname(), pa.schema({"x": pa.int64()}))).sink(Memory(), name="out")
+    assert sorted(run(flow.dataflow()).table("out")["x"].to_pylist()) == list(range(11))
+    server.close()
+
+
+def test_a_job_that_is_stopped_ends_cleanly_and_goes_on_later(tmp_path):
+    def dataflow(rows):
+        flow = Flow()
+        reader = Generated(Zipf(keys=5), rows=rows, pace=Constant(5000), block_rows=16)
+        flow.source(reader, batch_rows=16, name="read").key_by("key").aggregate(
+            n=count(), total=sum("value"), emit="end", parallelism=2
+        ).sink(Memory(), name="out")
+        return flow.dataflow()
+
+    settings = Settings(store=str(tmp_path), heartbeat=0.05)
+    endless = dataflow(10**9)
+    job = Job(endless, Placement.spread(endless, 2), ThreadLauncher(), settings)
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread.start()
+    eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 100)
+    job.stop()
+    thread.join(SECONDS)
+    assert outcomes[0].epochs == 1
+    offset = SnapshotStore(tmp_path).read(1, Instance("read", 0))["step offsets"]["0"]
+    assert offset >= 100
+    rows = offset + 500
+    again = run(dataflow(rows), workers=2, settings=settings)
+    assert again.outcome.epochs == 2
+    assert builtins.sum(again.table("out")["n"].to_pylist()) == rows
+    assert again.outcome.metrics["read#0"]["rows_out"] == 500
+
+
+def test_a_slow_consumer_holds_its_source_back():
+    opened, taken = threading.Event(), []
+
+    def slowly(batch):
+        taken.append(batch.num_rows)
+        opened.wait(SECONDS)
+
+    flow = Flow()
+    read = flow.source(Generated(Zipf(keys=5), rows=10**9), batch_rows=100, name="read")
+    read.shuffle().map(lambda batch: batch, name="map", parallelism=2).shuffle().sink(
+        Callback(slowly), name="slow", parallelism=1
+    )
+    dataflow = flow.dataflow()
+    job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), Settings(heartbeat=0.02))
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    read_rows = []
+
+    def still():
+        rows = job.metrics.get("read#0", {}).get("rows_out", 0)
+        steady = taken and rows and read_rows[-20:] == [rows] * 20
+        read_rows.append(rows)
+        return steady
+
+    eventually(still)
+    in_flight = CREDIT * 100 * 4 + 3 * 100  # four channels full of batches, and one batch in each hand
+    assert read_rows[-1] <= in_flight + builtins.sum(taken)
+    opened.set()
+    job.stop()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    metrics = job.metrics
+    assert metrics["read#0"]["blocked"] > 0
+    assert metrics["slow#0"]["rows_in"] == metrics["read#0"]["rows_out"] == builtins.sum(taken)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_metrics_tell_rows_bytes_and_times_of_every_instance(processes):
+    flow = Flow(parallelism=2)
+    read = flow.source(Generated(Zipf(keys=5), rows=5000, block_rows=100), batch_rows=100, name="read")
+    read.key_by("key").aggregate(n=count(), emit="end", name="n").sink(Memory(), name="out")
+    outcome = run(flow.dataflow(), workers=2, processes=processes).outcome
+    read_rows = [outcome.metrics[f"read#{i}"]["rows_out"] for i in range(2)]
+    counted = [outcome.metrics[f"n#{i}"] for i in range(2)]
+    assert builtins.sum(read_rows) == builtins.sum(one["rows_in"] for one in counted) == 5000
+    for one in counted:
+        assert one["done"]
+        assert one["bytes_in"] > 0
+        assert one["useful"] <= one["busy"]
+        assert one["cost"] > 0
+        assert one["queue"] == 0
+    sent = [traffic["sent"] for traffic in outcome.traffic.values()]
+    received = [traffic["received"] for traffic in outcome.traffic.values()]
+    assert builtins.sum(one["payload"] for one in sent) == builtins.sum(one["payload"] for one in received) > 0
+    assert all(one["overhead"] > 0 for one in sent)
+
+
+def test_uninvited_guests_do_not_disturb_a_job():
+    flow = Flow(parallelism=2)
+    reader = Generated(Zipf(keys=5), rows=2000, pace=Constant(4000), block_rows=50)
+    read = flow.source(reader, batch_rows=50, name="read")
+    read.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    launcher = ThreadLauncher()
+    job = Job(dataflow, Placement.spread(dataflow, 2), launcher, Settings(heartbeat=0.05, restarts=0))
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread.start()
+    eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 50)
+    for worker in launcher.workers:
+        for noise in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(5000), b""):
+            guest = socket.create_connection(worker.address)
+            guest.sendall(noise)
+            guest.close()
+    thread.join(SECONDS)
+    results = outcomes[0].results["out"]
+    assert builtins.sum(batch["n"][i].as_py() for batch in results for i in range(batch.num_rows)) == 2000
+
+
+frames = st.builds(
+    Frame, st.sampled_from(Kind), st.integers(0, 6), st.integers(0, 3), st.binary(max_size=60), st.binary(max_size=5)
+)
+
+
+@given(st.lists(frames, max_size=5), st.integers(0, 2))
+def test_frames_that_a_peer_cannot_send_never_reach_an_operator(given_frames, worker):
+    reached = []
+
+    class Watch(Step):
+        def process(self, port, batch):
+            reached.append(batch)
+            return ()
+
+    flow = Flow(parallelism=2)
+    flow.source(Rows(pa.table({"x": [1]})), name="read").key_by("x").process(lambda context: Watch()).sink(Memory())
+    dataflow = flow.dataflow()
+    quiet = Events(lambda *_: None, lambda *_: None, lambda *_: None)
+    deployment = Deployment(dataflow, Placement.spread(dataflow, 2), 0, lambda *_: None, quiet)
+    for runner in deployment.runners.values():
+        runner.start()
+    for frame in given_frames:
+        try:
+            deployment.receive(worker, frame)
+        except WireError:
+            continue
+        assert frame.kind is not Kind.DATA
+    deployment.stop(SECONDS)
+    assert not reached
+
+
+def test_a_worker_without_instances_is_no_hindrance():
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1, 2]}))).sink(Memory(), name="out")
+    assert run(flow.dataflow(), workers=3).table("out").num_rows == 2
+
+
+def test_workers_that_never_come_are_named():
+    class Nobody:
+        host = "127.0.0.1"
+
+        def launch(self, dataflow, credentials, generation, coordinator):
+            pass
+
+        def gather(self):
+            pass
+
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).sink(Memory())
+    dataflow = flow.dataflow()
+    job = Job(dataflow, Placement.spread(dataflow, 2), Nobody(), Settings(join=0.1, heartbeat=0.02, restarts=0))
+    with pytest.raises(JobError, match=r"workers \[0, 1\] did not come within 0.1 s: are there enough slots"):
+        job.run()
+
+
+def test_snapshots_without_a_folder_are_refused():
+    with pytest.raises(OptionError, match="needs a folder for the snapshots"):
+        Settings(interval=1.0)
+
+
+state_values = st.one_of(
+    st.integers(), st.text(max_size=5), st.binary(max_size=20), st.lists(st.integers(), max_size=3)
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), state_values, max_size=4))
+def test_states_are_read_as_they_were_written(state):
+    assert unpacked(packed(state)) == state
+
+
+def test_a_state_of_something_else_is_refused(tmp_path):
+    with pytest.raises(SteelyardError, match="no state of an operator"):
+        unpacked(b"something else")
+    with pytest.raises(SteelyardError, match="has no state of a#0"):
+        SnapshotStore(tmp_path).read(3, Instance("a", 0))
+
+
+def test_only_committed_snapshots_count_and_old_ones_go(tmp_path):
+    store = SnapshotStore(tmp_path)
+    one = Instance("a b", 0)
+    for epoch in range(1, 5):
+        store.write(epoch, one, {"epoch": epoch})
+        store.commit(epoch, {"epoch": epoch})
+    store.write(5, one, {"epoch": 5})
+    assert store.latest() == 4
+    assert store.read(4, one) == {"epoch": 4}
+    assert store.commit_of(4) == {"epoch": 4}
+    assert not (tmp_path / "epoch-00000002").exists()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=10))
+def test_quiet_needs_two_equal_rounds_in_which_all_is_worked_off(rounds):
+    check = QuietCheck()
+    said = [check.round({0: sent}, {0: done}) for sent, done in rounds]
+    for i, quiet in enumerate(said):
+        calm = i > 0 and rounds[i] == rounds[i - 1] and rounds[i][0] == rounds[i][1]
+        assert quiet == calm
+
+
+def test_processes_run_what_threads_run():
+    flow = Flow(parallelism=3)
+    read = flow.source(Generated(Zipf(keys=50), rows=3000), time="event_time")
+    read.key_by("key").aggregate(window="1 second", n=count()).sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    by_threads, by_processes = (
+        run(dataflow, workers=3, processes=processes)
+        .table("out")
+        .sort_by([("key", "ascending"), ("window_start", "ascending")])
+        for processes in (False, True)
+    )
+    assert by_threads.equals(by_processes)
+    assert ProcessLauncher().processes == []

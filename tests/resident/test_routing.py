@@ -1,0 +1,83 @@
+"""Distributors: every row goes somewhere, rows of a key meet where they must, and learnt state is kept."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Edge, Grouping, Instance, Route
+from steelyard.resident.routing import distributor
+
+POLICIES = ["dalton", "pk2", "cam", "prompt", "w_choices"]
+keys = st.lists(st.one_of(st.none(), st.sampled_from("abcdef")), max_size=80)
+
+
+def made(grouping, receivers, sender=1):
+    return distributor(Edge("from", "to", grouping), Instance("from", sender), receivers)
+
+
+def batch_of(found):
+    numbers = np.arange(len(found))
+    return pa.record_batch({"key": pa.array(found, pa.string()), "n": numbers})
+
+
+def sent(chooses, batch):
+    return [(to, part["key"].to_pylist(), part["n"].to_pylist()) for to, part in chooses.split(batch)]
+
+
+groupings = st.sampled_from(
+    [SHUFFLE, Grouping(Route.HASH, ("key",)), *(Grouping(Route.POLICY, ("key",), name) for name in POLICIES)]
+)
+
+
+@settings(max_examples=60)
+@given(keys, groupings, st.integers(1, 4))
+def test_every_row_goes_to_one_instance_and_each_instance_keeps_their_order(found, grouping, receivers):
+    parts = sent(made(grouping, receivers), batch_of(found))
+    assert sorted(n for _, _, numbers in parts for n in numbers) == list(range(len(found)))
+    assert all(numbers == sorted(numbers) for _, _, numbers in parts)
+    assert all(0 <= to < receivers for to, _, _ in parts)
+    assert max(Counter(to for to, _, _ in parts).values(), default=0) <= 1
+
+
+@given(keys, st.integers(1, 4))
+def test_by_hash_the_rows_of_a_key_meet_whichever_instance_sends_them(found, receivers):
+    where = {}
+    for sender in (0, 1):
+        for to, part, _ in sent(made(Grouping(Route.HASH, ("key",)), receivers, sender), batch_of(found)):
+            for key in part:
+                assert where.setdefault(key, to) == to
+
+
+def test_forward_and_broadcast_send_the_batch_as_it_is():
+    batch = batch_of(["a", "b"])
+    assert [(to, part.equals(batch)) for to, part in made(FORWARD, 3).split(batch)] == [(1, True)]
+    assert [(to, part.equals(batch)) for to, part in made(BROADCAST, 3).split(batch)] == [(to, True) for to in range(3)]
+
+
+def test_shuffled_batches_go_in_turn_and_large_ones_are_cut_evenly():
+    chooses = made(SHUFFLE, 3)
+    small = [to for _ in range(4) for to, _ in chooses.split(batch_of(["a"]))]
+    assert small == [1, 2, 0, 1]
+    large = pa.record_batch({"n": np.arange(9000)})
+    assert [(to, part.num_rows) for to, part in chooses.split(large)] == [(2, 3000), (0, 3000), (1, 3000)]
+
+
+@pytest.mark.parametrize("name", ["dalton", "cam"])
+def test_a_policy_goes_on_with_what_it_has_learnt(name):
+    grouping = Grouping(Route.POLICY, ("key",), name)
+    first, second = made(grouping, 3), made(grouping, 3)
+    batch = batch_of(list("aaaaabbbbcccdde") * 20)
+    list(first.split(batch))
+    second.restore(first.state())
+    assert first.state() == second.state()
+
+
+def test_what_is_compiled_is_loaded_before_rows_come():
+    chooses = made(Grouping(Route.POLICY, ("key",), "dalton"), 3)
+    before = chooses.state()
+    chooses.prepare(batch_of([]).schema)
+    assert chooses.state() == before

@@ -1,0 +1,170 @@
+"""The door: who knows the secret comes in, and nobody else; strangers are logged, and harm nobody."""
+
+import logging
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.core import OptionError
+from steelyard.resident import Flow, Generated, Memory, count, run, security
+from steelyard.resident.connection import Connection
+from steelyard.resident.listener import Listener
+from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
+from steelyard.resident.wire import Kind
+from steelyard.workloads import Zipf
+
+JOB = Credentials.new()
+ME = Identity(generation=4, worker=2, purpose=1)
+
+
+@contextmanager
+def listening(credentials=JOB, generation=4):
+    guests = []
+    came = threading.Event()
+
+    def welcome(identity, connection):
+        guests.append((identity, connection))
+        came.set()
+
+    listener = Listener("127.0.0.1", credentials, generation, welcome)
+    listener.came, listener.guests = came, guests
+    try:
+        yield listener
+    finally:
+        listener.close()
+        for _, connection in guests:
+            connection.close()
+
+
+def test_a_worker_that_knows_the_secret_is_let_in_with_its_identity():
+    with listening() as door:
+        mine = Connection(JOB.connect(door.address, ME))
+        assert door.came.wait(10)
+        identity, theirs = door.guests[0]
+        assert identity == ME
+        mine.send(Kind.CONTROL, payload=b"{}")
+        assert bytes(theirs.receive().payload) == b"{}"
+        mine.close()
+
+
+def turned_away(door, seconds=10):
+    for _ in range(int(seconds / 0.01)):
+        if door.refused:
+            return door.refused
+        threading.Event().wait(0.01)
+    raise AssertionError("nobody was refused")
+
+
+def test_a_wrong_secret_is_refused_and_logged(caplog):
+    with listening() as door, caplog.at_level(logging.WARNING):
+        with pytest.raises(RefusedError):
+            Credentials.new().connect(door.address, ME)
+        assert turned_away(door) == 1
+        assert not door.guests
+    assert "it does not know the secret" in caplog.text
+
+
+def test_a_worker_of_a_generation_that_failed_is_refused(caplog):
+    with listening(generation=5) as door, caplog.at_level(logging.WARNING):
+        sock = JOB.connect(door.address, ME)
+        turned_away(door)
+        sock.close()
+        assert not door.guests
+    assert "it is of generation 4, and this is 5" in caplog.text
+
+
+def test_a_listener_that_does_not_know_the_secret_is_refused_too():
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def pretend():
+        sock, _ = server.accept()
+        sock.sendall(GREETING + bytes(32))
+        sock.recv(1000)
+        sock.sendall(bytes(32))
+        sock.close()
+
+    thread = threading.Thread(target=pretend)
+    thread.start()
+    with pytest.raises(RefusedError, match="does not know the secret"):
+        JOB.connect(server.getsockname(), ME)
+    thread.join()
+    server.close()
+
+
+def test_a_proof_cannot_be_sent_back_to_whom_it_came_from():
+    with listening() as door:
+        sock = socket.create_connection(door.address)
+        greeting = sock.recv(1000)
+        sock.sendall(greeting[len(GREETING) :] + bytes(12) + greeting[len(GREETING) :])
+        assert sock.recv(1000) == b""
+        sock.close()
+        assert not door.guests
+
+
+@settings(max_examples=20)
+@given(st.lists(st.binary(max_size=200), max_size=4))
+def test_strangers_who_send_anything_are_refused_and_others_still_come_in(noise):
+    with listening() as door:
+        for data in noise:
+            stranger = socket.create_connection(door.address)
+            stranger.sendall(data)
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(4096):
+                pass
+            stranger.close()
+        mine = JOB.connect(door.address, ME)
+        assert door.came.wait(10)
+        assert len(door.guests) == 1
+        assert door.refused == len(noise)
+        mine.close()
+
+
+def test_only_the_given_interface_is_open():
+    with listening() as door:
+        assert door.address[0] == "127.0.0.1"
+        with pytest.raises(OSError, match=r".*"):
+            socket.create_connection(("127.0.0.2", door.address[1]), timeout=2)
+
+
+def test_a_short_secret_is_refused_and_none_is_shown():
+    with pytest.raises(OptionError, match="at least 16 bytes, got 5"):
+        Credentials(b"12345")
+    assert "secret" not in repr(JOB)
+
+
+def certificates(folder):
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    made = ["openssl", "req", "-x509", *kind, "-days", "2", "-subj", "/CN=steelyard"]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return Tls(str(certificate), str(key), str(certificate))
+
+
+def test_a_dataflow_runs_over_tls_in_both_directions_at_once(tmp_path):
+    flow = Flow(parallelism=2)
+    read = flow.source(Generated(Zipf(keys=100), rows=200_000), batch_rows=10_000)
+    read.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
+    outcome = run(flow.dataflow(), workers=2, tls=certificates(tmp_path)).outcome
+    assert sum(n.as_py() for batch in outcome.results["out"] for n in batch["n"]) == 200_000
+    assert outcome.restarts == 0
+
+
+def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 2.0)  # each end waits for the other to begin
+    secured = Credentials.new(certificates(tmp_path))
+    with listening(secured) as door:
+        mine = Connection(secured.connect(door.address, ME))
+        assert door.came.wait(10)
+        theirs = door.guests[0][1]
+        mine.send(Kind.DATA, 1, 1, b"x" * 200_000)
+        assert bytes(theirs.receive().payload) == b"x" * 200_000
+        mine.close()
+        plain = Credentials(secured.secret)
+        with pytest.raises((RefusedError, OSError)):
+            plain.connect(door.address, ME)
+        assert turned_away(door) == 1

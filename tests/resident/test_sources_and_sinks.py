@@ -1,0 +1,161 @@
+"""Sources that can be read again from any offset, and sinks that show an epoch once."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.core import OptionError
+from steelyard.core.dataflow import Instance
+from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run
+from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, InstanceContext
+from steelyard.resident.sources import Source
+from steelyard.workloads import Zipf
+from steelyard.workloads.workload import TIMESTAMP
+
+SCHEMA = pa.schema({"x": pa.int64()})
+
+
+def read_all(reader, sizes, parallelism=1):
+    """All rows, split by split, in reads of these sizes in turn."""
+    reader = reader.fresh()
+    found = []
+    for split in reader.splits(parallelism):
+        offset, ended, turn = 0, False, 0
+        while not ended:
+            batch, offset, ended = reader.read(split, offset, sizes[turn % len(sizes)])
+            turn += 1
+            if batch is not None:
+                found += batch.to_pylist()
+    return found
+
+
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 40), sizes, st.integers(1, 3), st.integers(1, 10))
+def test_a_generator_gives_every_row_once_however_it_is_read(rows, sizes, pieces, block):
+    zipf = Zipf(keys=7, seed=2)
+    reader = Generated(zipf, rows=rows, pieces=pieces, block_rows=block)
+    times = Generated(zipf, rows=rows).arrivals.times(0, rows)
+    whole = zipf.rows(0, rows, times).to_pylist()
+    got = read_all(reader, sizes)
+    assert sorted(got, key=str) == sorted(whole, key=str)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 40), sizes, st.integers(1, 3))
+def test_a_table_gives_every_row_once_and_in_order(rows, sizes, pieces):
+    table = pa.table({"x": np.arange(rows)})
+    assert [row["x"] for row in read_all(Rows(table, pieces), sizes)] == list(range(rows))
+
+
+@settings(max_examples=10)
+@given(sizes, st.integers(1, 7))
+def test_files_give_every_row_once(tmp_path_factory, sizes, group):
+    folder = tmp_path_factory.mktemp("files")
+    paths = []
+    for number in range(2):
+        table = pa.table({"x": np.arange(number * 10, number * 10 + 10)})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=group)
+        (folder / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+        paths.append(str(folder / str(number)))
+    parquet = ParquetFiles(tuple(f"{path}.parquet" for path in paths))
+    lines = JsonLines(tuple(f"{path}.json" for path in paths), SCHEMA)
+    for reader in (parquet, lines):
+        assert [row["x"] for row in read_all(reader, sizes)] == list(range(20))
+
+
+def test_a_file_that_is_not_json_is_named(tmp_path):
+    (tmp_path / "bad.json").write_text("{x")
+    with pytest.raises(OptionError, match=r"bad\.json is not one JSON object a line"):
+        JsonLines((str(tmp_path / "bad.json"),), SCHEMA).read(str(tmp_path / "bad.json"), 0, 10)
+
+
+def source(times, pieces, **options):
+    table = pa.table({"at": pa.array(times, TIMESTAMP)})
+    logic = Source(Rows(table, pieces), time="at", **options)
+    return logic.start(InstanceContext(Instance("s", 0), 1, (), table.schema))
+
+
+def test_the_watermark_follows_the_split_that_is_furthest_behind():
+    step = source([5, 6, 100, 101], pieces=2, delay=2, batch_rows=1)
+    seen = []
+    while not step.ended:
+        step.read()
+        seen.append(step.watermark)
+    assert seen == [BEFORE_ALL, 3, 98, AFTER_ALL]
+
+
+@given(st.integers(0, 6))
+def test_a_source_goes_on_from_its_snapshot(reads):
+    def rest(step):
+        found = []
+        while not step.ended:
+            batch = step.read()
+            found += batch["at"].cast(pa.int64()).to_pylist() if batch is not None else []
+        return found
+
+    first, again = (source(list(range(7)), pieces=2, batch_rows=1) for _ in range(2))
+    for _ in range(reads):
+        first.read()
+    again.restore(json.loads(json.dumps(first.snapshot(1))))
+    assert again.watermark == first.watermark
+    assert rest(again) == rest(first)
+
+
+def parquet_step(folder):
+    context = InstanceContext(Instance("out", 0), 1, (SCHEMA,), SCHEMA)
+    return Parquet(str(folder)).start(context)
+
+
+def batch(*values):
+    return pa.record_batch({"x": list(values)}, schema=SCHEMA)
+
+
+def shown(folder):
+    return sorted(pq.read_table(folder, schema=SCHEMA)["x"].to_pylist())
+
+
+def test_a_file_is_seen_when_its_epoch_is_committed(tmp_path):
+    step = parquet_step(tmp_path)
+    step.restore({})
+    step.process(0, batch(1, 2))
+    step.snapshot(1)
+    assert shown(tmp_path) == []
+    step.committed(1)
+    assert shown(tmp_path) == [1, 2]
+
+
+def test_after_a_failure_a_committed_epoch_is_shown_and_a_later_one_is_not(tmp_path):
+    step = parquet_step(tmp_path)
+    step.restore({})
+    step.process(0, batch(1))
+    state = step.snapshot(1)  # committed, but the step dies before it hears of it
+    step.process(0, batch(2))
+    step.snapshot(2)  # never committed
+    again = parquet_step(tmp_path)
+    again.restore(state)
+    assert shown(tmp_path) == [1]
+    again.process(0, batch(2))
+    again.snapshot(2)
+    again.committed(2)
+    assert shown(tmp_path) == [1, 2]
+
+
+def test_files_go_through_a_dataflow_into_files(tmp_path):
+    pq.write_table(pa.table({"x": np.arange(100)}), tmp_path / "in.parquet", row_group_size=30)
+    flow = Flow(parallelism=2)
+    read = flow.source(ParquetFiles((str(tmp_path / "in.parquet"),)))
+    read.shuffle().sink(Parquet(str(tmp_path / "out")))
+    read.sink(Memory(), name="memory")
+    results = run(flow.dataflow())
+    assert shown(tmp_path / "out") == list(range(100))
+    assert results.table("memory").num_rows == 100
+    with pytest.raises(OptionError, match="unknown sink 'memry': did you mean 'memory'"):
+        results.table("memry")
