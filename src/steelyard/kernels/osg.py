@@ -1,0 +1,413 @@
+"""Schedulers and operator instances of shuffle groupings, for compiled loops.
+
+A scheduler sends each tuple to one of k instances of a stateless operator; an instance learns how long items take and
+reports to the schedulers. Banks hold several of them in arrays whose first axis is the number of the scheduler or of
+the instance, so that a simulator runs all of them in one loop; an engine has banks of one.
+
+States and messages are those of Rivetti et al. 2016, section 3.2; what goes beyond them is said where it is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from steelyard.kernels.mixing import mix
+from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate, relative_error, take_snapshot
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Instances32 = np.ndarray[Any, np.dtype[np.int32]]
+
+IN_TURN, SHUFFLED, KNOWN, LEARNT = 0, 1, 2, 3
+"""Kinds: round robin, round robin over a permutation, exact costs, and OSG."""
+ROUND_ROBIN, SEND_ALL, WAIT_ALL, RUN = 0, 1, 2, 3
+"""States of a scheduler (Figure 3)."""
+START, STABILIZING = 0, 1
+"""States of an instance (Figure 2)."""
+NOT_MARKED = -1
+"""Epoch of a tuple that carries no request."""
+
+ENOUGH = 4.0
+"""Squared surprise, in squared standard errors of a mean, below which an instance is as fast as the others."""
+
+MODE, TURN, EPOCH, SINCE, REPLIES, ROUND = range(6)
+"""Columns of `Schedulers.status`."""
+STATE, EXECUTED, SENT_BEFORE, NUMBER = range(4)
+"""Columns of `Learners.status`."""
+MATRICES, REQUESTS, ANSWERS, EPOCHS = range(4)
+"""What `Schedulers.traffic` counts: matrices and replies that came, requests that went, epochs begun."""
+
+
+class Rule(NamedTuple):
+    """The parameters of a grouping as its loops take them."""
+
+    kind: int
+    instances: int  # k
+    schedulers: int  # s
+    window: int  # N: tuples between two looks of an instance at its matrices
+    tolerance: float  # mu
+    masked: bool
+    elapsed: bool  # clock of synchronisation
+    resync: int  # tuples of a scheduler after which it synchronises again; 0 never
+    mean_unseen: bool  # an item without a count costs the instance's mean, otherwise nothing
+    on_change: bool  # stable matrices are sent only if they differ from the stable ones before
+    keep: float  # share of the matrices that stays after they were sent; 0 is the paper's reset
+    conservative: bool
+    idle_aware: bool  # KNOWN or continuous: no instance is thought to end before now
+    continuous: bool  # each instance is synchronised on its own, from the first tuple on
+    shared: bool  # each instance learns a share of the items for all
+    reshuffle: bool  # SHUFFLED: a new permutation in every round
+    seed: int
+
+
+class Schedulers(NamedTuple):
+    """A bank of s schedulers for k instances, with matrices of r rows and c columns."""
+
+    status: Ints  # int64[s, 6]
+    loads: Floats  # float64[s, k]: C_hat
+    known: Flags  # bool[s, k]: whose matrices came
+    replied: Flags  # bool[s, k]: who replied in this epoch
+    deltas: Floats  # float64[s, k]: replies of this epoch; with continuous synchronisation, all corrections so far
+    totals: Floats  # float64[s, k, 2]: tuples and their time, as instances last reported them
+    means: Floats  # float64[s, k]: mean time of a tuple, from the totals
+    speeds: Floats  # float64[s, k]: time of a tuple on each instance over that on a usual one
+    cells: Floats  # float64[s, k, r, c, 2]
+    unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
+    order: Ints  # int64[s, k]: permutation of SHUFFLED
+    traffic: Ints  # int64[s, 4]
+
+
+class Learners(NamedTuple):
+    """A bank of instances, of which each serves s schedulers."""
+
+    status: Ints  # int64[k, 4]
+    cells: Floats  # float64[k, r, c, 2]: F and W
+    snapshot: Floats  # float64[k, r, c]: S
+    stable: Floats  # float64[k, r, c]: S when matrices were last stable
+    busy: Floats  # float64[k, s]: summed execution time of each scheduler's tuples
+    totals: Floats  # float64[k, 2]: tuples and their time; halved when matrices are sent
+
+
+def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, columns: int, first: int = 0) -> Schedulers:
+    """Schedulers that have sent nothing; `first` is the number of the first one among all of a stream."""
+    status = np.zeros((schedulers, 6), np.int64)
+    status[:, TURN] = (np.arange(schedulers) + first) % instances
+    order = np.tile(np.arange(instances, dtype=np.int64), (schedulers, 1))
+    bank = Schedulers(
+        status=status,
+        loads=np.zeros((schedulers, instances)),
+        known=np.zeros((schedulers, instances), np.bool_),
+        replied=np.zeros((schedulers, instances), np.bool_),
+        deltas=np.zeros((schedulers, instances)),
+        totals=np.zeros((schedulers, instances, 2)),
+        means=np.zeros((schedulers, instances)),
+        speeds=np.ones((schedulers, instances)),
+        cells=np.zeros((schedulers, instances, rows, columns, 2)),
+        unmarked=np.full((schedulers, instances), rule.resync, np.int64),
+        order=order,
+        traffic=np.zeros((schedulers, 4), np.int64),
+    )
+    if rule.kind == SHUFFLED:
+        status[:, TURN] = 0
+        for number in range(schedulers):
+            status[number, ROUND] = (number + first) << 40
+            permute(bank.order[number], rule.seed, status[number, ROUND])
+    return bank
+
+
+def new_learners(schedulers: int, instances: int, rows: int, columns: int, first: int = 0) -> Learners:
+    """Instances that have executed nothing; `first` is the number of the first one among all of an operator."""
+    status = np.zeros((instances, 4), np.int64)
+    status[:, NUMBER] = np.arange(instances) + first
+    return Learners(
+        status=status,
+        cells=np.zeros((instances, rows, columns, 2)),
+        snapshot=np.zeros((instances, rows, columns)),
+        stable=np.zeros((instances, rows, columns)),
+        busy=np.zeros((instances, schedulers)),
+        totals=np.zeros((instances, 2)),
+    )
+
+
+@njit(cache=True)
+def permute(order: Ints, seed: int, turn: int) -> None:
+    """Fisher and Yates's shuffle, in place, the same for the same seed and turn."""
+    for last in range(len(order) - 1, 0, -1):
+        other = np.int64(mix(turn * 4096 + last, seed) % np.uint64(last + 1))
+        order[last], order[other] = order[other], order[last]
+
+
+@njit(cache=True, inline="always")
+def owner(item: int, instances: int) -> int:
+    """Which instance learns an item where instances share the items out."""
+    return int(np.int64(mix(item, 0x51) % np.uint64(instances)))
+
+
+@njit(cache=True)
+def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, item: int) -> float:
+    """UPDATE C_hat's estimate (Listing 3.2): how long an item takes on an instance, as far as a scheduler knows."""
+    mean = bank.means[number, to]
+    otherwise = mean if rule.mean_unseen else 0.0
+    if not rule.shared:
+        return float(estimate(bank.cells[number, to], hashes, item, otherwise))
+    by = owner(item, rule.instances)
+    speed = bank.speeds[number, to] / bank.speeds[number, by]
+    learnt = bank.means[number, by] if rule.mean_unseen else 0.0
+    return float(estimate(bank.cells[number, by], hashes, item, learnt) * speed)
+
+
+@njit(cache=True, inline="always")
+def least(loads: Floats) -> int:
+    """SUBMIT: the instance with the least load, the first of those that are equal."""
+    best = 0
+    for to in range(1, len(loads)):
+        if loads[to] < loads[best]:
+            best = to
+    return best
+
+
+@njit(cache=True)
+def begin_epoch(bank: Schedulers, number: int) -> None:
+    """Enter SEND_ALL (3.B, 3.F): the next k tuples go to the instances in turn and carry requests."""
+    status = bank.status[number]
+    status[MODE] = SEND_ALL
+    status[TURN] = 0
+    status[EPOCH] += 1
+    status[REPLIES] = 0
+    bank.replied[number, :] = False
+    bank.traffic[number, EPOCHS] += 1
+
+
+@njit(cache=True)
+def end_epoch(bank: Schedulers, number: int) -> None:
+    """Correct all loads and enter RUN, once every instance has replied (3.E)."""
+    for to in range(bank.loads.shape[1]):
+        bank.loads[number, to] += bank.deltas[number, to]
+    bank.status[number, MODE] = RUN
+    bank.status[number, SINCE] = 0
+
+
+@njit(cache=True)
+def choose(
+    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, costs: Floats, now: float
+) -> tuple[int, int, float]:
+    """Where one tuple goes; and the epoch and the load that it carries as a request, or NOT_MARKED.
+
+    `costs` are the exact times on each instance, which kind KNOWN alone looks at.
+    """
+    if rule.kind == LEARNT:
+        if rule.continuous:
+            return _choose_continuously(rule, hashes, bank, number, item, now)
+        return _choose_in_epochs(rule, hashes, bank, number, item)
+    if rule.kind == KNOWN:
+        return _choose_knowing(rule, bank, number, costs, now), NOT_MARKED, 0.0
+    return _choose_in_turn(rule, bank, number), NOT_MARKED, 0.0
+
+
+@njit(cache=True)
+def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
+    status = bank.status[number]
+    to = bank.order[number, status[TURN]]
+    status[TURN] += 1
+    if status[TURN] == bank.order.shape[1]:
+        status[TURN] = 0
+        status[ROUND] += 1
+        if rule.kind == SHUFFLED and rule.reshuffle:
+            permute(bank.order[number], rule.seed, status[ROUND])
+    return int(to)
+
+
+@njit(cache=True)
+def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, now: float) -> int:
+    loads = bank.loads[number]
+    if rule.idle_aware:
+        for other in range(len(loads)):
+            loads[other] = max(loads[other], now)
+    to = least(loads)
+    loads[to] += costs[to]
+    return to
+
+
+@njit(cache=True)
+def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int) -> tuple[int, int, float]:
+    """The state machine of Figure 3, and the periodic synchronisation of the authors' program."""
+    status, loads = bank.status[number], bank.loads[number]
+    if status[MODE] == ROUND_ROBIN:
+        to = status[TURN]
+        status[TURN] = (to + 1) % len(loads)
+        return to, NOT_MARKED, 0.0
+    status[SINCE] += 1
+    if status[MODE] == RUN and 0 < rule.resync < status[SINCE]:
+        begin_epoch(bank, number)
+    if status[MODE] != SEND_ALL:
+        to = least(loads)
+        loads[to] += expected(rule, hashes, bank, number, to, item)
+        return to, NOT_MARKED, 0.0
+    to = status[TURN]
+    loads[to] += expected(rule, hashes, bank, number, to, item)
+    carried = loads[to]
+    status[TURN] += 1
+    bank.traffic[number, REQUESTS] += 1
+    if status[TURN] == len(loads):
+        status[MODE] = WAIT_ALL
+        if status[REPLIES] == len(loads):
+            end_epoch(bank, number)
+    return to, status[EPOCH], carried
+
+
+@njit(cache=True)
+def _choose_continuously(
+    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, now: float
+) -> tuple[int, int, float]:
+    """Beyond the paper: no phase of round robin but until every instance has replied once, and no epochs.
+
+    Each instance gets a request every `resync` tuples, and its reply corrects its load at once. What a request carries
+    is its load without the corrections so far, so that replies that cross each other do not correct twice.
+    """
+    status, loads = bank.status[number], bank.loads[number]
+    instances = len(loads)
+    if status[MODE] == ROUND_ROBIN:
+        to = status[TURN]
+        status[TURN] = (to + 1) % instances
+    else:
+        if rule.idle_aware:
+            for other in range(instances):
+                if loads[other] < now:
+                    bank.deltas[number, other] += now - loads[other]
+                    loads[other] = now
+        to = least(loads)
+    # The others are sending as much as this one, and a correction is one that all of them make.
+    loads[to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
+    bank.unmarked[number, to] += 1
+    if bank.unmarked[number, to] < rule.resync:
+        return to, NOT_MARKED, 0.0
+    bank.unmarked[number, to] = 0
+    bank.traffic[number, REQUESTS] += 1
+    return to, 0, loads[to] - bank.deltas[number, to]
+
+
+@njit(cache=True)
+def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: float, time: float) -> None:
+    """What an instance says of all its tuples.
+
+    With continuous synchronisation a mean over a few tuples is used, which says nothing about its instance: until there
+    are enough, instances are taken as equal. Their speeds are shrunk towards 1 as James and Stein do, by how much they
+    stand out of the noise of a mean over so many tuples.
+    """
+    totals = bank.totals[number]
+    totals[sender, COUNT], totals[sender, TIME] = count, time
+    if not rule.continuous:
+        bank.means[number, sender] = time / count if count > 0.0 else 0.0
+        return
+    counts, times = 0.0, 0.0
+    for at in range(len(totals)):
+        counts += totals[at, COUNT]
+        times += totals[at, TIME]
+    if times <= 0.0:
+        return
+    usual = times / counts
+    for at in range(len(totals)):
+        speed = 1.0
+        if totals[at, COUNT] > 0.0:
+            excess = totals[at, TIME] / totals[at, COUNT] / usual - 1.0
+            surprise = excess * excess * totals[at, COUNT]
+            if surprise > ENOUGH:
+                speed += excess * (1.0 - ENOUGH / surprise)
+        bank.speeds[number, at] = speed
+        bank.means[number, at] = usual * speed
+
+
+@njit(cache=True)
+def take_matrices(
+    rule: Rule, bank: Schedulers, number: int, sender: int, cells: Floats, count: float, time: float
+) -> None:
+    """Matrices of an instance came (3.A, 3.F)."""
+    bank.cells[number, sender, :, :, :] = cells
+    take_totals(rule, bank, number, sender, count, time)
+    bank.known[number, sender] = True
+    bank.traffic[number, MATRICES] += 1
+    if rule.continuous:
+        return
+    if bank.status[number, MODE] == ROUND_ROBIN and not bank.known[number].all():
+        return
+    begin_epoch(bank, number)
+
+
+@njit(cache=True)
+def take_reply(
+    rule: Rule, bank: Schedulers, number: int, sender: int, epoch: int, delta: float, count: float, time: float
+) -> None:
+    """A reply of an instance came (3.D, 3.E); one of an epoch that is over is ignored."""
+    bank.traffic[number, ANSWERS] += 1
+    status = bank.status[number]
+    if rule.continuous:
+        bank.loads[number, sender] += delta - bank.deltas[number, sender]
+        bank.deltas[number, sender] = delta
+        take_totals(rule, bank, number, sender, count, time)
+        if not bank.replied[number, sender]:
+            bank.replied[number, sender] = True
+            status[REPLIES] += 1
+            if status[REPLIES] == bank.loads.shape[1]:
+                status[MODE] = RUN
+        return
+    if epoch != status[EPOCH] or bank.replied[number, sender] or status[MODE] not in (SEND_ALL, WAIT_ALL):
+        return
+    # The authors' program drops replies that come while requests still go out. They are as good as later ones,
+    # and without them a fast instance would keep WAIT_ALL waiting for ever.
+    bank.replied[number, sender] = True
+    bank.deltas[number, sender] = delta
+    status[REPLIES] += 1
+    if status[MODE] == WAIT_ALL and status[REPLIES] == bank.loads.shape[1]:
+        end_epoch(bank, number)
+
+
+@njit(cache=True)
+def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: float, by: int) -> bool:
+    """An instance executed a tuple of scheduler `by` (Listing 3.1, Figure 2); whether its matrices are to be sent.
+
+    After sending them the caller calls `forget`.
+    """
+    status = bank.status[at]
+    bank.busy[at, by] += time
+    bank.totals[at, COUNT] += 1.0
+    bank.totals[at, TIME] += time
+    if not rule.shared or owner(item, rule.instances) == status[NUMBER]:
+        add(bank.cells[at], hashes, item, time, rule.conservative)
+    status[EXECUTED] += 1
+    if status[EXECUTED] < rule.window:
+        return False
+    status[EXECUTED] = 0
+    if status[STATE] == START:
+        status[STATE] = STABILIZING
+        take_snapshot(bank.cells[at], bank.snapshot[at])
+        return False
+    stable = relative_error(bank.cells[at], bank.snapshot[at], rule.masked) <= rule.tolerance
+    take_snapshot(bank.cells[at], bank.snapshot[at])
+    if not stable:
+        return False
+    status[STATE] = START
+    news = True
+    if rule.on_change and status[SENT_BEFORE]:
+        news = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
+    status[SENT_BEFORE] = 1
+    bank.stable[at, :, :] = bank.snapshot[at]
+    if not news:
+        forget(rule, bank, at)
+    return news
+
+
+@njit(cache=True)
+def forget(rule: Rule, bank: Learners, at: int) -> None:
+    """Reset the matrices (2.C), or keep a share of them."""
+    bank.cells[at] *= rule.keep
+    bank.totals[at] *= 0.5  # the mean is always known, and follows changes
+
+
+@njit(cache=True, inline="always")
+def clock_of(rule: Rule, bank: Learners, at: int, by: int, finished: float) -> float:
+    """C_op: time that has elapsed, or time that was spent on this scheduler's tuples, as the paper prints it."""
+    return finished if rule.elapsed else bank.busy[at, by]
