@@ -4,6 +4,9 @@ A scheduler sends each tuple to one of k instances of a stateless operator; an i
 reports to the schedulers. Banks hold several of them in arrays whose first axis is the number of the scheduler or of
 the instance, so that a simulator runs all of them in one loop; an engine has banks of one.
 
+What runs for every tuple is inlined and takes numbers out of whole banks: arrays that go into a call, or a view of one
+scheduler's part, would have their references counted for every tuple, which costs more than the choice.
+
 States and messages are those of Rivetti et al. 2016, section 3.2; what goes beyond them is said where it is done.
 """
 
@@ -147,25 +150,21 @@ def owner(item: int, instances: int) -> int:
     return int(np.int64(mix(item, 0x51) % np.uint64(instances)))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, item: int) -> float:
     """UPDATE C_hat's estimate (Listing 3.2): how long an item takes on an instance, as far as a scheduler knows."""
-    mean = bank.means[number, to]
-    otherwise = mean if rule.mean_unseen else 0.0
-    if not rule.shared:
-        return float(estimate(bank.cells[number, to], hashes, item, otherwise))
-    by = owner(item, rule.instances)
-    speed = bank.speeds[number, to] / bank.speeds[number, by]
-    learnt = bank.means[number, by] if rule.mean_unseen else 0.0
-    return float(estimate(bank.cells[number, by], hashes, item, learnt) * speed)
+    by = owner(item, rule.instances) if rule.shared else to
+    otherwise = bank.means[number, by] if rule.mean_unseen else 0.0
+    learnt = estimate(bank.cells, number, by, hashes, item, otherwise)
+    return float(learnt * (bank.speeds[number, to] / bank.speeds[number, by]) if rule.shared else learnt)
 
 
 @njit(cache=True, inline="always")
-def least(loads: Floats) -> int:
+def least(loads: Floats, number: int) -> int:
     """SUBMIT: the instance with the least load, the first of those that are equal."""
     best = 0
-    for to in range(1, len(loads)):
-        if loads[to] < loads[best]:
+    for to in range(1, loads.shape[1]):
+        if loads[number, to] < loads[number, best]:
             best = to
     return best
 
@@ -191,75 +190,75 @@ def end_epoch(bank: Schedulers, number: int) -> None:
     bank.status[number, SINCE] = 0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def choose(
-    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, costs: Floats, now: float
+    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, costs: Floats, row: int, now: float
 ) -> tuple[int, int, float]:
     """Where one tuple goes; and the epoch and the load that it carries as a request, or NOT_MARKED.
 
-    `costs` are the exact times on each instance, which kind KNOWN alone looks at.
+    Row `row` of `costs` has the exact times on each instance, which kind KNOWN alone looks at.
     """
     if rule.kind == LEARNT:
         if rule.continuous:
             return _choose_continuously(rule, hashes, bank, number, item, now)
         return _choose_in_epochs(rule, hashes, bank, number, item)
     if rule.kind == KNOWN:
-        return _choose_knowing(rule, bank, number, costs, now), NOT_MARKED, 0.0
+        return _choose_knowing(rule, bank, number, costs, row, now), NOT_MARKED, 0.0
     return _choose_in_turn(rule, bank, number), NOT_MARKED, 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
-    status = bank.status[number]
-    to = bank.order[number, status[TURN]]
-    status[TURN] += 1
-    if status[TURN] == bank.order.shape[1]:
-        status[TURN] = 0
-        status[ROUND] += 1
+    status = bank.status
+    to = bank.order[number, status[number, TURN]]
+    status[number, TURN] += 1
+    if status[number, TURN] == bank.order.shape[1]:
+        status[number, TURN] = 0
+        status[number, ROUND] += 1
         if rule.kind == SHUFFLED and rule.reshuffle:
-            permute(bank.order[number], rule.seed, status[ROUND])
+            permute(bank.order[number], rule.seed, status[number, ROUND])
     return int(to)
 
 
-@njit(cache=True)
-def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, now: float) -> int:
-    loads = bank.loads[number]
+@njit(cache=True, inline="always")
+def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, row: int, now: float) -> int:
+    loads = bank.loads
     if rule.idle_aware:
-        for other in range(len(loads)):
-            loads[other] = max(loads[other], now)
-    to = least(loads)
-    loads[to] += costs[to]
+        for other in range(loads.shape[1]):
+            loads[number, other] = max(loads[number, other], now)
+    to = least(loads, number)
+    loads[number, to] += costs[row, to]
     return to
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int) -> tuple[int, int, float]:
     """The state machine of Figure 3, and the periodic synchronisation of the authors' program."""
-    status, loads = bank.status[number], bank.loads[number]
-    if status[MODE] == ROUND_ROBIN:
-        to = status[TURN]
-        status[TURN] = (to + 1) % len(loads)
+    status, loads = bank.status, bank.loads
+    if status[number, MODE] == ROUND_ROBIN:
+        to = status[number, TURN]
+        status[number, TURN] = (to + 1) % loads.shape[1]
         return to, NOT_MARKED, 0.0
-    status[SINCE] += 1
-    if status[MODE] == RUN and 0 < rule.resync < status[SINCE]:
+    status[number, SINCE] += 1
+    if status[number, MODE] == RUN and 0 < rule.resync < status[number, SINCE]:
         begin_epoch(bank, number)
-    if status[MODE] != SEND_ALL:
-        to = least(loads)
-        loads[to] += expected(rule, hashes, bank, number, to, item)
+    if status[number, MODE] != SEND_ALL:
+        to = least(loads, number)
+        loads[number, to] += expected(rule, hashes, bank, number, to, item)
         return to, NOT_MARKED, 0.0
-    to = status[TURN]
-    loads[to] += expected(rule, hashes, bank, number, to, item)
-    carried = loads[to]
-    status[TURN] += 1
+    to = status[number, TURN]
+    loads[number, to] += expected(rule, hashes, bank, number, to, item)
+    carried = loads[number, to]
+    status[number, TURN] += 1
     bank.traffic[number, REQUESTS] += 1
-    if status[TURN] == len(loads):
-        status[MODE] = WAIT_ALL
-        if status[REPLIES] == len(loads):
+    if status[number, TURN] == loads.shape[1]:
+        status[number, MODE] = WAIT_ALL
+        if status[number, REPLIES] == loads.shape[1]:
             end_epoch(bank, number)
-    return to, status[EPOCH], carried
+    return to, status[number, EPOCH], carried
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _choose_continuously(
     rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, now: float
 ) -> tuple[int, int, float]:
@@ -268,26 +267,26 @@ def _choose_continuously(
     Each instance gets a request every `resync` tuples, and its reply corrects its load at once. What a request carries
     is its load without the corrections so far, so that replies that cross each other do not correct twice.
     """
-    status, loads = bank.status[number], bank.loads[number]
-    instances = len(loads)
-    if status[MODE] == ROUND_ROBIN:
-        to = status[TURN]
-        status[TURN] = (to + 1) % instances
+    status, loads = bank.status, bank.loads
+    instances = loads.shape[1]
+    if status[number, MODE] == ROUND_ROBIN:
+        to = status[number, TURN]
+        status[number, TURN] = (to + 1) % instances
     else:
         if rule.idle_aware:
             for other in range(instances):
-                if loads[other] < now:
-                    bank.deltas[number, other] += now - loads[other]
-                    loads[other] = now
-        to = least(loads)
+                if loads[number, other] < now:
+                    bank.deltas[number, other] += now - loads[number, other]
+                    loads[number, other] = now
+        to = least(loads, number)
     # The others are sending as much as this one, and a correction is one that all of them make.
-    loads[to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
+    loads[number, to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
     bank.unmarked[number, to] += 1
     if bank.unmarked[number, to] < rule.resync:
         return to, NOT_MARKED, 0.0
     bank.unmarked[number, to] = 0
     bank.traffic[number, REQUESTS] += 1
-    return to, 0, loads[to] - bank.deltas[number, to]
+    return to, 0, loads[number, to] - bank.deltas[number, to]
 
 
 @njit(cache=True)
@@ -365,35 +364,35 @@ def take_reply(
         end_epoch(bank, number)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: float, by: int) -> bool:
     """An instance executed a tuple of scheduler `by` (Listing 3.1, Figure 2); whether its matrices are to be sent.
 
     After sending them the caller calls `forget`.
     """
-    status = bank.status[at]
+    status = bank.status
     bank.busy[at, by] += time
     bank.totals[at, COUNT] += 1.0
     bank.totals[at, TIME] += time
-    if not rule.shared or owner(item, rule.instances) == status[NUMBER]:
-        add(bank.cells[at], hashes, item, time, rule.conservative)
-    status[EXECUTED] += 1
-    if status[EXECUTED] < rule.window:
+    if not rule.shared or owner(item, rule.instances) == status[at, NUMBER]:
+        add(bank.cells, at, hashes, item, time, rule.conservative)
+    status[at, EXECUTED] += 1
+    if status[at, EXECUTED] < rule.window:
         return False
-    status[EXECUTED] = 0
-    if status[STATE] == START:
-        status[STATE] = STABILIZING
+    status[at, EXECUTED] = 0
+    if status[at, STATE] == START:
+        status[at, STATE] = STABILIZING
         take_snapshot(bank.cells[at], bank.snapshot[at])
         return False
     stable = relative_error(bank.cells[at], bank.snapshot[at], rule.masked) <= rule.tolerance
     take_snapshot(bank.cells[at], bank.snapshot[at])
     if not stable:
         return False
-    status[STATE] = START
+    status[at, STATE] = START
     news = True
-    if rule.on_change and status[SENT_BEFORE]:
+    if rule.on_change and status[at, SENT_BEFORE]:
         news = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
-    status[SENT_BEFORE] = 1
+    status[at, SENT_BEFORE] = 1
     bank.stable[at, :, :] = bank.snapshot[at]
     if not news:
         forget(rule, bank, at)

@@ -43,7 +43,7 @@ def choose_batch(
     marked = 0
     for row in range(len(items)):
         where, number, carried = choose(
-            rule, hashes, bank, 0, items[row], costs[row if rule.kind == KNOWN else 0], times[row]
+            rule, hashes, bank, 0, items[row], costs, row if rule.kind == KNOWN else 0, times[row]
         )
         to[row] = where
         if number != NOT_MARKED:

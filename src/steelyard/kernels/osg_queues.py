@@ -67,7 +67,7 @@ def simulate(rule: Rule, hashes: Ints, schedulers: Schedulers, learners: Learner
     head = np.full(instances, NONE, np.int64)
     tail = np.full(instances, NONE, np.int64)
     free = np.zeros(instances)
-    costs = np.zeros(instances)
+    costs = np.zeros((1, instances))
     post = np.zeros(3, np.int64)  # first and last message, and the next slot for matrices
     events = 0
     for row in range(len(flow.items)):
@@ -75,13 +75,13 @@ def simulate(rule: Rule, hashes: Ints, schedulers: Schedulers, learners: Learner
         events += _until(rule, hashes, schedulers, learners, flow, latency, head, post, now, row)
         phase, by = flow.phases[row], flow.sources[row]
         for at in range(instances):
-            costs[at] = flow.times[row] * flow.factors[phase, at]
+            costs[0, at] = flow.times[row] * flow.factors[phase, at]
         before = schedulers.status[0, MODE]
-        to, epoch, carried = choose(rule, hashes, schedulers, by, flow.items[row], costs, now)
+        to, epoch, carried = choose(rule, hashes, schedulers, by, flow.items[row], costs, 0, now)
         if schedulers.status[0, MODE] != before:
             _note(flow, row, MODE_CHANGED, schedulers.status[0, MODE])
         flow.to[row], flow.epoch[row], flow.carried[row] = to, epoch, carried
-        free[to] = max(now, free[to]) + costs[to]
+        free[to] = max(now, free[to]) + costs[0, to]
         flow.finish[row] = free[to]
         flow.link[row] = NONE
         if head[to] == NONE:
@@ -93,7 +93,7 @@ def simulate(rule: Rule, hashes: Ints, schedulers: Schedulers, learners: Learner
     return events + _until(rule, hashes, schedulers, learners, flow, latency, head, post, np.inf, len(flow.items))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _until(
     rule: Rule,
     hashes: Ints,
@@ -127,7 +127,7 @@ def _until(
         events += 1
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _finish(rule: Rule, hashes: Ints, learners: Learners, flow: Flow, at: int, row: int, post: Ints) -> None:
     """The end of a tuple: the instance learns, answers a request, and sends its matrices when they are due."""
     by = flow.sources[row]

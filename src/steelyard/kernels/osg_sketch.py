@@ -41,30 +41,36 @@ def column(hashes: Ints, row: int, item: int, columns: int) -> int:
     return int(((hashes[row, 0] * (item % 2147483647) + hashes[row, 1]) % 2147483647) % columns)
 
 
-@njit(cache=True)
-def add(cells: Floats, hashes: Ints, item: int, time: float, conservative: bool) -> None:
-    """Count one execution of an item in every row; a conservative update counts it in its emptiest cells only."""
-    rows, columns = cells.shape[0], cells.shape[1]
+@njit(cache=True, inline="always")
+def add(cells: Floats, at: int, hashes: Ints, item: int, time: float, conservative: bool) -> None:
+    """Count one execution of an item in every row of the matrices `cells[at]`.
+
+    A conservative update counts it in its emptiest cells only.
+    """
+    rows, columns = cells.shape[1], cells.shape[2]
     least = np.inf
     if conservative:
         for row in range(rows):
-            least = min(least, cells[row, column(hashes, row, item, columns), COUNT])
+            least = min(least, cells[at, row, column(hashes, row, item, columns), COUNT])
     for row in range(rows):
-        at = column(hashes, row, item, columns)
-        if cells[row, at, COUNT] <= least:
-            cells[row, at, COUNT] += 1.0
-            cells[row, at, TIME] += time
+        where = column(hashes, row, item, columns)
+        if cells[at, row, where, COUNT] <= least:
+            cells[at, row, where, COUNT] += 1.0
+            cells[at, row, where, TIME] += time
 
 
-@njit(cache=True)
-def estimate(cells: Floats, hashes: Ints, item: int, otherwise: float) -> float:
-    """The mean time of the item's cell in the row with the smallest count; `otherwise` where that cell is empty."""
-    rows, columns = cells.shape[0], cells.shape[1]
+@njit(cache=True, inline="always")
+def estimate(cells: Floats, number: int, at: int, hashes: Ints, item: int, otherwise: float) -> float:
+    """The mean time of the item's cell in the row of `cells[number, at]` with the smallest count.
+
+    `otherwise` where that cell is empty.
+    """
+    rows, columns = cells.shape[2], cells.shape[3]
     least, total = np.inf, 0.0
     for row in range(rows):
-        at = column(hashes, row, item, columns)
-        if cells[row, at, COUNT] < least:
-            least, total = cells[row, at, COUNT], cells[row, at, TIME]
+        where = column(hashes, row, item, columns)
+        if cells[number, at, row, where, COUNT] < least:
+            least, total = cells[number, at, row, where, COUNT], cells[number, at, row, where, TIME]
     return total / least if least > 0.0 else otherwise
 
 
