@@ -175,12 +175,12 @@ def test_a_correction_is_exact_however_late_it_comes(asked_again):
     scheduler = TrackingOSG(resync=4, idle_aware=False).scheduler(1)
     scheduler.feedback([Matrices(0, np.full((4, 55, 2), [1.0, 3.0]), 10.0, 30.0)])  # everything is estimated at 3
     requests = scheduler.choose(np.zeros(6, np.int64)).requests
-    assert requests.position.tolist() == [0, 4]
-    late = [Reply(0, 0, 0, finished - load, 10.0, 30.0) for finished, load in ((5.0, 3.0), (23.0, 15.0))]
+    assert requests.position.tolist() == [0, 2]
+    late = [Reply(0, 0, 0, finished - load, 10.0, 30.0) for finished, load in ((5.0, 3.0), (23.0, 9.0))]
     for reply in late[: 1 + asked_again]:
-        load = reply.delta + (3.0 if reply is late[0] else 15.0)
+        load = reply.delta + (3.0 if reply is late[0] else 9.0)
         scheduler.feedback([reply])
-        since = 5 if reply is late[0] else 1
+        since = 5 if reply is late[0] else 3
         assert scheduler.loads[0] == pytest.approx(load + 3.0 * since)
 
 
@@ -240,7 +240,7 @@ def test_tracking_asks_each_instance_every_so_many_tuples():
     chosen = scheduler.choose(np.zeros(20, np.int64))
     rows, requests = chosen.share(0)
     assert rows.tolist() == list(range(0, 20, 2))
-    assert requests.position.tolist() == [0, 5]
+    assert requests.position.tolist() == [0, 2, 6]  # two, four, and then five tuples apart
     scheduler.feedback([Reply(0, 0, 0, 10.0, 1, 10.0), Reply(1, 0, 0, 10.0, 1, 10.0)])
     assert scheduler.mode == "run"
 

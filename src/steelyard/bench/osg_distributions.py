@@ -60,7 +60,9 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
     return [
         *order,
         *ahead,
-        Claim("OSG as printed is ahead of round robin, uniform", "4 %", found.speedups(0.0, AS_PRINTED), 1.0, reason=CLOCK),
+        Claim(
+            "OSG as printed is ahead of round robin, uniform", "4 %", found.speedups(0.0, AS_PRINTED), 1.0, reason=CLOCK
+        ),
         Claim(
             "worst OSG is about the best round robin, Zipf-1.5 (best over worst)",
             "almost smaller",
@@ -76,7 +78,13 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
             reason="at exactly 100 % the backlog of the first tuples, which go round robin, never drains",
         ),
         *(
-            Claim(f"throughput is that of round robin, {label(x)}", "same for all", _throughput(found, x), 1 - SAME, 1 + SAME)
+            Claim(
+                f"throughput is that of round robin, {label(x)}",
+                "same for all",
+                _throughput(found, x),
+                1 - SAME,
+                1 + SAME,
+            )
             for x in (0.0, 1.0, 3.0)
         ),
     ]

@@ -28,6 +28,7 @@ def instances(run: Run) -> Result:
 
 def claims_of(found: Sweep[int]) -> list[Claim]:
     """What the text on Fig 9 says, beside what was found."""
+
     def ratio(policy: str, many: int, few: int) -> list[float]:
         return [a / b for a, b in zip(found.speedups(many, policy), found.speedups(few, policy), strict=True)]
 

@@ -34,7 +34,13 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
         Claim("OSG gains at 6.4 ms", "grows", found.speedups(6.4, OSG), 1.1),
         Claim("an asymptote from 102.4 ms on (204.8 over 102.4)", "asymptote", last, 0.97, 1.03),
         Claim("OSG gains 1.25 at 102.4 ms, within a tenth", "1.25", found.speedups(102.4, OSG), 1.125, 1.375),
-        Claim("Full Knowledge gains 3.4 at 102.4 ms, within a fifth", "3.4", found.speedups(102.4, FULL_KNOWLEDGE), 2.7, 4.1),
+        Claim(
+            "Full Knowledge gains 3.4 at 102.4 ms, within a fifth",
+            "3.4",
+            found.speedups(102.4, FULL_KNOWLEDGE),
+            2.7,
+            4.1,
+        ),
     ]
 
 

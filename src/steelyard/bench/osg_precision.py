@@ -42,6 +42,7 @@ def precision(run: Run) -> Result:
 
 def claims_of(found: Sweep[float]) -> list[Claim]:
     """What the text on Fig 10 says, beside what was found."""
+
     def decade(coarse: float, fine: float) -> list[float]:
         return [b / a for a, b in zip(found.speedups(coarse, OSG), found.speedups(fine, OSG), strict=True)]
 
@@ -71,7 +72,10 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
 
 def result_of(found: Sweep[float], seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    decades = [found.speedup(fine, OSG) / found.speedup(coarse, OSG) for coarse, fine in ((1.0, 0.1), (0.1, 0.01), (0.01, 0.001))]
+    decades = [
+        found.speedup(fine, OSG) / found.speedup(coarse, OSG)
+        for coarse, fine in ((1.0, 0.1), (0.1, 0.01), (0.01, 0.001))
+    ]
     return sweep_result(
         found,
         seeds,

@@ -55,9 +55,23 @@ def claims_of(found: Sweep[int]) -> list[Claim]:
             1.0,
             reason="summed execution times repay imbalance whose queues drained long ago",
         ),
-        Claim("Full Knowledge peaks between 100 and 102 %", "3.6 at 101 %", [float(PERCENT[full.index(max(full))])], 100, 102),
-        Claim("Full Knowledge gains 3.6 at 101 %, within a fifth", "3.6", found.speedups(101, FULL_KNOWLEDGE), 2.9, 4.3),
-        Claim("Full Knowledge gains 1.57 at 115 %, within a tenth", "1.57", found.speedups(115, FULL_KNOWLEDGE), 1.41, 1.73),
+        Claim(
+            "Full Knowledge peaks between 100 and 102 %",
+            "3.6 at 101 %",
+            [float(PERCENT[full.index(max(full))])],
+            100,
+            102,
+        ),
+        Claim(
+            "Full Knowledge gains 3.6 at 101 %, within a fifth", "3.6", found.speedups(101, FULL_KNOWLEDGE), 2.9, 4.3
+        ),
+        Claim(
+            "Full Knowledge gains 1.57 at 115 %, within a tenth",
+            "1.57",
+            found.speedups(115, FULL_KNOWLEDGE),
+            1.41,
+            1.73,
+        ),
     ]
 
 

@@ -59,9 +59,7 @@ class Setting:
     provisioning: float = 1.0
     tuples: int = 100_000
 
-    def edge(
-        self, seed: int, factors: Floats | None = None, phase_starts: tuple[int, ...] = (0,)
-    ) -> ShuffleEdge:
+    def edge(self, seed: int, factors: Floats | None = None, phase_starts: tuple[int, ...] = (0,)) -> ShuffleEdge:
         """The stream of a seed on its instances; a seed chooses which items cost what, and draws the tuples."""
         rng = np.random.default_rng([seed, 5])
         costs = np.resize(np.linspace(self.shortest, self.longest, self.values), self.items)
@@ -159,13 +157,15 @@ def sweep(
     return found
 
 
-def parameters(setting: Setting, seeds: Sequence[int], policies: Mapping[str, str], **more: object) -> dict[str, object]:
+def parameters(
+    setting: Setting, seeds: Sequence[int], policies: Mapping[str, str], **more: object
+) -> dict[str, object]:
     """What goes into the JSON of an experiment."""
     return {**dataclasses.asdict(setting), "streams": len(seeds), "groupings": dict(policies), **more}
 
 
 NOTE = (
-    "Simulated: a deterministic discrete-event model in place of the authors' threads that wait busily; one set of hash "
-    "functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the periodic "
+    "Simulated: a deterministic discrete-event model in place of the authors' threads that wait busily; one set of "
+    "hash functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the periodic "
     "synchronisation of the authors' program."
 )

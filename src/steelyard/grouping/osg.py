@@ -55,6 +55,11 @@ class OSG(CompiledGrouping):
     send
         `"stable"` matrices are sent as printed; or only `"changed"` ones, which differ from the stable ones before
         by more than `tolerance`.
+    update
+        `"plain"` counts a tuple in every row, as printed; `"conservative"` only in its emptiest cells (Estan and
+        Varghese 2002).
+    keep
+        Share of the matrices that stays after they were sent; 0 resets them, as printed.
     seed
         Of the hash functions.
 
@@ -77,6 +82,8 @@ class OSG(CompiledGrouping):
     resync: int = BY_WINDOW
     unseen: Literal["mean", "zero"] = "mean"
     send: Literal["stable", "changed"] = "stable"
+    update: Literal["plain", "conservative"] = "plain"
+    keep: float = 0.0
     seed: int = 3
 
     name: ClassVar[str] = "osg"
@@ -86,11 +93,13 @@ class OSG(CompiledGrouping):
         for option, least in (("window", 1), ("tolerance", 0), ("resync", BY_WINDOW)):
             if not getattr(self, option) >= least:
                 raise OptionError(f"{option} of {self.name} must be {least} or more, got {getattr(self, option)}")
+        require_share_kept(self.name, self.keep)
         for option, words in (
             ("stability", ("eq1", "masked")),
             ("clock", ("elapsed", "cumulated")),
             ("unseen", ("mean", "zero")),
             ("send", ("stable", "changed")),
+            ("update", ("plain", "conservative")),
         ):
             if getattr(self, option) not in words:
                 raise OptionError.unknown(f"{option} of {self.name}", getattr(self, option), words)
@@ -114,6 +123,8 @@ class OSG(CompiledGrouping):
             resync=self.window * instances if self.resync == BY_WINDOW else self.resync,
             mean_unseen=self.unseen == "mean",
             on_change=self.send == "changed",
+            keep=float(self.keep),
+            conservative=self.update == "conservative",
             seed=self.seed,
         )
 
@@ -135,3 +146,9 @@ def require_sketch(policy: str, epsilon: float, delta: float, columns: int, rows
     for option, value in (("columns", columns), ("rows", rows)):
         if value < 0:
             raise OptionError(f"{option} of {policy} must be 0 or more, got {value}: 0 goes by epsilon and delta")
+
+
+def require_share_kept(policy: str, keep: float) -> None:
+    """Raise OptionError unless so much of the matrices can stay."""
+    if not 0 <= keep < 1:
+        raise OptionError(f"keep of {policy} must be 0 or more and below 1, or nothing is ever forgotten; got {keep}")

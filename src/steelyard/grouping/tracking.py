@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from steelyard.core import OptionError
 from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.osg import require_sketch, shape_of
+from steelyard.grouping.osg import require_share_kept, require_sketch, shape_of
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 class TrackingOSG(CompiledGrouping):
     """OSG with a correction of each instance's load every few tuples, and speeds that must stand out of the noise.
 
-    Every `resync`-th tuple to an instance carries a request, from the first on; its reply corrects the load of that
-    instance at once, without epochs. Items without matrices cost the mean of all instances. An instance counts as
+    Every `resync`-th tuple to an instance carries a request, and more of the first ones; its reply corrects the load of
+    that instance at once, without epochs. Items without matrices cost the mean of all instances. An instance counts as
     faster or slower than the others only as far as its mean stands out of the noise.
 
     Parameters
     ----------
-    epsilon, delta, columns, rows, window, tolerance, seed
+    epsilon, delta
+        As those of `OSG`: together they say how many cells the matrices have.
+    rows, columns
+        How these are laid out. By default in a single row: where items are shared out, more cells part them better than
+        more rows do. Columns of 0 make as many cells as OSG has.
+    window, tolerance, seed
         As those of `OSG`.
     resync
         Tuples to an instance after which one carries a request.
@@ -45,14 +50,16 @@ class TrackingOSG(CompiledGrouping):
 
     Examples
     --------
+    >>> TrackingOSG().sketch_shape
+    (1, 220)
     >>> TrackingOSG(resync=16).scheduler(instances=5).mode
     'round_robin'
     """
 
     epsilon: float = 0.05
     delta: float = 0.1
+    rows: int = 1
     columns: int = 0
-    rows: int = 0
     window: int = 1024
     tolerance: float = 0.05
     resync: int = 64
@@ -66,11 +73,10 @@ class TrackingOSG(CompiledGrouping):
 
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)
-        for option, least in (("window", 1), ("tolerance", 0), ("resync", 1), ("keep", 0)):
+        for option, least in (("rows", 1), ("window", 1), ("tolerance", 0), ("resync", 1)):
             if not getattr(self, option) >= least:
                 raise OptionError(f"{option} of {self.name} must be {least} or more, got {getattr(self, option)}")
-        if self.keep >= 1:
-            raise OptionError(f"keep of {self.name} must be below 1, or nothing is ever forgotten; got {self.keep}")
+        require_share_kept(self.name, self.keep)
         for option, words in (("items", ("each", "shared")), ("update", ("plain", "conservative"))):
             if getattr(self, option) not in words:
                 raise OptionError.unknown(f"{option} of {self.name}", getattr(self, option), words)
@@ -78,7 +84,8 @@ class TrackingOSG(CompiledGrouping):
     @property
     def sketch_shape(self) -> tuple[int, int]:
         """Rows and columns of the matrices."""
-        return shape_of(self.epsilon, self.delta, self.columns, self.rows)
+        depth, width = shape_of(self.epsilon, self.delta)
+        return self.rows, self.columns or depth * width // self.rows
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

@@ -80,6 +80,7 @@ class Schedulers(NamedTuple):
     speeds: Floats  # float64[s, k]: time of a tuple on each instance over that on a usual one
     cells: Floats  # float64[s, k, r, c, 2]
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
+    gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
     order: Ints  # int64[s, k]: permutation of SHUFFLED
     traffic: Ints  # int64[s, 4]
 
@@ -110,7 +111,8 @@ def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, colum
         means=np.zeros((schedulers, instances)),
         speeds=np.ones((schedulers, instances)),
         cells=np.zeros((schedulers, instances, rows, columns, 2)),
-        unmarked=np.full((schedulers, instances), rule.resync, np.int64),
+        unmarked=np.zeros((schedulers, instances), np.int64),
+        gaps=np.ones((schedulers, instances), np.int64),
         order=order,
         traffic=np.zeros((schedulers, 4), np.int64),
     )
@@ -265,7 +267,9 @@ def _choose_continuously(
     """Beyond the paper: no phase of round robin but until every instance has replied once, and no epochs.
 
     Each instance gets a request every `resync` tuples, and its reply corrects its load at once. What a request carries
-    is its load without the corrections so far, so that replies that cross each other do not correct twice.
+    is its load without the corrections so far, so that replies that cross each other do not correct twice. The first
+    requests follow each other closely: a mean of a few tuples is far off, and instances that were corrected would get
+    all tuples until those that were not seem as loaded.
     """
     status, loads = bank.status, bank.loads
     instances = loads.shape[1]
@@ -282,9 +286,10 @@ def _choose_continuously(
     # The others are sending as much as this one, and a correction is one that all of them make.
     loads[number, to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
     bank.unmarked[number, to] += 1
-    if bank.unmarked[number, to] < rule.resync:
+    if bank.unmarked[number, to] < bank.gaps[number, to]:
         return to, NOT_MARKED, 0.0
     bank.unmarked[number, to] = 0
+    bank.gaps[number, to] = min(2 * bank.gaps[number, to], rule.resync)
     bank.traffic[number, REQUESTS] += 1
     return to, 0, loads[number, to] - bank.deltas[number, to]
 

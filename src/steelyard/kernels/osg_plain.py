@@ -60,7 +60,8 @@ class PlainScheduler:
         self.known: set[int] = set()
         self.sketches = [PlainSketch(hashes, columns) for _ in range(k)]
         self.totals: list[Totals] = [(0.0, 0.0)] * k
-        self.unmarked = [rule.resync] * k
+        self.unmarked = [0] * k
+        self.gaps = [1] * k
 
     def _means(self) -> tuple[list[float], list[float]]:
         """Mean time and speed of each instance."""
@@ -135,9 +136,10 @@ class PlainScheduler:
             to = self.loads.index(min(self.loads))
         self.loads[to] += self.rule.schedulers * self.expected(to, item)
         self.unmarked[to] += 1
-        if self.unmarked[to] < self.rule.resync:
+        if self.unmarked[to] < self.gaps[to]:
             return to, NOT_MARKED, 0.0
         self.unmarked[to] = 0
+        self.gaps[to] = min(2 * self.gaps[to], self.rule.resync)
         return to, 0, self.loads[to] - self.corrections[to]
 
     def _begin_epoch(self) -> None:
