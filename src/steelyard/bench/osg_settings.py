@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -72,11 +72,9 @@ class Setting:
 
 def seeded(named: str, seed: int) -> CompiledGrouping:
     """A grouping with this seed, where it has one."""
-    found = grouping(named)
-    if dataclasses.is_dataclass(found) and "seed" in {one.name for one in dataclasses.fields(found)}:
-        changed: CompiledGrouping = dataclasses.replace(found, seed=seed)
-        return changed
-    return found
+    found: Any = grouping(named)
+    changed: CompiledGrouping = dataclasses.replace(found, seed=seed) if hasattr(found, "seed") else found
+    return changed
 
 
 def streams_of(first: int, *, quick: bool) -> list[int]:
@@ -166,6 +164,6 @@ def parameters(
 
 NOTE = (
     "Simulated: a deterministic discrete-event model in place of the authors' threads that wait busily; one set of "
-    "hash functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the periodic "
-    "synchronisation of the authors' program."
+    "hash functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the "
+    "periodic synchronisation of the authors' program."
 )

@@ -13,7 +13,7 @@ from steelyard.core.plans import Floats
 from steelyard.grouping.protocol import Chosen, Matrices, Reply, Report, Requests
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Learners, Rule, Schedulers
+    from steelyard.kernels.osg_state import Learners, Rule, Schedulers
 
 MOST_INSTANCES = 4_096
 
@@ -49,7 +49,7 @@ class CompiledGrouping:
 
     def banks(self, instances: int, schedulers: int = 1) -> Banks:
         """All schedulers and instances of a stream."""
-        from steelyard.kernels.osg import new_learners, new_schedulers  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import new_learners, new_schedulers  # noqa: PLC0415 - slow to import
 
         rule = self.rule(_checked(instances))._replace(schedulers=schedulers)
         return Banks(
@@ -80,7 +80,7 @@ class CompiledScheduler:
     """
 
     def __init__(self, policy: CompiledGrouping, instances: int, number: int = 0, schedulers: int = 1) -> None:
-        from steelyard.kernels.osg import new_schedulers  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import new_schedulers  # noqa: PLC0415 - slow to import
 
         self.policy = policy
         self.instances = _checked(instances)
@@ -111,7 +111,7 @@ class CompiledScheduler:
         return Chosen(to, Requests(position[:marked].copy(), epoch[:marked].copy(), load[:marked].copy()))
 
     def _exact(self, costs: Floats | None, rows: int) -> Floats:
-        from steelyard.kernels.osg import KNOWN  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import KNOWN  # noqa: PLC0415 - slow to import
 
         if self._rule.kind != KNOWN:
             return np.zeros((1, self.instances))
@@ -144,7 +144,7 @@ class CompiledScheduler:
     @property
     def mode(self) -> str:
         """Where its state machine is: `round_robin`, `send_all`, `wait_all` or `run`."""
-        from steelyard.kernels.osg import MODE  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import MODE  # noqa: PLC0415 - slow to import
 
         return ("round_robin", "send_all", "wait_all", "run")[self._bank.status[0, MODE]]
 
@@ -180,7 +180,7 @@ class CompiledInstance:
     """An instance of any grouping; where the grouping learns nothing, it reports nothing."""
 
     def __init__(self, policy: CompiledGrouping, instances: int, number: int, schedulers: int = 1) -> None:
-        from steelyard.kernels.osg import new_learners  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import new_learners  # noqa: PLC0415 - slow to import
 
         if not 0 <= number < _checked(instances):
             raise ValueError(f"there is no instance {number} among {instances}, numbered from 0")
@@ -199,8 +199,9 @@ class CompiledInstance:
         scheduler: int = 0,
     ) -> list[Report]:
         """What to report after executing tuples of one scheduler, in the order in which they came."""
-        from steelyard.kernels.osg import LEARNT, forget  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg import forget  # noqa: PLC0415 - slow to import
         from steelyard.kernels.osg_batches import execute_batch  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import LEARNT  # noqa: PLC0415 - slow to import
 
         ids = _one_dimension("items", items, np.int64)
         took = _one_dimension("seconds", seconds, np.float64, len(ids))

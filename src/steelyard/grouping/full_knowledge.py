@@ -9,7 +9,7 @@ from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Rule
+    from steelyard.kernels.osg_state import Rule
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,6 @@ class FullKnowledge(CompiledGrouping):
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""
-        from steelyard.kernels.osg import KNOWN  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import KNOWN  # noqa: PLC0415 - slow to import
 
         return rule_of(KNOWN, instances, idle_aware=self.idle_aware)

@@ -16,7 +16,7 @@ from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Rule
+    from steelyard.kernels.osg_state import Rule
 
 BY_WINDOW = -1
 """For `resync`: after as many tuples as make a window of every instance."""
@@ -111,7 +111,7 @@ class OSG(CompiledGrouping):
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""
-        from steelyard.kernels.osg import LEARNT  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import LEARNT  # noqa: PLC0415 - slow to import
 
         return rule_of(
             LEARNT,

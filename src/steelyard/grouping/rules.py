@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Rule
+    from steelyard.kernels.osg_state import Rule
 
 NEVER = 1 << 62
 """A window that never fills: nothing is learnt."""
@@ -13,7 +13,7 @@ NEVER = 1 << 62
 
 def rule_of(kind: int, instances: int, **chosen: Any) -> Rule:
     """A rule with the values of `chosen`, and otherwise what a grouping has that learns nothing."""
-    from steelyard.kernels.osg import Rule  # noqa: PLC0415 - slow to import
+    from steelyard.kernels.osg_state import Rule  # noqa: PLC0415 - slow to import
 
     usual = {
         "window": NEVER,

@@ -9,7 +9,7 @@ from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Rule
+    from steelyard.kernels.osg_state import Rule
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,6 @@ class StormShuffle(CompiledGrouping):
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""
-        from steelyard.kernels.osg import SHUFFLED  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import SHUFFLED  # noqa: PLC0415 - slow to import
 
         return rule_of(SHUFFLED, instances, reshuffle=self.reshuffle, seed=self.seed)

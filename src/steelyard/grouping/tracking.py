@@ -16,7 +16,7 @@ from steelyard.grouping.osg import require_share_kept, require_sketch, shape_of
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
-    from steelyard.kernels.osg import Rule
+    from steelyard.kernels.osg_state import Rule
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class TrackingOSG(CompiledGrouping):
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""
-        from steelyard.kernels.osg import LEARNT  # noqa: PLC0415 - slow to import
+        from steelyard.kernels.osg_state import LEARNT  # noqa: PLC0415 - slow to import
 
         return rule_of(
             LEARNT,

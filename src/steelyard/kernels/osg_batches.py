@@ -7,16 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from steelyard.kernels.osg import (
-    KNOWN,
-    NOT_MARKED,
-    Learners,
-    Rule,
-    Schedulers,
-    choose,
-    clock_of,
-    execute,
-)
+from steelyard.kernels.osg import choose, clock_of, execute
+from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from steelyard.kernels.mixing import GOLDEN, choice_plain
-from steelyard.kernels.osg import (
+from steelyard.kernels.osg_sketch import PlainSketch
+from steelyard.kernels.osg_state import (
     ENOUGH,
     IN_TURN,
     KNOWN,
@@ -20,7 +21,6 @@ from steelyard.kernels.osg import (
     WAIT_ALL,
     Rule,
 )
-from steelyard.kernels.osg_sketch import PlainSketch
 
 Hashes = list[tuple[int, int]]
 Totals = tuple[float, float]

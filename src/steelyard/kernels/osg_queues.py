@@ -11,19 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from steelyard.kernels.osg import (
-    MODE,
-    NOT_MARKED,
-    Learners,
-    Rule,
-    Schedulers,
-    choose,
-    clock_of,
-    execute,
-    forget,
-    take_matrices,
-    take_reply,
-)
+from steelyard.kernels.osg import choose, clock_of, execute, forget, take_matrices, take_reply
+from steelyard.kernels.osg_state import MODE, NOT_MARKED, Learners, Rule, Schedulers
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -21,8 +21,8 @@ from steelyard.grouping.protocol import EIGHT_BYTES
 
 if TYPE_CHECKING:
     from steelyard.grouping import CompiledGrouping
-    from steelyard.kernels.osg import Learners, Schedulers
     from steelyard.kernels.osg_queues import Flow
+    from steelyard.kernels.osg_state import Learners, Schedulers
 
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 LOG_ENTRIES = 4_096
