@@ -46,7 +46,8 @@ class OSG(CompiledGrouping):
     clock
         What synchronisation corrects estimates to. `"cumulated"` is the summed execution time, as printed: what was
         out of balance long ago is repaid though its queues are long empty, and with spare capacity OSG falls behind
-        round robin. `"elapsed"` is the time that has gone by, as in the authors' program.
+        round robin. `"elapsed"` is the time that has gone by, as in the authors' program; with several schedulers each
+        then counts on the others to send as much as it does.
     resync
         Tuples of a scheduler after which it synchronises though no matrices came; -1 is `window` times the number of
         instances, as in the authors' program; 0 never does, as printed.

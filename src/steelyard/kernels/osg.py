@@ -150,12 +150,13 @@ def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, i
     status[number, SINCE] += 1
     if status[number, MODE] == RUN and 0 < rule.resync < status[number, SINCE]:
         begin_epoch(bank, number)
+    to = status[number, TURN] if status[number, MODE] == SEND_ALL else least(loads, number)
+    # Elapsed time has the tuples of all schedulers in it. One that counted its own alone would repay by itself what
+    # all of them repay, and overshoot by their number.
+    others = rule.schedulers if rule.elapsed else 1
+    loads[number, to] += others * expected(rule, hashes, bank, number, to, item)
     if status[number, MODE] != SEND_ALL:
-        to = least(loads, number)
-        loads[number, to] += expected(rule, hashes, bank, number, to, item)
         return to, NOT_MARKED, 0.0
-    to = status[number, TURN]
-    loads[number, to] += expected(rule, hashes, bank, number, to, item)
     carried = loads[number, to]
     status[number, TURN] += 1
     bank.traffic[number, REQUESTS] += 1
@@ -189,7 +190,7 @@ def _choose_continuously(
                     bank.deltas[number, other] += now - loads[number, other]
                     loads[number, other] = now
         to = least(loads, number)
-    # The others are sending as much as this one, and a correction is one that all of them make.
+    # The others are sending as much as this one: see `_choose_in_epochs`.
     loads[number, to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
     bank.unmarked[number, to] += 1
     if bank.unmarked[number, to] < bank.gaps[number, to]:

@@ -102,9 +102,10 @@ class PlainScheduler:
         self.since += 1
         if self.mode == RUN and 0 < self.rule.resync < self.since:
             self._begin_epoch()
+        others = self.rule.schedulers if self.rule.elapsed else 1
         if self.mode == SEND_ALL:
             to = self.turn
-            self.loads[to] += self.expected(to, item)
+            self.loads[to] += others * self.expected(to, item)
             self.turn += 1
             marked = (to, self.epoch, self.loads[to])
             if self.turn == len(self.loads):
@@ -112,7 +113,7 @@ class PlainScheduler:
                 self._end_epoch_if_all_replied()
             return marked
         to = self.loads.index(min(self.loads))
-        self.loads[to] += self.expected(to, item)
+        self.loads[to] += others * self.expected(to, item)
         return to, NOT_MARKED, 0.0
 
     def _in_turn(self) -> int:
