@@ -66,7 +66,7 @@ def test_speedups_are_round_robins_time_over_the_groupings():
 
 def line_with(spread):
     flat = np.zeros(osg_timeseries.TUPLES // osg_timeseries.BUCKET)
-    return osg_timeseries.Line(flat, flat, flat, np.asarray(spread, float), 0, 0)
+    return osg_timeseries.Line(flat, flat, flat, np.asarray(spread, float), 0, 0, 0)
 
 
 def test_recovery_counts_the_tuples_until_queues_stay_in_balance():

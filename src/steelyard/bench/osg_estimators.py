@@ -41,9 +41,9 @@ CANDIDATES = {
     TRACKING: "tracking_osg",
     "tracking every 16": "tracking_osg?resync=16",
     "tracking, each learns all": "tracking_osg?items=each",
-    "tracking, conservative": "tracking_osg?update=conservative",
-    "tracking, decay": "tracking_osg?keep=0.5",
     "tracking, four rows": "tracking_osg?rows=4",
+    "tracking, four, conservative": "tracking_osg?rows=4&update=conservative",
+    "tracking, decay": "tracking_osg?keep=0.5",
     "tracking, blind to idle": "tracking_osg?idle_aware=false",
 }
 """All with matrices of 440 numbers an instance, and as many for each instance in the scheduler."""

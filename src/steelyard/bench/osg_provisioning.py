@@ -45,7 +45,7 @@ def claims_of(found: Sweep[int]) -> list[Claim]:
             [float(peak)],
             105,
             105,
-            reason=f"ours is {max(best):.2f} at {peak} %: at 100 % and 102 % queues are longest that OSG can shorten",
+            reason=f"ours is {max(best):.2f} at {peak} %: the queues that OSG shortens are longest near 100 %",
         ),
         Claim("OSG still gains at 115 %", "1.06", found.speedups(115, OSG), 1.0),
         Claim(

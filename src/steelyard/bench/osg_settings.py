@@ -22,7 +22,7 @@ from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads.ranks import rank_table
 
 SOURCE = "Rivetti et al. 2016"
-STREAMS, QUICK_STREAMS = 30, 4
+STREAMS, QUICK_STREAMS = 30, 3
 ROUND_ROBIN, OSG, FULL_KNOWLEDGE, TRACKING = "round robin", "OSG", "Full Knowledge", "tracking OSG"
 AS_PRINTED = "OSG as printed"
 POLICIES = {ROUND_ROBIN: "round_robin", OSG: "osg", FULL_KNOWLEDGE: "full_knowledge", TRACKING: "tracking_osg"}

@@ -53,6 +53,8 @@ class Line:
     spread: Floats
     """Mean completion time on the slowest instance minus that on the fastest: how far queues are out of balance."""
     run_at: int
+    estimating_at: int
+    """Tuples before which the scheduler entered RUN, and left round robin some tuples earlier."""
     renewed: int
     """Tuples from the change until every instance has sent matrices since."""
 
@@ -70,9 +72,9 @@ def line_of(run: ShuffleRun) -> Line:
     log = run.flow.log[: run.flow.logged[0]].tolist()
     first = {at: row for row, what, at in reversed(log) if what == 0 and row >= CHANGE}
     renewed = max(first.values()) - CHANGE if len(first) == run.edge.instances else TUPLES - CHANGE
-    entered = TUPLES if run.run_at is None else run.run_at
+    entered, left = (TUPLES if at is None else at for at in (run.run_at, run.estimating_at))
     spread = np.ptp(by_instance, axis=0)
-    return Line(times.mean(axis=1), times.min(axis=1), times.max(axis=1), spread, entered, renewed)
+    return Line(times.mean(axis=1), times.min(axis=1), times.max(axis=1), spread, entered, left, renewed)
 
 
 def recovery(line: Line, level: float) -> int:
@@ -106,10 +108,10 @@ def timeseries(run: Run) -> Result:
     return result_of(found, seeds)
 
 
-def recoveries(found: Mapping[str, Sequence[Line]], policy: str) -> list[float]:
-    """By stream; in balance is at most twice as far apart as OSG's queues are before the change, for every policy."""
+def recoveries(found: Mapping[str, Sequence[Line]], policy: str, yardstick: str = OSG) -> list[float]:
+    """By stream; in balance is at most twice as far apart as the queues of `yardstick` are before the change."""
     settled = slice(SETTLED // BUCKET, CHANGE // BUCKET)
-    levels = [2 * float(line.spread[settled].mean()) for line in found[OSG]]
+    levels = [2 * float(line.spread[settled].mean()) for line in found[yardstick]]
     return [float(recovery(line, level)) for line, level in zip(found[policy], levels, strict=True)]
 
 
@@ -117,7 +119,7 @@ def claims_of(found: Mapping[str, Sequence[Line]]) -> list[Claim]:
     """What the text on Fig 11 says, beside what was found."""
     settled = slice(SETTLED // BUCKET, CHANGE // BUCKET)
     same = [
-        float(np.abs(ours.mean[: ours.run_at // BUCKET] - plain.mean[: ours.run_at // BUCKET]).max())
+        float(np.abs(ours.mean[: ours.estimating_at // BUCKET] - plain.mean[: ours.estimating_at // BUCKET]).max())
         for ours, plain in zip(found[OSG], found[ROUND_ROBIN], strict=True)
     ]
     ratio = [
@@ -129,7 +131,9 @@ def claims_of(found: Mapping[str, Sequence[Line]]) -> list[Claim]:
     ]
     published = float(RECOVERED_AT - CHANGE)
     return [
-        Claim("OSG is round robin until it enters RUN (largest difference, ms)", "identical", same, at_most=1e-6),
+        Claim(
+            "OSG is round robin until it has matrices of all (largest difference, ms)", "identical", same, at_most=1e-6
+        ),
         Claim(
             "it enters RUN",
             f"at tuple {RUN_AT}",
@@ -179,15 +183,24 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
             str(Interval.of([float(line.mean[CHANGE // BUCKET :].mean()) for line in lines])),
             str(Interval.of([float(line.spread.max()) for line in lines])),
             str(Interval.of(recoveries(found, name))),
+            str(Interval.of(recoveries(found, name, name))),
         )
         for name, lines in found.items()
     ]
-    columns = ("grouping", "mean before, ms", "mean after, ms", "largest spread, ms", "recovery, tuples")
+    columns = (
+        "grouping",
+        "mean before, ms",
+        "mean after, ms",
+        "largest spread, ms",
+        "recovery to OSG's balance, tuples",
+        "to its own, tuples",
+    )
     metrics = {
         "run_at": float(np.mean([line.run_at for line in found[OSG]])),
         "new_matrices_tuples": float(np.mean([line.renewed for line in found[OSG]])),
         "osg_recovery_tuples": float(np.mean(recoveries(found, OSG))),
         "recovery_tuples": float(np.mean(recoveries(found, TRACKING))),
+        "own_recovery_tuples": float(np.mean(recoveries(found, TRACKING, TRACKING))),
     }
     published = RECOVERED_AT - CHANGE
     return Result(
@@ -209,7 +222,8 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
         notes=[
             NOTE,
             "recovery_tuples is tracking OSG's, osg_recovery_tuples the paper's OSG's. In balance means: the slowest "
-            "and the fastest instance are at most twice as far apart in mean completion time as with OSG before.",
+            "and the fastest instance are at most twice as far apart in mean completion time as with OSG before. "
+            "own_recovery_tuples asks of tracking OSG to be as well balanced as it was itself.",
         ],
     )
 

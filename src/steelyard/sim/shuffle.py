@@ -192,6 +192,11 @@ class ShuffleRun:
         return next((row for row, what, detail in self._log() if what == 1 and detail == _RUN), None)
 
     @cached_property
+    def estimating_at(self) -> int | None:
+        """The tuple before which scheduler 0 left round robin, or None."""
+        return next((row for row, what, _ in self._log() if what == 1), None)
+
+    @cached_property
     def matrices_at(self) -> list[int]:
         """The tuples before which matrices came to scheduler 0."""
         return [row for row, what, _ in self._log() if what == 0]
