@@ -149,7 +149,8 @@ def draw(figure: Figure, found: Sweep[float]) -> None:
     left, right = figure.subplots(1, 2)
     for number, name in enumerate(found.policies):
         means = [float(np.mean(found.completions[x, name])) for x in EXPONENTS]
-        left.plot(EXPONENTS, means, marker="o", markersize=4, color=charts.COLOURS[number], label=name)
+        colour = charts.COLOURS[number - 1] if number else charts.GREY  # as in the picture beside it
+        left.plot(EXPONENTS, means, marker="o", markersize=4, color=colour, label=name)
     left.set_ylim(bottom=0)
     left.set_xlabel("exponent of Zipf's law")
     left.legend(frameon=False, fontsize=8)

@@ -78,8 +78,8 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
 
 
 SLOWLY = (
-    "finer cells have fewer tuples and take longer to hold still, so that round robin lasts longer; at 0.001 a cell has "
-    "hardly more than one item, and holds still at once"
+    "finer cells have fewer tuples and take longer to hold still, so that round robin lasts longer; at 0.001 a cell "
+    "has hardly more than one item, and holds still at once"
 )
 
 
