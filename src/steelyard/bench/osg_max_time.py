@@ -29,7 +29,15 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
     """What the text on Fig 7 says, beside what was found."""
     last = [b / a for a, b in zip(found.speedups(102.4, OSG), found.speedups(204.8, OSG), strict=True)]
     return [
-        Claim("all are equal where all tuples take as long", "equal", found.speedups(0.1, OSG), 0.99, 1.01),
+        Claim(
+            "all are equal where all tuples take as long",
+            "equal",
+            found.speedups(0.1, OSG),
+            0.99,
+            1.01,
+            reason="0.17 ms instead of 0.10: the tuples of an epoch go to instances in order, free or not, and at exactly "
+            "100 % a wait of one tuple never drains",
+        ),
         Claim("OSG gains from 0.2 ms on", "grows", found.speedups(0.2, OSG), 1.0),
         Claim("OSG gains at 6.4 ms", "grows", found.speedups(6.4, OSG), 1.1),
         Claim("an asymptote from 102.4 ms on (204.8 over 102.4)", "asymptote", last, 0.97, 1.03),
@@ -40,6 +48,7 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
             found.speedups(102.4, FULL_KNOWLEDGE),
             2.7,
             4.1,
+            reason="at exactly 100 % most of the wait is the stream's own ups and downs; at 101 % we have 3.9",
         ),
     ]
 
