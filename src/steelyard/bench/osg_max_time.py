@@ -35,7 +35,7 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
             found.speedups(0.1, OSG),
             0.99,
             1.01,
-            reason="0.17 ms instead of 0.10: the tuples of an epoch go to instances in order, free or not, and at exactly "
+            reason="0.17 ms, not 0.10: the tuples of an epoch go to instances in order, free or not, and at exactly "
             "100 % a wait of one tuple never drains",
         ),
         Claim("OSG gains from 0.2 ms on", "grows", found.speedups(0.2, OSG), 1.0),
