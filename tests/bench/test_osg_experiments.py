@@ -12,7 +12,6 @@ from steelyard.bench import (
     osg_distributions,
     osg_estimators,
     osg_instances,
-    osg_kernels,
     osg_max_time,
     osg_precision,
     osg_provisioning,
@@ -23,7 +22,6 @@ from steelyard.bench import (
 from steelyard.bench.dalton_claims import FAILS, HOLDS, OPEN
 from steelyard.bench.osg_settings import OSG, ROUND_ROBIN, Setting, Sweep
 from steelyard.bench.registry import Run, benchmarks
-from steelyard.grouping import grouping_names
 
 MODULES = {
     "distributions": osg_distributions,
@@ -129,12 +127,3 @@ def test_no_variant_has_more_memory_than_osg():
     cells = osg_settings.grouping("osg").sketch_shape
     for named in osg_estimators.CANDIDATES.values():
         assert math.prod(osg_settings.grouping(named).sketch_shape) <= math.prod(cells)
-
-
-def test_speeds_are_measured_for_every_grouping(monkeypatch):
-    monkeypatch.setattr(osg_kernels, "TUPLES", 20_000)
-    monkeypatch.setattr(osg_kernels, "WARM", 5_000)
-    result = osg_kernels.kernels(Run(quick=True))
-    assert result.kind_of("osg_tuples_per_s") == "measured"
-    assert all(value > 0 for value in result.metrics.values())
-    assert len(result.tables[0].rows) == 2 * len(grouping_names())
