@@ -1,0 +1,48 @@
+"""What the sweeps of the experiments on OSG have in common: their result and their picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from steelyard.bench import charts
+from steelyard.bench.dalton_claims import Claim, claims_table, tally
+from steelyard.bench.osg_settings import NOTE, Setting, Sweep, parameters
+from steelyard.bench.result import Number, Published, Result, Target
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def sweep_result(
+    found: Sweep[Any],
+    seeds: Sequence[int],
+    claims: Sequence[Claim],
+    metrics: Mapping[str, Number],
+    policies: Mapping[str, str],
+    *,
+    what: str,
+    published: Sequence[Published],
+    targets: Sequence[Target] = (),
+    log: str = "",
+    notes: Sequence[str] = (),
+) -> Result:
+    """Claims, speed-ups and a picture of a sweep over `what`."""
+    return Result(
+        parameters=parameters(Setting(), seeds, policies, points=found.points),
+        metrics={**metrics, **tally(claims)},
+        kind="simulated",
+        tables=[claims_table(claims, len(seeds)), found.table(what)],
+        series=found.series(),
+        published=published,
+        targets=targets,
+        chart=lambda figure: _draw(figure, found, what, log),
+        notes=[NOTE, *notes],
+    )
+
+
+def _draw(figure: Figure, found: Sweep[Any], what: str, log: str) -> None:
+    axes = figure.add_subplot()
+    title = "Speed-up in mean completion time over round robin (simulated)"
+    charts.lines(axes, found.series(), title=title, x=what, y="speed-up", log=log)
+    charts.bound(axes, 1.0, "round robin")

@@ -1,0 +1,171 @@
+"""What a grouping is: a scheduler that chooses an instance for every tuple, and instances that report to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from steelyard.core import State
+from steelyard.core.counts import Ints
+from steelyard.core.plans import Floats
+
+Numbers = np.ndarray[Any, np.dtype[np.int32]]
+EIGHT_BYTES = 8
+"""What a number takes on the wire."""
+
+
+class Requests(NamedTuple):
+    """Requests for synchronisation that tuples of a batch carry to their instances."""
+
+    position: Ints
+    """int64[r]: which tuples of the batch, rising."""
+    epoch: Ints
+    """int64[r]"""
+    load: Floats
+    """float64[r]: what the scheduler thinks the instance has been given, with this tuple."""
+
+    @classmethod
+    def none(cls) -> Requests:
+        """No requests."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
+class Chosen(NamedTuple):
+    """Where the tuples of a batch go, and what some of them carry."""
+
+    to: Numbers
+    """int32[tuples]: the instance of each."""
+    requests: Requests
+
+    def share(self, instance: int) -> tuple[Ints, Requests]:
+        """The rows of one instance in their order, and its requests, whose positions count these rows.
+
+        >>> chosen = Chosen(np.array([1, 0, 1], np.int32), Requests(np.array([2]), np.array([5]), np.array([0.5])))
+        >>> rows, requests = chosen.share(1)
+        >>> rows.tolist(), requests.position.tolist()
+        ([0, 2], [1])
+        """
+        rows = np.flatnonzero(self.to == instance)
+        mine = self.to[self.requests.position] == instance
+        position = np.searchsorted(rows, self.requests.position[mine])
+        return rows, Requests(position.astype(np.int64), self.requests.epoch[mine], self.requests.load[mine])
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """An instance's F and W, for every scheduler."""
+
+    sender: int
+    cells: Floats
+    """float64[rows, columns, 2]: count and summed time of each cell."""
+    tuples: float
+    """Tuples executed of late, and"""
+    time: float
+    """the time they took."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return EIGHT_BYTES * (self.cells.size + 3)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An instance's answer to a request of one scheduler."""
+
+    sender: int
+    scheduler: int
+    epoch: int
+    delta: float
+    """C_op minus the load that the request carried."""
+    tuples: float
+    """Tuples executed of late, and"""
+    time: float
+    """the time they took."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return EIGHT_BYTES * 6
+
+
+Report = Matrices | Reply
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Chooses for every tuple; lives where tuples are sent from. One of several has its own number and state."""
+
+    @property
+    def instances(self) -> int:
+        """How many there are to choose from."""
+        ...
+
+    def choose(self, items: Ints, costs: Floats | None = None, times: Floats | None = None) -> Chosen:
+        """Instances for tuples in the order of sending.
+
+        `items` are the values that costs depend on. `costs` (float64[tuples] or [tuples, instances]) are exact costs,
+        for groupings that need them. `times` are when tuples are sent, on the clock of `Instance.executed`.
+        """
+        ...
+
+    def feedback(self, reports: Sequence[Report]) -> None:
+        """What instances reported, in the order of arrival; replies to other schedulers are passed over."""
+        ...
+
+    def state(self) -> State:
+        """All that the next choice depends on."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on as the scheduler that gave this state would."""
+        ...
+
+
+@runtime_checkable
+class Instance(Protocol):
+    """Learns what tuples cost; lives where they are executed."""
+
+    def executed(
+        self,
+        items: Ints,
+        seconds: Floats,
+        finished: Floats,
+        requests: Requests | None = None,
+        scheduler: int = 0,
+    ) -> list[Report]:
+        """What to report after executing tuples of one scheduler, in the order in which they came.
+
+        `seconds` is how long each took, `finished` when it ended, on a clock that instances share and that began with
+        the stream.
+        """
+        ...
+
+    def state(self) -> State:
+        """All that the next report depends on."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on as the instance that gave this state would."""
+        ...
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A policy of shuffle edges. The policy is its parameters; schedulers and instances follow it."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in reports and in the registry."""
+        ...
+
+    def scheduler(self, instances: int, number: int = 0, schedulers: int = 1) -> Scheduler:
+        """A new scheduler, one of so many that feed the same instances and have different numbers."""
+        ...
+
+    def instance(self, instances: int, number: int, schedulers: int = 1) -> Instance:
+        """A new instance, one of so many, that is fed by so many schedulers."""
+        ...

@@ -1,0 +1,34 @@
+"""Round robin: every instance gets as many tuples as the others, whatever they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from steelyard.grouping.compiled import CompiledGrouping
+from steelyard.grouping.rules import rule_of
+
+if TYPE_CHECKING:
+    from steelyard.kernels.osg_state import Rule
+
+
+@dataclass(frozen=True)
+class RoundRobin(CompiledGrouping):
+    """Tuple j goes to instance `j mod k`: what shuffle grouping usually is.
+
+    A scheduler with another number begins with another instance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> RoundRobin().scheduler(2).choose(np.zeros(3, np.int64)).to.tolist()
+    [0, 1, 0]
+    """
+
+    name: ClassVar[str] = "round_robin"
+
+    def rule(self, instances: int) -> Rule:
+        """The parameters as compiled loops take them."""
+        from steelyard.kernels.osg_state import IN_TURN  # noqa: PLC0415 - slow to import
+
+        return rule_of(IN_TURN, instances)

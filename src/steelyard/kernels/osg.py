@@ -1,0 +1,324 @@
+"""Schedulers and operator instances of shuffle groupings, for compiled loops.
+
+A scheduler sends each tuple to one of k instances of a stateless operator; an instance learns how long items take and
+reports to the schedulers. Banks hold several of them in arrays whose first axis is the number of the scheduler or of
+the instance, so that a simulator runs all of them in one loop; an engine has banks of one.
+
+What runs for every tuple is inlined and takes numbers out of whole banks: arrays that go into a call, or a view of one
+scheduler's part, would have their references counted for every tuple, which costs more than the choice.
+
+States and messages are those of Rivetti et al. 2016, section 3.2; what goes beyond them is said where it is done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from steelyard.kernels.mixing import mix
+from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate, relative_error, take_snapshot
+from steelyard.kernels.osg_state import (
+    ANSWERS,
+    ENOUGH,
+    EPOCH,
+    EPOCHS,
+    EXECUTED,
+    KNOWN,
+    LEARNT,
+    MATRICES,
+    MODE,
+    NOT_MARKED,
+    NUMBER,
+    REPLIES,
+    REQUESTS,
+    ROUND,
+    ROUND_ROBIN,
+    RUN,
+    SEND_ALL,
+    SENT_BEFORE,
+    SHUFFLED,
+    SINCE,
+    STABILIZING,
+    START,
+    STATE,
+    TURN,
+    WAIT_ALL,
+    Floats,
+    Ints,
+    Learners,
+    Rule,
+    Schedulers,
+    permute,
+)
+
+
+@njit(cache=True, inline="always")
+def owner(item: int, instances: int) -> int:
+    """Which instance learns an item where instances share the items out."""
+    return int(np.int64(mix(item, 0x51) % np.uint64(instances)))
+
+
+@njit(cache=True, inline="always")
+def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, item: int) -> float:
+    """UPDATE C_hat's estimate (Listing 3.2): how long an item takes on an instance, as far as a scheduler knows."""
+    by = owner(item, rule.instances) if rule.shared else to
+    otherwise = bank.means[number, by] if rule.mean_unseen else 0.0
+    learnt = estimate(bank.cells, number, by, hashes, item, otherwise)
+    return float(learnt * (bank.speeds[number, to] / bank.speeds[number, by]) if rule.shared else learnt)
+
+
+@njit(cache=True, inline="always")
+def least(loads: Floats, number: int) -> int:
+    """SUBMIT: the instance with the least load, the first of those that are equal."""
+    best = 0
+    for to in range(1, loads.shape[1]):
+        if loads[number, to] < loads[number, best]:
+            best = to
+    return best
+
+
+@njit(cache=True)
+def begin_epoch(bank: Schedulers, number: int) -> None:
+    """Enter SEND_ALL (3.B, 3.F): the next k tuples go to the instances in turn and carry requests."""
+    status = bank.status[number]
+    status[MODE] = SEND_ALL
+    status[TURN] = 0
+    status[EPOCH] += 1
+    status[REPLIES] = 0
+    bank.replied[number, :] = False
+    bank.traffic[number, EPOCHS] += 1
+
+
+@njit(cache=True)
+def end_epoch(bank: Schedulers, number: int) -> None:
+    """Correct all loads and enter RUN, once every instance has replied (3.E)."""
+    for to in range(bank.loads.shape[1]):
+        bank.loads[number, to] += bank.deltas[number, to]
+    bank.status[number, MODE] = RUN
+    bank.status[number, SINCE] = 0
+
+
+@njit(cache=True, inline="always")
+def choose(
+    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, costs: Floats, row: int, now: float
+) -> tuple[int, int, float]:
+    """Where one tuple goes; and the epoch and the load that it carries as a request, or NOT_MARKED.
+
+    Row `row` of `costs` has the exact times on each instance, which kind KNOWN alone looks at.
+    """
+    if rule.kind == LEARNT:
+        if rule.continuous:
+            return _choose_continuously(rule, hashes, bank, number, item, now)
+        return _choose_in_epochs(rule, hashes, bank, number, item)
+    if rule.kind == KNOWN:
+        return _choose_knowing(rule, bank, number, costs, row, now), NOT_MARKED, 0.0
+    return _choose_in_turn(rule, bank, number), NOT_MARKED, 0.0
+
+
+@njit(cache=True, inline="always")
+def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
+    status = bank.status
+    to = bank.order[number, status[number, TURN]]
+    status[number, TURN] += 1
+    if status[number, TURN] == bank.order.shape[1]:
+        status[number, TURN] = 0
+        status[number, ROUND] += 1
+        if rule.kind == SHUFFLED and rule.reshuffle:
+            permute(bank.order[number], rule.seed, status[number, ROUND])
+    return int(to)
+
+
+@njit(cache=True, inline="always")
+def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, row: int, now: float) -> int:
+    loads = bank.loads
+    if rule.idle_aware:
+        for other in range(loads.shape[1]):
+            loads[number, other] = max(loads[number, other], now)
+    to = least(loads, number)
+    loads[number, to] += costs[row, to]
+    return to
+
+
+@njit(cache=True, inline="always")
+def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int) -> tuple[int, int, float]:
+    """The state machine of Figure 3, and the periodic synchronisation of the authors' program."""
+    status, loads = bank.status, bank.loads
+    if status[number, MODE] == ROUND_ROBIN:
+        to = status[number, TURN]
+        status[number, TURN] = (to + 1) % loads.shape[1]
+        return to, NOT_MARKED, 0.0
+    status[number, SINCE] += 1
+    if status[number, MODE] == RUN and 0 < rule.resync < status[number, SINCE]:
+        begin_epoch(bank, number)
+    to = status[number, TURN] if status[number, MODE] == SEND_ALL else least(loads, number)
+    # Elapsed time has the tuples of all schedulers in it. One that counted its own alone would repay by itself what
+    # all of them repay, and overshoot by their number.
+    others = rule.schedulers if rule.elapsed else 1
+    loads[number, to] += others * expected(rule, hashes, bank, number, to, item)
+    if status[number, MODE] != SEND_ALL:
+        return to, NOT_MARKED, 0.0
+    carried = loads[number, to]
+    status[number, TURN] += 1
+    bank.traffic[number, REQUESTS] += 1
+    if status[number, TURN] == loads.shape[1]:
+        status[number, MODE] = WAIT_ALL
+        if status[number, REPLIES] == loads.shape[1]:
+            end_epoch(bank, number)
+    return to, status[number, EPOCH], carried
+
+
+@njit(cache=True, inline="always")
+def _choose_continuously(
+    rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, now: float
+) -> tuple[int, int, float]:
+    """Beyond the paper: no phase of round robin but until every instance has replied once, and no epochs.
+
+    Each instance gets a request every `resync` tuples, and its reply corrects its load at once. What a request carries
+    is its load without the corrections so far, so that replies that cross each other do not correct twice. The first
+    requests follow each other closely: a mean of a few tuples is far off, and instances that were corrected would get
+    all tuples until those that were not seem as loaded.
+    """
+    status, loads = bank.status, bank.loads
+    instances = loads.shape[1]
+    if status[number, MODE] == ROUND_ROBIN:
+        to = status[number, TURN]
+        status[number, TURN] = (to + 1) % instances
+    else:
+        if rule.idle_aware:
+            for other in range(instances):
+                if loads[number, other] < now:
+                    bank.deltas[number, other] += now - loads[number, other]
+                    loads[number, other] = now
+        to = least(loads, number)
+    # The others are sending as much as this one: see `_choose_in_epochs`.
+    loads[number, to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
+    bank.unmarked[number, to] += 1
+    if bank.unmarked[number, to] < bank.gaps[number, to]:
+        return to, NOT_MARKED, 0.0
+    bank.unmarked[number, to] = 0
+    bank.gaps[number, to] = min(2 * bank.gaps[number, to], rule.resync)
+    bank.traffic[number, REQUESTS] += 1
+    return to, 0, loads[number, to] - bank.deltas[number, to]
+
+
+@njit(cache=True)
+def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: float, time: float) -> None:
+    """What an instance says of all its tuples.
+
+    With continuous synchronisation a mean over a few tuples is used, which says nothing about its instance: until there
+    are enough, instances are taken as equal. Their speeds are shrunk towards 1 as James and Stein do, by how much they
+    stand out of the noise of a mean over so many tuples.
+    """
+    totals = bank.totals[number]
+    totals[sender, COUNT], totals[sender, TIME] = count, time
+    if not rule.continuous:
+        bank.means[number, sender] = time / count if count > 0.0 else 0.0
+        return
+    counts, times = 0.0, 0.0
+    for at in range(len(totals)):
+        counts += totals[at, COUNT]
+        times += totals[at, TIME]
+    if times <= 0.0:
+        return
+    usual = times / counts
+    for at in range(len(totals)):
+        speed = 1.0
+        if totals[at, COUNT] > 0.0:
+            excess = totals[at, TIME] / totals[at, COUNT] / usual - 1.0
+            surprise = excess * excess * totals[at, COUNT]
+            if surprise > ENOUGH:
+                speed += excess * (1.0 - ENOUGH / surprise)
+        bank.speeds[number, at] = speed
+        bank.means[number, at] = usual * speed
+
+
+@njit(cache=True)
+def take_matrices(
+    rule: Rule, bank: Schedulers, number: int, sender: int, cells: Floats, count: float, time: float
+) -> None:
+    """Matrices of an instance came (3.A, 3.F)."""
+    bank.cells[number, sender, :, :, :] = cells
+    take_totals(rule, bank, number, sender, count, time)
+    bank.known[number, sender] = True
+    bank.traffic[number, MATRICES] += 1
+    if rule.continuous:
+        return
+    if bank.status[number, MODE] == ROUND_ROBIN and not bank.known[number].all():
+        return
+    begin_epoch(bank, number)
+
+
+@njit(cache=True)
+def take_reply(
+    rule: Rule, bank: Schedulers, number: int, sender: int, epoch: int, delta: float, count: float, time: float
+) -> None:
+    """A reply of an instance came (3.D, 3.E); one of an epoch that is over is ignored."""
+    bank.traffic[number, ANSWERS] += 1
+    status = bank.status[number]
+    if rule.continuous:
+        bank.loads[number, sender] += delta - bank.deltas[number, sender]
+        bank.deltas[number, sender] = delta
+        take_totals(rule, bank, number, sender, count, time)
+        if not bank.replied[number, sender]:
+            bank.replied[number, sender] = True
+            status[REPLIES] += 1
+            if status[REPLIES] == bank.loads.shape[1]:
+                status[MODE] = RUN
+        return
+    if epoch != status[EPOCH] or bank.replied[number, sender] or status[MODE] not in (SEND_ALL, WAIT_ALL):
+        return
+    # The authors' program drops replies that come while requests still go out. They are as good as later ones,
+    # and without them a fast instance would keep WAIT_ALL waiting for ever.
+    bank.replied[number, sender] = True
+    bank.deltas[number, sender] = delta
+    status[REPLIES] += 1
+    if status[MODE] == WAIT_ALL and status[REPLIES] == bank.loads.shape[1]:
+        end_epoch(bank, number)
+
+
+@njit(cache=True, inline="always")
+def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: float, by: int) -> bool:
+    """An instance executed a tuple of scheduler `by` (Listing 3.1, Figure 2); whether its matrices are to be sent.
+
+    After sending them the caller calls `forget`.
+    """
+    status = bank.status
+    bank.busy[at, by] += time
+    bank.totals[at, COUNT] += 1.0
+    bank.totals[at, TIME] += time
+    if not rule.shared or owner(item, rule.instances) == status[at, NUMBER]:
+        add(bank.cells, at, hashes, item, time, rule.conservative)
+    status[at, EXECUTED] += 1
+    if status[at, EXECUTED] < rule.window:
+        return False
+    status[at, EXECUTED] = 0
+    if status[at, STATE] == START:
+        status[at, STATE] = STABILIZING
+        take_snapshot(bank.cells[at], bank.snapshot[at])
+        return False
+    stable = relative_error(bank.cells[at], bank.snapshot[at], rule.masked) <= rule.tolerance
+    take_snapshot(bank.cells[at], bank.snapshot[at])
+    if not stable:
+        return False
+    status[at, STATE] = START
+    news = True
+    if rule.on_change and status[at, SENT_BEFORE]:
+        news = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
+    status[at, SENT_BEFORE] = 1
+    bank.stable[at, :, :] = bank.snapshot[at]
+    if not news:
+        forget(rule, bank, at)
+    return news
+
+
+@njit(cache=True)
+def forget(rule: Rule, bank: Learners, at: int) -> None:
+    """Reset the matrices (2.C), or keep a share of them."""
+    bank.cells[at] *= rule.keep
+    bank.totals[at] *= 0.5  # the mean is always known, and follows changes
+
+
+@njit(cache=True, inline="always")
+def clock_of(rule: Rule, bank: Learners, at: int, by: int, finished: float) -> float:
+    """C_op: time that has elapsed, or time that was spent on this scheduler's tuples, as the paper prints it."""
+    return finished if rule.elapsed else bank.busy[at, by]

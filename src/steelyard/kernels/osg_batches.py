@@ -1,0 +1,74 @@
+"""One scheduler, or one instance, over a batch of tuples: what engines call, where a simulator has its own loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from steelyard.kernels.osg import choose, clock_of, execute
+from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = np.ndarray[Any, np.dtype[np.int32]]
+
+
+@njit(cache=True)
+def choose_batch(
+    rule: Rule,
+    hashes: Ints,
+    bank: Schedulers,
+    items: Ints,
+    costs: Floats,
+    times: Floats,
+    to: Numbers,
+    position: Ints,
+    epoch: Ints,
+    load: Floats,
+) -> int:
+    """Fill `to` for a bank of one scheduler; how many tuples carry requests, which are in the last three arrays.
+
+    `costs` is float64[items, instances] for kind KNOWN, and has one row otherwise.
+    """
+    marked = 0
+    for row in range(len(items)):
+        where, number, carried = choose(
+            rule, hashes, bank, 0, items[row], costs, row if rule.kind == KNOWN else 0, times[row]
+        )
+        to[row] = where
+        if number != NOT_MARKED:
+            position[marked], epoch[marked], load[marked] = row, number, carried
+            marked += 1
+    return marked
+
+
+@njit(cache=True)
+def execute_batch(
+    rule: Rule,
+    hashes: Ints,
+    bank: Learners,
+    items: Ints,
+    seconds: Floats,
+    finished: Floats,
+    by: int,
+    position: Ints,
+    replies: Floats,
+    start: int,
+    answered: int,
+) -> tuple[int, int, bool]:
+    """Learn from tuples that a bank of one instance executed, until matrices are to be sent or there are no more.
+
+    `replies` is float64[requests, 3]: the carried loads, each replaced by its reply, and the instance's totals.
+    Returns where to go on, how many requests are answered, and whether matrices are to be sent now.
+    """
+    for row in range(start, len(items)):
+        send = execute(rule, hashes, bank, 0, items[row], seconds[row], by)
+        if answered < len(position) and position[answered] == row:
+            replies[answered, 0] = clock_of(rule, bank, 0, by, finished[row]) - replies[answered, 0]
+            replies[answered, 1], replies[answered, 2] = bank.totals[0, 0], bank.totals[0, 1]
+            answered += 1
+        if send:
+            return row + 1, answered, True
+    return len(items), answered, False

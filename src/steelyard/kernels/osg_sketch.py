@@ -1,0 +1,166 @@
+"""The sketch of Online Shuffle Grouping: how often an item came, and how long it took, in two small matrices.
+
+N. Rivetti, E. Anceaume, Y. Busnel, L. Querzoni, B. Sericola, Online Scheduling for Shuffle Grouping in Distributed
+Stream Processing Systems, Middleware 2016: Listing 3.1 (update), Listing 3.2 (estimate), Eq 1 (stability). F and W of
+the paper are the two numbers of each cell, next to each other in memory since they are always read together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+PRIME = (1 << 31) - 1
+"""Modulus of the hash functions: the largest prime whose products fit 64 bits."""
+COUNT, TIME = 0, 1
+"""The two numbers of a cell: F and W."""
+UNSEEN = -1.0
+"""A snapshot's ratio of a cell that no item has hit."""
+
+
+def coefficients(rows: int, seed: int) -> Ints:
+    """int64[rows, 2]: a and b of `rows` functions `((a x + b) mod p) mod c` of Carter and Wegman's family.
+
+    The family is 2-universal for items below 2^31 - 1; larger ids are taken modulo that prime first.
+
+    >>> coefficients(4, seed=1).shape
+    (4, 2)
+    """
+    rng = np.random.default_rng([seed, 0x05_6])
+    return np.stack([rng.integers(1, PRIME, rows), rng.integers(0, PRIME, rows)], axis=1)
+
+
+@njit(cache=True, inline="always")
+def column(hashes: Ints, row: int, item: int, columns: int) -> int:
+    """The cell of an item in one row of the matrices."""
+    return int(((hashes[row, 0] * (item % 2147483647) + hashes[row, 1]) % 2147483647) % columns)
+
+
+@njit(cache=True, inline="always")
+def add(cells: Floats, at: int, hashes: Ints, item: int, time: float, conservative: bool) -> None:
+    """Count one execution of an item in every row of the matrices `cells[at]`.
+
+    A conservative update counts it in its emptiest cells only.
+    """
+    rows, columns = cells.shape[1], cells.shape[2]
+    least = np.inf
+    if conservative:
+        for row in range(rows):
+            least = min(least, cells[at, row, column(hashes, row, item, columns), COUNT])
+    for row in range(rows):
+        where = column(hashes, row, item, columns)
+        if cells[at, row, where, COUNT] <= least:
+            cells[at, row, where, COUNT] += 1.0
+            cells[at, row, where, TIME] += time
+
+
+@njit(cache=True, inline="always")
+def estimate(cells: Floats, number: int, at: int, hashes: Ints, item: int, otherwise: float) -> float:
+    """The mean time of the item's cell in the row of `cells[number, at]` with the smallest count.
+
+    `otherwise` where that cell is empty.
+    """
+    rows, columns = cells.shape[2], cells.shape[3]
+    least, total = np.inf, 0.0
+    for row in range(rows):
+        where = column(hashes, row, item, columns)
+        if cells[number, at, row, where, COUNT] < least:
+            least, total = cells[number, at, row, where, COUNT], cells[number, at, row, where, TIME]
+    return total / least if least > 0.0 else otherwise
+
+
+@njit(cache=True)
+def take_snapshot(cells: Floats, snapshot: Floats) -> None:
+    """Write the mean time of every cell into `snapshot`."""
+    for row in range(cells.shape[0]):
+        for at in range(cells.shape[1]):
+            count = cells[row, at, COUNT]
+            snapshot[row, at] = cells[row, at, TIME] / count if count > 0.0 else UNSEEN
+
+
+@njit(cache=True)
+def relative_error(cells: Floats, snapshot: Floats, masked: bool) -> float:
+    """Eq 1: how far the mean times moved since the snapshot, over the snapshot's sum.
+
+    An empty cell has ratio 0. Taken literally, a cell that is hit for the first time after the snapshot then counts
+    with its whole mean, and skewed streams stay unstable for long; `masked` compares cells that were hit before both.
+    """
+    moved, total = 0.0, 0.0
+    for row in range(cells.shape[0]):
+        for at in range(cells.shape[1]):
+            before, count = snapshot[row, at], cells[row, at, COUNT]
+            if before == UNSEEN:
+                if masked:
+                    continue
+                before = 0.0
+            now = cells[row, at, TIME] / count if count > 0.0 else 0.0
+            moved += abs(before - now)
+            total += before
+    if total > 0.0:
+        return moved / total
+    return np.inf if moved > 0.0 else 0.0
+
+
+def column_plain(hashes: list[tuple[int, int]], row: int, item: int, columns: int) -> int:
+    """The plain twin of `column`."""
+    a, b = hashes[row]
+    return ((a * (item % PRIME) + b) % PRIME) % columns
+
+
+class PlainSketch:
+    """The plain twin of a pair of matrices.
+
+    Examples
+    --------
+    >>> sketch = PlainSketch([(1, 0), (2, 1)], columns=4)
+    >>> sketch.add(3, 2.0, conservative=False)
+    >>> sketch.estimate(3, otherwise=0.0), sketch.estimate(2, otherwise=9.0)
+    (2.0, 9.0)
+    """
+
+    def __init__(self, hashes: list[tuple[int, int]], columns: int) -> None:
+        self.hashes = hashes
+        self.columns = columns
+        self.cells = [[(0.0, 0.0)] * columns for _ in hashes]
+
+    def _places(self, item: int) -> list[tuple[int, int]]:
+        return [(row, column_plain(self.hashes, row, item, self.columns)) for row in range(len(self.hashes))]
+
+    def add(self, item: int, time: float, conservative: bool) -> None:
+        """As `add`."""
+        places = self._places(item)
+        counts = [self.cells[row][at][COUNT] for row, at in places]
+        for (row, at), count in zip(places, counts, strict=True):
+            if not conservative or count == min(counts):
+                self.cells[row][at] = (count + 1.0, self.cells[row][at][TIME] + time)
+
+    def estimate(self, item: int, otherwise: float) -> float:
+        """As `estimate`."""
+        count, time = min((self.cells[row][at] for row, at in self._places(item)), key=lambda cell: cell[COUNT])
+        return time / count if count else otherwise
+
+    def snapshot(self) -> list[list[float]]:
+        """As `take_snapshot`."""
+        return [[time / count if count else UNSEEN for count, time in row] for row in self.cells]
+
+    def relative_error(self, snapshot: list[list[float]], masked: bool) -> float:
+        """As `relative_error`."""
+        pairs = [
+            (before, max(now, 0.0))
+            for row_before, row_now in zip(snapshot, self.snapshot(), strict=True)
+            for before, now in zip(row_before, row_now, strict=True)
+        ]
+        if masked:
+            pairs = [(before, now) for before, now in pairs if before != UNSEEN]
+        moved = sum(abs(max(before, 0.0) - now) for before, now in pairs)
+        total = sum(max(before, 0.0) for before, _ in pairs)
+        return moved / total if total else (float("inf") if moved else 0.0)
+
+    def scale(self, factor: float) -> None:
+        """Keep so much of everything."""
+        self.cells = [[(count * factor, time * factor) for count, time in row] for row in self.cells]

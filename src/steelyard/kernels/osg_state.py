@@ -1,0 +1,135 @@
+"""The arrays of shuffle groupings' schedulers and instances: what they mean and how they begin."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from steelyard.kernels.mixing import mix
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Instances32 = np.ndarray[Any, np.dtype[np.int32]]
+
+IN_TURN, SHUFFLED, KNOWN, LEARNT = 0, 1, 2, 3
+"""Kinds: round robin, round robin over a permutation, exact costs, and OSG."""
+ROUND_ROBIN, SEND_ALL, WAIT_ALL, RUN = 0, 1, 2, 3
+"""States of a scheduler (Figure 3)."""
+START, STABILIZING = 0, 1
+"""States of an instance (Figure 2)."""
+NOT_MARKED = -1
+"""Epoch of a tuple that carries no request."""
+
+ENOUGH = 4.0
+"""Squared surprise, in squared standard errors of a mean, below which an instance is as fast as the others."""
+
+MODE, TURN, EPOCH, SINCE, REPLIES, ROUND = range(6)
+"""Columns of `Schedulers.status`."""
+STATE, EXECUTED, SENT_BEFORE, NUMBER = range(4)
+"""Columns of `Learners.status`."""
+MATRICES, REQUESTS, ANSWERS, EPOCHS = range(4)
+"""What `Schedulers.traffic` counts: matrices and replies that came, requests that went, epochs begun."""
+
+
+class Rule(NamedTuple):
+    """The parameters of a grouping as its loops take them."""
+
+    kind: int
+    instances: int  # k
+    schedulers: int  # s
+    window: int  # N: tuples between two looks of an instance at its matrices
+    tolerance: float  # mu
+    masked: bool
+    elapsed: bool  # clock of synchronisation
+    resync: int  # tuples of a scheduler after which it synchronises again; 0 never
+    mean_unseen: bool  # an item without a count costs the instance's mean, otherwise nothing
+    on_change: bool  # stable matrices are sent only if they differ from the stable ones before
+    keep: float  # share of the matrices that stays after they were sent; 0 is the paper's reset
+    conservative: bool
+    idle_aware: bool  # KNOWN or continuous: no instance is thought to end before now
+    continuous: bool  # each instance is synchronised on its own, from the first tuple on
+    shared: bool  # each instance learns a share of the items for all
+    reshuffle: bool  # SHUFFLED: a new permutation in every round
+    seed: int
+
+
+class Schedulers(NamedTuple):
+    """A bank of s schedulers for k instances, with matrices of r rows and c columns."""
+
+    status: Ints  # int64[s, 6]
+    loads: Floats  # float64[s, k]: C_hat
+    known: Flags  # bool[s, k]: whose matrices came
+    replied: Flags  # bool[s, k]: who replied in this epoch
+    deltas: Floats  # float64[s, k]: replies of this epoch; with continuous synchronisation, all corrections so far
+    totals: Floats  # float64[s, k, 2]: tuples and their time, as instances last reported them
+    means: Floats  # float64[s, k]: mean time of a tuple, from the totals
+    speeds: Floats  # float64[s, k]: time of a tuple on each instance over that on a usual one
+    cells: Floats  # float64[s, k, r, c, 2]
+    unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
+    gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
+    order: Ints  # int64[s, k]: permutation of SHUFFLED
+    traffic: Ints  # int64[s, 4]
+
+
+class Learners(NamedTuple):
+    """A bank of instances, of which each serves s schedulers."""
+
+    status: Ints  # int64[k, 4]
+    cells: Floats  # float64[k, r, c, 2]: F and W
+    snapshot: Floats  # float64[k, r, c]: S
+    stable: Floats  # float64[k, r, c]: S when matrices were last stable
+    busy: Floats  # float64[k, s]: summed execution time of each scheduler's tuples
+    totals: Floats  # float64[k, 2]: tuples and their time; halved when matrices are sent
+
+
+def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, columns: int, first: int = 0) -> Schedulers:
+    """Schedulers that have sent nothing; `first` is the number of the first one among all of a stream."""
+    status = np.zeros((schedulers, 6), np.int64)
+    status[:, TURN] = (np.arange(schedulers) + first) % instances
+    order = np.tile(np.arange(instances, dtype=np.int64), (schedulers, 1))
+    bank = Schedulers(
+        status=status,
+        loads=np.zeros((schedulers, instances)),
+        known=np.zeros((schedulers, instances), np.bool_),
+        replied=np.zeros((schedulers, instances), np.bool_),
+        deltas=np.zeros((schedulers, instances)),
+        totals=np.zeros((schedulers, instances, 2)),
+        means=np.zeros((schedulers, instances)),
+        speeds=np.ones((schedulers, instances)),
+        cells=np.zeros((schedulers, instances, rows, columns, 2)),
+        unmarked=np.zeros((schedulers, instances), np.int64),
+        gaps=np.ones((schedulers, instances), np.int64),
+        order=order,
+        traffic=np.zeros((schedulers, 4), np.int64),
+    )
+    if rule.kind == SHUFFLED:
+        status[:, TURN] = 0
+        for number in range(schedulers):
+            status[number, ROUND] = (number + first) << 40
+            permute(bank.order[number], rule.seed, status[number, ROUND])
+    return bank
+
+
+def new_learners(schedulers: int, instances: int, rows: int, columns: int, first: int = 0) -> Learners:
+    """Instances that have executed nothing; `first` is the number of the first one among all of an operator."""
+    status = np.zeros((instances, 4), np.int64)
+    status[:, NUMBER] = np.arange(instances) + first
+    return Learners(
+        status=status,
+        cells=np.zeros((instances, rows, columns, 2)),
+        snapshot=np.zeros((instances, rows, columns)),
+        stable=np.zeros((instances, rows, columns)),
+        busy=np.zeros((instances, schedulers)),
+        totals=np.zeros((instances, 2)),
+    )
+
+
+@njit(cache=True)
+def permute(order: Ints, seed: int, turn: int) -> None:
+    """Fisher and Yates's shuffle, in place, the same for the same seed and turn."""
+    for last in range(len(order) - 1, 0, -1):
+        other = np.int64(mix(turn * 4096 + last, seed) % np.uint64(last + 1))
+        order[last], order[other] = order[other], order[last]

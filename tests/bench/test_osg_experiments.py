@@ -1,0 +1,129 @@
+"""The experiments on OSG: their streams, their verdicts, and small runs of each."""
+
+import dataclasses
+import math
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from steelyard.bench import (
+    charts,
+    osg_distributions,
+    osg_estimators,
+    osg_instances,
+    osg_max_time,
+    osg_precision,
+    osg_provisioning,
+    osg_settings,
+    osg_timeseries,
+    osg_values,
+)
+from steelyard.bench.dalton_claims import FAILS, HOLDS, OPEN
+from steelyard.bench.osg_settings import OSG, ROUND_ROBIN, Setting, Sweep
+from steelyard.bench.registry import Run, benchmarks
+
+MODULES = {
+    "distributions": osg_distributions,
+    "provisioning": osg_provisioning,
+    "max-time": osg_max_time,
+    "values": osg_values,
+    "instances": osg_instances,
+    "precision": osg_precision,
+    "timeseries": osg_timeseries,
+    "estimators": osg_estimators,
+}
+SMALL = 6_000
+
+
+def test_streams_have_the_papers_costs():
+    edge = Setting(tuples=20_000, exponent=0.0).edge(seed=3)
+    assert sorted(set(edge.times.tolist())) == [float(cost) for cost in range(1, 65)]
+    assert edge.times.mean() == pytest.approx(32.5, rel=0.02)
+    assert len(np.unique(edge.items)) > 4_000
+
+
+def test_an_item_always_costs_the_same_and_a_seed_chooses_what():
+    one, other = (Setting(tuples=5_000).edge(seed) for seed in (1, 2))
+    for edge in (one, other):
+        costs = {}
+        for item, time in zip(edge.items.tolist(), edge.times.tolist(), strict=True):
+            assert costs.setdefault(item, time) == time
+    assert one.times.mean() != other.times.mean()
+
+
+def test_one_value_is_the_shortest():
+    assert set(Setting(values=2, shortest=0.1, longest=6.4, tuples=2_000).edge(1).times.tolist()) == {0.1, 6.4}
+
+
+def test_speedups_are_round_robins_time_over_the_groupings():
+    found = Sweep({(1, ROUND_ROBIN): [4.0, 9.0], (1, OSG): [2.0, 3.0]})
+    assert found.speedups(1, OSG) == [2.0, 3.0]
+    assert found.speedup(1, OSG) == 2.5
+
+
+def line_with(spread):
+    flat = np.zeros(osg_timeseries.TUPLES // osg_timeseries.BUCKET)
+    return osg_timeseries.Line(flat, flat, flat, np.asarray(spread, float), 0, 0, 0)
+
+
+def test_recovery_counts_the_tuples_until_queues_stay_in_balance():
+    before, after = [1.0] * 37, [1.0] * 38
+    assert osg_timeseries.recovery(line_with(before + after), 2.0) == 0
+    assert osg_timeseries.recovery(line_with(before + [9.0] * 4 + after[4:]), 2.0) == 4 * 2_000
+    back_and_forth = [9.0, 1.0, 9.0, 1.0, 1.0, 9.0, *after[6:]]
+    assert osg_timeseries.recovery(line_with(before + back_and_forth), 2.0) == 6 * 2_000
+    assert osg_timeseries.recovery(line_with(before + [9.0] * 38), 2.0) == 75_000
+
+
+def test_each_stream_adds_its_part_to_the_gap():
+    runs = {("x", OSG): [10.0, 20.0], ("x", "Full Knowledge"): [2.0, 4.0], ("x", "new"): [4.0, 10.0]}
+    assert np.mean(osg_estimators.by_stream(runs, "x", "new")) == pytest.approx(
+        osg_estimators.gap_closed(runs, "x", "new")
+    )
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Runs an experiment with short streams and small windows, each once."""
+    with pytest.MonkeyPatch.context() as patch:
+        whole = Setting.edge
+
+        def shorter(setting, seed, factors=None, phase_starts=(0,)):
+            length = setting.tuples if factors is not None else SMALL
+            return whole(dataclasses.replace(setting, tuples=length), seed, factors, phase_starts)
+
+        patch.setattr(Setting, "edge", shorter)
+        patch.setattr(osg_settings, "QUICK_STREAMS", 2)
+        yield lru_cache(lambda name: benchmarks()[f"osg-{name}"].function(Run(quick=True)))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
+    result = small(name)
+    assert all(math.isfinite(value) for value in result.metrics.values())
+    claims = result.tables[0]
+    verdicts = [row[claims.columns.index("verdict")] for row in claims.rows]
+    assert set(verdicts) <= {HOLDS, FAILS, OPEN}
+    assert result.metrics["claims_hold"] == verdicts.count(HOLDS)
+    assert all(one.source.startswith("Rivetti") for one in result.published)
+    assert result.kind == "simulated"
+    assert charts.save(charts.draw_result(result), tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_every_experiment_is_a_benchmark_beside_its_figure():
+    known = benchmarks()
+    figures = [known[f"osg-{name}"].figure for name in MODULES if name != "estimators"]
+    assert all(figure.startswith("Rivetti et al. 2016, Fig") for figure in figures)
+
+
+def test_the_change_of_speeds_throws_osg_out_of_balance_and_tracking_less(small):
+    rows = {row[0]: row for row in small("timeseries").tables[1].rows}
+    assert set(rows) == set(osg_timeseries.COMPARED)
+    assert small("timeseries").metrics["recovery_tuples"] <= small("timeseries").metrics["osg_recovery_tuples"]
+
+
+def test_no_variant_has_more_memory_than_osg():
+    cells = osg_settings.grouping("osg").sketch_shape
+    for named in osg_estimators.CANDIDATES.values():
+        assert math.prod(osg_settings.grouping(named).sketch_shape) <= math.prod(cells)

@@ -1,0 +1,15 @@
+"""The speeds of groupings."""
+
+from steelyard.bench import osg_kernels
+from steelyard.bench.registry import Run
+from steelyard.grouping import grouping_names
+
+
+def test_speeds_are_measured_for_every_grouping(monkeypatch):
+    monkeypatch.setattr(osg_kernels, "TUPLES", 200_000)
+    monkeypatch.setattr(osg_kernels, "WARM", 8_000)
+    result = osg_kernels.kernels(Run(quick=True))
+    assert result.kind_of("osg_tuples_per_s") == "measured"
+    assert all(value > 0 for value in result.metrics.values())
+    learnt = {row[0]: row[3] for row in result.tables[0].rows}
+    assert [name for name in grouping_names() if learnt[name]] == ["osg", "tracking_osg"]
