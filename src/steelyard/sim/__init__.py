@@ -1,0 +1,26 @@
+"""A cluster that is simulated: the library's own policies on machines that nobody has to own."""
+
+from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.hardware import Machine, Network
+from steelyard.sim.laws import Exactly, Exponential, PerItem, Samples
+from steelyard.sim.results import Latency, SimulationResult, Total
+from steelyard.sim.scenario import Scenario
+from steelyard.sim.simulation import Simulation, simulate
+
+__all__ = [
+    "Edge",
+    "Exactly",
+    "Exponential",
+    "Latency",
+    "Machine",
+    "Network",
+    "Operator",
+    "PerItem",
+    "Samples",
+    "Scenario",
+    "Simulation",
+    "SimulationResult",
+    "Source",
+    "Total",
+    "simulate",
+]

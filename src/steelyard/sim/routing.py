@@ -1,0 +1,62 @@
+"""Policies of `steelyard.partition` at work in a simulation: each sending instance has a router of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard.core import Router
+from steelyard.core.counts import Ints
+from steelyard.core.plans import Floats
+from steelyard.kernels.cluster_state import NONE, WORK_FIRST, Cluster
+from steelyard.sim.build import Layout
+
+
+class Routers:
+    """The routers of all edges whose grouping is a policy object.
+
+    A sender that has no route for a tuple asks for those of all tuples that it is sure to send next, in their
+    order: a source for rows of its log, with the times at which they come; an operator for its queue, with the
+    time of asking. An operator with several threads, or with another number of outputs than one, cannot know what
+    comes next, and asks for one tuple at a time.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._routers: dict[int, Router] = {}
+        turn = 0
+        for number in layout.edges:
+            edge = layout.scenario.edges[number]
+            senders = layout.scenario.vertex(edge.sender).instances
+            policy = edge.policy()
+            if policy is not None:
+                receivers = layout.scenario.vertex(edge.receiver).instances
+                for sender in range(senders):
+                    self._routers[turn + sender] = policy.router(receivers, sender)
+            turn += senders
+
+    def decide(self, cluster: Cluster, turn: int) -> None:
+        """Fill the routes of a sender that has none left."""
+        keys, seconds = coming_tuples(cluster)
+        chosen = self._routers[turn].route(keys, (seconds * 1000.0).astype(np.int64))
+        cluster.routes[turn, : len(keys)] = chosen.block
+        cluster.turns[turn]["at"] = 0
+        cluster.turns[turn]["filled"] = len(keys)
+
+
+def coming_tuples(cluster: Cluster) -> tuple[Ints, Floats]:
+    """Keys and times of the tuples that the server in turn sends next, the one that it holds first."""
+    server = cluster.servers[cluster.work[cluster.counters[WORK_FIRST]]]
+    instance = cluster.instances[server["instance"]]
+    most = cluster.routes.shape[1]
+    which = instance["source"]
+    if which != NONE:
+        source = cluster.sources[which]
+        rows = slice(source["at"], min(source["end"], source["at"] + most - 1))
+        keys, times = cluster.log_keys[which, rows], cluster.log_times[which, rows]
+        return np.concatenate([[server["key"]], keys]), np.concatenate([[server["born"]], times])
+    coming = [server["key"]]
+    if instance["servers"] == 1 and cluster.operators[instance["operator"]]["outputs"] == 1.0:
+        record = instance["head"]
+        while record != NONE and len(coming) < most:
+            coming.append(cluster.pool[record]["key"])
+            record = cluster.pool[record]["next"]
+    return np.array(coming, np.int64), np.full(len(coming), cluster.now[0])

@@ -1,0 +1,167 @@
+"""Runs a scenario tuple by tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core.errors import OptionError
+from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_loop import run_until
+from steelyard.sim.build import build, layout_of, log_chunk
+from steelyard.sim.logs import Log
+from steelyard.sim.results import SimulationResult
+from steelyard.sim.routing import Routers
+from steelyard.sim.samples import Sampler
+from steelyard.sim.scenario import Scenario
+
+SAMPLES_A_RUN = 20
+"""How many rows of metrics an instance has in a run, where nobody says how often to look."""
+
+
+class Simulation:
+    """A scenario that runs, tuple by tuple, and can be looked at and changed on the way.
+
+    Parameters
+    ----------
+    scenario
+        What runs where.
+    seed
+        Two simulations of a scenario with one seed are the same.
+    trace
+        Whether every tuple that leaves the cluster is written down.
+
+    Examples
+    --------
+    >>> from steelyard.sim import Exactly, Operator, Source
+    >>> scenario = Scenario.chain(Source("log", rate=10, rows=3), Operator("map", Exactly(0.25)))
+    >>> simulation = Simulation(scenario, trace=True)
+    >>> simulation.advance(10.0)
+    >>> simulation.trace().column("done").to_pylist()
+    [0.25, 0.5, 0.75]
+    """
+
+    def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self._layout = layout_of(scenario)
+        self._cluster = build(self._layout, seed, trace)
+        self._routers = Routers(self._layout)
+        sources = self._layout.sources
+        chunk = log_chunk(len(self._cluster.sources))
+        seeds = np.random.SeedSequence(seed).generate_state(len(sources))
+        logs = [Log(source, int(own), chunk) for source, own in zip(sources, seeds, strict=True)]
+        self._partitions = [
+            (log, partition) for log, source in zip(logs, sources, strict=True) for partition in range(source.instances)
+        ]
+        self._sampler = Sampler(self._layout, self._partitions)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return float(self._cluster.now[0])
+
+    @property
+    def events(self) -> int:
+        """How many events there have been: rows that came, tuples that arrived, services that ended."""
+        return int(self._cluster.counters[state.EVENTS])
+
+    @property
+    def drained(self) -> bool:
+        """Whether every log has ended and every tuple has left the cluster."""
+        return int(self._cluster.heap.size[0]) == 0 and bool(self._cluster.sources["ended"].all())
+
+    def advance(self, seconds: float) -> None:
+        """Go on for so many seconds of the simulated time."""
+        if not 0 <= seconds < np.inf:
+            raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
+        until = self.now + seconds
+        while True:
+            outcome = run_until(self._cluster, until)
+            if outcome == state.NEEDS_LOG:
+                self._read_on(int(self._cluster.counters[state.NEEDED]))
+            elif outcome == state.NEEDS_ROUTES:
+                self._routers.decide(self._cluster, int(self._cluster.counters[state.NEEDED]))
+            elif outcome == state.NEEDS_ROOM:
+                self._cluster = state.larger_pool(self._cluster)
+            elif outcome == state.NEEDS_TRACE:
+                self._cluster = state.larger_trace(self._cluster)
+            else:
+                self._cluster.now[0] = until
+                return
+
+    def slow_down(self, operator: str, slowdown: Sequence[float]) -> None:
+        """From the next tuples on, the operator's service times are multiplied by these, one an instance."""
+        rows = self._cluster.instances[self._layout.instances_of(self.scenario.vertex(operator).name)]
+        if len(slowdown) != len(rows) or min(slowdown) <= 0:
+            raise OptionError(f"slowdown of {operator!r} needs {len(rows)} numbers above 0, got {list(slowdown)}")
+        rows["slowdown"] = slowdown
+
+    def sample(self) -> None:
+        """Close an interval of the metrics: `result` has a row for it, from the sample before until now."""
+        self._sampler.sample(self._cluster)
+
+    def trace(self) -> pa.Table:
+        """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""
+        rows = self._cluster.trace[: self._cluster.counters[state.TRACED]]
+        return self._sampler.trace(rows)
+
+    def result(self) -> SimulationResult:
+        """All that was sampled so far."""
+        return self._sampler.result(self.scenario, self.seed, self.now, self.events)
+
+    def _read_on(self, number: int) -> None:
+        """Give a source the next rows of its log."""
+        log, partition = self._partitions[number]
+        chunk = log.next_rows(partition)
+        source = self._cluster.sources[number]
+        rows = len(chunk.times)
+        self._cluster.log_times[number, :rows] = chunk.times
+        self._cluster.log_items[number, :rows] = chunk.items
+        self._cluster.log_keys[number, :rows] = chunk.keys
+        source["at"], source["end"] = 0, rows
+        source["ended"] = rows == 0
+
+
+def simulate(
+    scenario: Scenario, seconds: float, *, seed: int = 0, every: float = 0.0, trace: bool = False
+) -> SimulationResult:
+    """Run a scenario for so many seconds, tuple by tuple.
+
+    Parameters
+    ----------
+    scenario
+        What runs where.
+    seconds
+        How long, in the simulated time.
+    seed
+        For all that is random.
+    every
+        Seconds between two rows of metrics; 0 gives 20 rows.
+    trace
+        Whether the result has a row for each tuple that left the cluster.
+
+    Examples
+    --------
+    >>> from steelyard.sim import Exponential, Operator, Source
+    >>> scenario = Scenario.chain(
+    ...     Source("log", rate=900, arrivals="poisson"), Operator("map", Exponential(0.001))
+    ... )
+    >>> result = simulate(scenario, seconds=60, seed=1)
+    >>> round(result.total("map").utilisation, 1)
+    0.9
+    """
+    if not 0 < seconds < np.inf:
+        raise OptionError(f"seconds of a simulation must be above 0, got {seconds!r}")
+    if not every >= 0:
+        raise OptionError(f"every must be 0, for {SAMPLES_A_RUN} rows of metrics, or more seconds, got {every!r}")
+    simulation = Simulation(scenario, seed, trace)
+    step = every or seconds / SAMPLES_A_RUN
+    steps = int(np.ceil(seconds / step - 1e-9))
+    for number in range(steps):
+        simulation.advance(min((number + 1) * step, seconds) - simulation.now)
+        simulation.sample()
+    result = simulation.result()
+    return result.with_trace(simulation.trace()) if trace else result
