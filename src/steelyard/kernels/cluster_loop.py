@@ -7,7 +7,6 @@ decided or made outside: rows of a log, routes of a policy, more room. It goes o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from steelyard.kernels.cluster_service import (
     begin_service,
@@ -35,7 +34,6 @@ from steelyard.kernels.cluster_state import (
     HASH,
     IN_TURN,
     NEEDED,
-    NEEDS_LOG,
     NEEDS_ROOM,
     NEEDS_ROUTES,
     NEEDS_TRACE,
@@ -44,6 +42,7 @@ from steelyard.kernels.cluster_state import (
     RANDOM,
     REACHED,
     READY,
+    SHORTEST,
     SHORTEST_LATENCY,
     TRACED,
     WORK_COUNT,
@@ -51,6 +50,7 @@ from steelyard.kernels.cluster_state import (
     Cluster,
     Rows,
 )
+from steelyard.kernels.compiled import inlined, loop
 from steelyard.kernels.event_heap import remove_first, schedule
 from steelyard.kernels.mixing import home
 
@@ -60,35 +60,35 @@ _STUCK = -2
 """From `send_outputs`: the server waits for a place."""
 
 
-@njit(cache=True)
+@inlined
 def choose(cluster: Cluster, server: Rows, edge: Rows) -> int:
     """Which of the edge's instances gets the server's tuple; -1 where a policy has not decided yet."""
     grouping = edge.grouping
     number = edge.first_turn + server.instance - edge.first_from
     turn = cluster.turns[number]
+    chosen = 0  # which is also where a broadcast begins
     if grouping == HASH:
-        return int(home(server.key, edge.count))
-    if grouping == IN_TURN:
-        dest = turn.next
-        turn.next = dest + 1 if dest + 1 < edge.count else 0
-        return int(dest)
-    if grouping == POLICY:
-        if turn.at >= turn.filled:
+        chosen = home(server.key, edge.count)
+    elif grouping == IN_TURN:
+        chosen = turn.next
+        turn.next = chosen + 1 if chosen + 1 < edge.count else 0
+    elif grouping == POLICY:
+        chosen = NONE
+        if turn.at < turn.filled:
+            chosen = cluster.routes[number, turn.at]
+            turn.at += 1
+        else:
             cluster.counters[NEEDED] = number
-            return NONE
-        dest = cluster.routes[number, turn.at]
-        turn.at += 1
-        return int(dest)
-    if grouping == FORWARD:
-        return int((server.instance - edge.first_from) % edge.count)
-    if grouping == RANDOM:
-        return int(np.int64(uniform(server) * edge.count))
-    if grouping == BROADCAST:
-        return 0
-    return shortest(cluster.instances, edge)
+    elif grouping == FORWARD:
+        chosen = (server.instance - edge.first_from) % edge.count
+    elif grouping == RANDOM:
+        chosen = int(uniform(server) * edge.count)
+    elif grouping == SHORTEST:
+        chosen = shortest(cluster.instances, edge)
+    return chosen
 
 
-@njit(cache=True)
+@inlined
 def shortest(instances: Rows, edge: Rows) -> int:
     """The instance with the fewest tuples that wait, travel to it or are served; the first of equals."""
     best = 0
@@ -100,7 +100,7 @@ def shortest(instances: Rows, edge: Rows) -> int:
     return best
 
 
-@njit(cache=True)
+@inlined
 def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
     """Take a record for what the server puts out, and give it to the network, or straight to the queue."""
     record = cluster.counters[FREE_RECORD]
@@ -134,7 +134,7 @@ def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
     link.tail = record
 
 
-@njit(cache=True)
+@inlined
 def send_outputs(cluster: Cluster, number: int) -> int:
     """Send all that comes out of the server's tuple, from where it was stuck before."""
     server = cluster.servers[number]
@@ -168,7 +168,7 @@ def send_outputs(cluster: Cluster, number: int) -> int:
     return REACHED
 
 
-@njit(cache=True)
+@inlined
 def leave_cluster(cluster: Cluster, server: Rows, operator: int) -> int:
     """Count a tuple that comes out of an operator without edges, by its age."""
     counters = cluster.counters
@@ -181,14 +181,14 @@ def leave_cluster(cluster: Cluster, server: Rows, operator: int) -> int:
     age = cluster.now[0] - server.born
     spot = 0
     if age > SHORTEST_LATENCY:
-        spot = min(np.int64(np.log(age / SHORTEST_LATENCY) * BINS_A_FACTOR_E) + 1, BINS - 1)
+        spot = min(int(np.log(age / SHORTEST_LATENCY) * BINS_A_FACTOR_E) + 1, BINS - 1)
     cluster.latencies[operator, spot] += 1
     cluster.latency_sums[operator, 0] += age
     cluster.latency_sums[operator, 1] = max(cluster.latency_sums[operator, 1], age)
     return REACHED
 
 
-@njit(cache=True)
+@inlined
 def finish_tuple(cluster: Cluster, number: int) -> int:
     """Send or count what the server has processed, so that it can take the next tuple."""
     server = cluster.servers[number]
@@ -203,7 +203,7 @@ def finish_tuple(cluster: Cluster, number: int) -> int:
     return outcome
 
 
-@njit(cache=True)
+@inlined
 def drain_work(cluster: Cluster) -> int:
     """Let every server go on that can at this moment; comes back early where something is needed."""
     counters = cluster.counters
@@ -230,7 +230,7 @@ def drain_work(cluster: Cluster) -> int:
     return REACHED
 
 
-@njit(cache=True)
+@inlined
 def happen(cluster: Cluster, slot: int, now: float) -> None:
     """The event of a slot: a service ends, a row comes, a tuple arrives."""
     machines, sources = len(cluster.machines), len(cluster.sources)
@@ -259,7 +259,7 @@ def happen(cluster: Cluster, slot: int, now: float) -> None:
         join_queue(cluster, record)
 
 
-@njit(cache=True)
+@loop
 def run_until(cluster: Cluster, until: float) -> int:
     """Go on to the moment `until`, events at that moment included. Tells why it came back."""
     heap, counters = cluster.heap, cluster.counters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from steelyard.kernels.cluster_state import (
     BLOCKED,
@@ -24,18 +23,19 @@ from steelyard.kernels.cluster_state import (
     Cluster,
     Rows,
 )
+from steelyard.kernels.compiled import inlined
 from steelyard.kernels.event_heap import cancel, schedule
 from steelyard.kernels.mixing import mix
 
 
-@njit(cache=True)
+@inlined
 def uniform(server: Rows) -> float:
     """The server's next random number in [0, 1): each server has its own, whatever the others do."""
     server.random += np.uint64(0x9E3779B97F4A7C15)
-    return float(np.float64(mix(np.int64(server.random), 0) >> np.uint64(11)) * (1.0 / 9007199254740992.0))
+    return float(np.float64(mix(server.random, 0) >> np.uint64(11)) * (1.0 / 9007199254740992.0))
 
 
-@njit(cache=True)
+@inlined
 def service_time(cluster: Cluster, server: Rows, operator: Rows) -> float:
     """Seconds that the server's tuple needs on a core of speed 1, by the operator's law."""
     law = operator.law
@@ -48,7 +48,7 @@ def service_time(cluster: Cluster, server: Rows, operator: Rows) -> float:
     return float(cluster.tables[operator.table_first + np.int64(uniform(server) * operator.table_size)])
 
 
-@njit(cache=True)
+@inlined
 def push_work(cluster: Cluster, number: int) -> None:
     """The server can go on at this moment; it is served after those that could before it."""
     counters, ring = cluster.counters, cluster.work
@@ -59,7 +59,7 @@ def push_work(cluster: Cluster, number: int) -> None:
     counters[WORK_COUNT] += 1
 
 
-@njit(cache=True)
+@inlined
 def drop_work(cluster: Cluster) -> None:
     """The first server of the ring is done for this moment."""
     counters = cluster.counters
@@ -69,14 +69,14 @@ def drop_work(cluster: Cluster) -> None:
     counters[WORK_COUNT] -= 1
 
 
-@njit(cache=True)
+@inlined
 def settle(machine: Rows, now: float) -> None:
     """Bring the machine's clock of work up to date."""
     machine.clock += machine.rate * (now - machine.at)
     machine.at = now
 
 
-@njit(cache=True)
+@inlined
 def retime(cluster: Cluster, number: int) -> None:
     """Plan the machine's next end of a service anew, since the number of those that share its cores changed."""
     machine = cluster.machines[number]
@@ -92,7 +92,7 @@ def retime(cluster: Cluster, number: int) -> None:
     schedule(cluster.heap, number, machine.at + max(left, 0.0) / rate)
 
 
-@njit(cache=True)
+@inlined
 def join_running(cluster: Cluster, machine: Rows, number: int) -> None:
     """Put a server into the machine's heap of busy ones."""
     servers, running, first = cluster.servers, cluster.running, machine.first
@@ -109,7 +109,7 @@ def join_running(cluster: Cluster, machine: Rows, number: int) -> None:
     running[first + spot] = number
 
 
-@njit(cache=True)
+@inlined
 def leave_running(cluster: Cluster, machine: Rows) -> int:
     """Take the server that ends first out of the machine's heap."""
     servers, running, first = cluster.servers, cluster.running, machine.first
@@ -139,7 +139,7 @@ def leave_running(cluster: Cluster, machine: Rows) -> int:
     return int(ended)
 
 
-@njit(cache=True)
+@inlined
 def begin_service(cluster: Cluster, number: int) -> None:
     """The server works on the tuple that it holds; one that costs nothing is ended at once."""
     server = cluster.servers[number]
@@ -164,7 +164,7 @@ def begin_service(cluster: Cluster, number: int) -> None:
     retime(cluster, instance.machine)
 
 
-@njit(cache=True)
+@inlined
 def end_service(cluster: Cluster, number: int) -> None:
     """The tuple is processed; what comes out of it is to be sent."""
     server = cluster.servers[number]
@@ -183,7 +183,7 @@ def end_service(cluster: Cluster, number: int) -> None:
     server.phase = EMITTING
 
 
-@njit(cache=True)
+@inlined
 def take_from_log(cluster: Cluster, number: int) -> int:
     """A source reads its next row, or waits for it. Tells whether rows are wanting."""
     server = cluster.servers[number]
@@ -207,7 +207,7 @@ def take_from_log(cluster: Cluster, number: int) -> int:
     return REACHED
 
 
-@njit(cache=True)
+@inlined
 def take_from_queue(cluster: Cluster, number: int) -> None:
     """The server takes the first tuple that waits, and a blocked sender gets the place; or it is free."""
     server = cluster.servers[number]
@@ -237,7 +237,7 @@ def take_from_queue(cluster: Cluster, number: int) -> None:
     begin_service(cluster, number)
 
 
-@njit(cache=True)
+@inlined
 def unblock_first(cluster: Cluster, instance: Rows) -> None:
     """The sender that has waited longest for a place in the instance's queue gets it, and goes on."""
     number = instance.first_blocked
@@ -253,7 +253,7 @@ def unblock_first(cluster: Cluster, instance: Rows) -> None:
     push_work(cluster, number)
 
 
-@njit(cache=True)
+@inlined
 def block(cluster: Cluster, number: int, instance: Rows) -> None:
     """The server has something for a queue that is full: it waits for its turn, and does nothing else."""
     server = cluster.servers[number]
@@ -267,7 +267,7 @@ def block(cluster: Cluster, number: int, instance: Rows) -> None:
     instance.last_blocked = number
 
 
-@njit(cache=True)
+@inlined
 def join_queue(cluster: Cluster, record: int) -> None:
     """A tuple has come to the instance that it was sent to; a free server takes it."""
     arrived = cluster.pool[record]

@@ -12,8 +12,8 @@ import numpy as np
 
 from steelyard.kernels.event_heap import EventHeap, event_heap
 
-Rows = np.ndarray[Any, Any]
-"""A structured array; its fields are those of one of the types below."""
+Rows = Any
+"""A structured array, or one row of it; its fields are those of one of the types below."""
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import inlined
 
 Slots = np.ndarray[Any, np.dtype[np.int32]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,10 +41,12 @@ def event_heap(slots: int) -> EventHeap:
     >>> remove_first(heap), remove_first(heap), int(heap.size[0])
     (1, 0, 1)
     """
-    return EventHeap(np.empty(slots, np.int32), np.full(slots, ABSENT, np.int32), np.zeros(slots), np.zeros(1, np.int64))
+    return EventHeap(
+        np.empty(slots, np.int32), np.full(slots, ABSENT, np.int32), np.zeros(slots), np.zeros(1, np.int64)
+    )
 
 
-@njit(cache=True)
+@inlined
 def _up(heap: EventHeap, spot: int, slot: int, time: float) -> None:
     order, place, at, _ = heap
     while spot > 0:
@@ -58,7 +61,7 @@ def _up(heap: EventHeap, spot: int, slot: int, time: float) -> None:
     place[slot] = spot
 
 
-@njit(cache=True)
+@inlined
 def _down(heap: EventHeap, spot: int, slot: int, time: float) -> None:
     order, place, at, size = heap
     last = size[0]
@@ -81,10 +84,10 @@ def _down(heap: EventHeap, spot: int, slot: int, time: float) -> None:
     place[slot] = spot
 
 
-@njit(cache=True)
+@inlined
 def schedule(heap: EventHeap, slot: int, time: float) -> None:
     """The slot's event happens at `time`, whether it had one before or not."""
-    order, place, at, size = heap
+    _, place, at, size = heap
     spot = place[slot]
     if spot == ABSENT:
         at[slot] = time
@@ -98,7 +101,7 @@ def schedule(heap: EventHeap, slot: int, time: float) -> None:
         _down(heap, spot, slot, time)
 
 
-@njit(cache=True)
+@inlined
 def cancel(heap: EventHeap, slot: int) -> None:
     """The slot has no event any more."""
     order, place, at, size = heap
@@ -116,7 +119,7 @@ def cancel(heap: EventHeap, slot: int) -> None:
         _down(heap, spot, moved, at[moved])
 
 
-@njit(cache=True)
+@inlined
 def remove_first(heap: EventHeap) -> int:
     """Take the next event out and give its slot; there must be one."""
     slot = heap.heap[0]

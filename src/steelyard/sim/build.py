@@ -168,7 +168,7 @@ def _threads(vertex: Vertex) -> int:
     return vertex.threads if isinstance(vertex, Operator) else 1
 
 
-def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows, Rows, np.ndarray]:  # type: ignore[type-arg]
+def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows, Rows, Rows]:
     """Machines, links between all pairs of them, and for each a heap with room for all of its servers."""
     count = len(scenario.machines) or len(instances)
     rows = np.zeros(count, state.MACHINE)

@@ -65,7 +65,8 @@ class Log:
         for old in [made for made in self._chunks if made < self._handed.min() - 1]:
             del self._chunks[old]
         rows = int(np.isfinite(chunk.times[:, partition]).sum())
-        return Chunk(*(np.ascontiguousarray(part[:rows, partition]) for part in chunk))
+        own = slice(rows), partition
+        return Chunk(chunk.times[own].copy(), chunk.items[own].copy(), chunk.keys[own].copy())
 
     def arrived(self, partition: int, now: float) -> int:
         """How many rows of the partition have come by now."""

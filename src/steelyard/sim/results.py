@@ -109,9 +109,7 @@ class SimulationResult:
             mean_queue=float((found["queue_mean"] * found["seconds"]).sum()) / seconds,
         )
 
-    def latency(
-        self, operator: str = "", after: float = 0.0, percentiles: Sequence[float] = PERCENTILES
-    ) -> Latency:
+    def latency(self, operator: str = "", after: float = 0.0, percentiles: Sequence[float] = PERCENTILES) -> Latency:
         """Ages of tuples that left at this operator (all, if none is named) in intervals that begin after `after`."""
         if operator and operator not in self.ages:
             raise OptionError.unknown("operator at which tuples leave", operator, self.ages)
@@ -148,9 +146,7 @@ class SimulationResult:
         return "\n".join(lines)
 
 
-def _latency(
-    counts: list[Any], total: float, most: float, percentiles: Sequence[float] = PERCENTILES
-) -> Latency:
+def _latency(counts: list[Any], total: float, most: float, percentiles: Sequence[float] = PERCENTILES) -> Latency:
     summed = np.sum(counts, axis=0) if counts else np.zeros(1, np.int64)
     tuples = int(summed.sum())
     found = {of: min(age, most) for of, age in zip(percentiles, _quantiles(summed, percentiles), strict=True)}

@@ -29,7 +29,7 @@ class Sampler:
         self._names = np.repeat([vertex.name for vertex in scenario.vertices], counts)
         self._numbers = np.concatenate([np.arange(count) for count in counts])
         self._since = 0.0
-        self._before: dict[str, Any] = {name: 0.0 for name in COUNTED}
+        self._before: dict[str, Any] = dict.fromkeys(COUNTED, 0.0)
         self._machines_before: Any = 0.0
         self._ages_before: Any = 0
         self._sums_before: Any = 0.0
@@ -148,7 +148,10 @@ class Sampler:
             machines=_table(self._machine_rows),
             sources=_table(self._sources),
             ages={
-                name: [(now, counts[number], float(sums[number]), float(most[number])) for now, counts, sums, most in self._ages]
+                name: [
+                    (now, counts[number], float(sums[number]), float(most[number]))
+                    for now, counts, sums, most in self._ages
+                ]
                 for number, name in sinks
             },
         )
@@ -171,5 +174,3 @@ def _table(parts: list[dict[str, Any]]) -> pa.Table:
     if not parts:
         return pa.table({})
     return pa.table({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
-
-

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
 from steelyard.sim.dataflow import Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
+
+INSTANT = Network()
+"""A network that costs nothing."""
 
 Vertex = Source | Operator
 
@@ -45,7 +49,7 @@ class Scenario:
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...] = ()
     machines: tuple[Machine, ...] = ()
-    network: Network = Network()
+    network: Network = INSTANT
 
     def __post_init__(self) -> None:
         for name in ("vertices", "edges", "machines"):
@@ -67,10 +71,10 @@ class Scenario:
         *vertices: Vertex,
         grouping: str | TuplePolicy | Partitioner = "shuffle",
         machines: Sequence[Machine] = (),
-        network: Network = Network(),  # noqa: B008 - it is frozen
+        network: Network = INSTANT,
     ) -> Scenario:
         """A source and operators in a row, with the same grouping on every edge."""
-        edges = [Edge(a.name, b.name, grouping) for a, b in zip(vertices, vertices[1:], strict=False)]
+        edges = [Edge(a.name, b.name, grouping) for a, b in pairwise(vertices)]
         return cls(tuple(vertices), tuple(edges), tuple(machines), network)
 
     def with_instances(self, **instances: int) -> Scenario:
