@@ -122,7 +122,7 @@ class Simulation:
         self._cluster.log_items[number, :rows] = chunk.items
         self._cluster.log_keys[number, :rows] = chunk.keys
         source["at"], source["end"] = 0, rows
-        source["ended"] = rows == 0
+        source["ended"] = rows < self._cluster.log_times.shape[1]
 
 
 def simulate(
