@@ -1,6 +1,8 @@
 """A cluster that is simulated: the library's own policies on machines that nobody has to own."""
 
+from steelyard.sim.control import Autoscaled, Rescaling, autoscale
 from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, Exponential, PerItem, Samples
 from steelyard.sim.results import Latency, SimulationResult, Total
@@ -8,19 +10,23 @@ from steelyard.sim.scenario import Scenario
 from steelyard.sim.simulation import Simulation, simulate
 
 __all__ = [
+    "Autoscaled",
     "Edge",
     "Exactly",
     "Exponential",
+    "FluidSimulation",
     "Latency",
     "Machine",
     "Network",
     "Operator",
     "PerItem",
+    "Rescaling",
     "Samples",
     "Scenario",
     "Simulation",
     "SimulationResult",
     "Source",
     "Total",
+    "autoscale",
     "simulate",
 ]

@@ -68,6 +68,10 @@ class Log:
         own = slice(rows), partition
         return Chunk(chunk.times[own].copy(), chunk.items[own].copy(), chunk.keys[own].copy())
 
+    def first_rows(self) -> Chunk:
+        """The first rows of all partitions, for whoever wants to know the stream before it runs."""
+        return self._chunk(0)
+
     def arrived(self, partition: int, now: float) -> int:
         """How many rows of the partition have come by now."""
         number = max(int(self._handed[partition]) - 1, 0)

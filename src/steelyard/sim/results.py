@@ -87,21 +87,22 @@ class SimulationResult:
 
     def total(self, vertex: str, after: float = 0.0) -> Total:
         """All instances of a vertex together, in the intervals that begin at `after` or later."""
-        count = self.scenario.vertex(vertex).instances
+        self.scenario.vertex(vertex)
         table = self.instances
         begun = pc.greater_equal(pc.subtract(table["time"], table["seconds"]), after - 1e-9)
         chosen = table.filter(pc.and_(begun, pc.equal(table["operator"], vertex)))
         if not chosen.num_rows:
             raise OptionError(f"no interval begins after {after} s: the run has {self.seconds:g} s")
         found = {name: chosen[name].to_numpy() for name in chosen.column_names if name != "operator"}
-        seconds = float(found["seconds"].sum()) / count
+        _, first = np.unique(found["time"], return_index=True)
+        seconds = float(found["seconds"][first].sum())
         time_of_threads = float((found["seconds"] * found["threads"]).sum())
-        received = int(found["received"].sum())
+        received = float(found["received"].sum())
         return Total(
             seconds=seconds,
-            received=received,
-            processed=int(found["processed"].sum()),
-            sent=int(found["sent"].sum()),
+            received=round(received),
+            processed=round(float(found["processed"].sum())),
+            sent=round(float(found["sent"].sum())),
             throughput=float(found["processed"].sum()) / seconds,
             utilisation=float(found["busy_seconds"].sum()) / time_of_threads,
             backpressured=float(found["backpressured_seconds"].sum()) / time_of_threads,
