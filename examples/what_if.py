@@ -7,8 +7,8 @@ from steelyard.sim import Machine, Network, Operator, PerItem, Scenario, Source,
 from steelyard.workloads import Zipf
 
 CUSTOMERS = 2_000
-# One customer in a hundred costs fifty times as much as the others.
-COSTS = [0.010 if customer % 100 == 37 else 0.0002 for customer in range(CUSTOMERS)]
+# One customer in a hundred costs forty times as much as the others.
+COSTS = [0.060 if customer % 100 == 37 else 0.0015 for customer in range(CUSTOMERS)]
 
 
 def cluster(grouping: str) -> Scenario:

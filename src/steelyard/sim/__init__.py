@@ -5,18 +5,21 @@ from steelyard.sim.dataflow import Edge, Operator, Source
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, Exponential, PerItem, Samples
+from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
 from steelyard.sim.results import Latency, SimulationResult, Total
 from steelyard.sim.scenario import Scenario
 from steelyard.sim.simulation import Simulation, simulate
 
 __all__ = [
     "Autoscaled",
+    "BatchCosts",
     "Edge",
     "Exactly",
     "Exponential",
     "FluidSimulation",
     "Latency",
     "Machine",
+    "MicroBatches",
     "Network",
     "Operator",
     "PerItem",
@@ -29,4 +32,5 @@ __all__ = [
     "Total",
     "autoscale",
     "simulate",
+    "simulate_batches",
 ]
