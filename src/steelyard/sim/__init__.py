@@ -9,13 +9,16 @@ from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
 from steelyard.sim.results import Latency, SimulationResult, Total
 from steelyard.sim.scenario import Scenario
 from steelyard.sim.simulation import Simulation, simulate
+from steelyard.sim.stopping import Checkpoints, Failure
 
 __all__ = [
     "Autoscaled",
     "BatchCosts",
+    "Checkpoints",
     "Edge",
     "Exactly",
     "Exponential",
+    "Failure",
     "FluidSimulation",
     "Latency",
     "Machine",

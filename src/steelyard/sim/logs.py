@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,16 @@ class Chunk(NamedTuple):
     """Seconds; infinite where the log has ended before."""
     items: Ints
     keys: Ints
+
+
+class LogState(NamedTuple):
+    """How far a log is read, and what it takes to read it again from there."""
+
+    chunks: dict[int, Chunk]
+    made: int
+    handed: Ints
+    units: Floats
+    random: Any
 
 
 class Log:
@@ -67,6 +77,21 @@ class Log:
         rows = int(np.isfinite(chunk.times[:, partition]).sum())
         own = slice(rows), partition
         return Chunk(chunk.times[own].copy(), chunk.items[own].copy(), chunk.keys[own].copy())
+
+    def position(self, partition: int, read_of_chunk: int) -> int:
+        """How many rows of the partition are read, so many of them from the chunk that it was given last."""
+        return max(int(self._handed[partition]) - 1, 0) * self._size + read_of_chunk
+
+    def state(self) -> LogState:
+        """Where every partition is."""
+        random = self._random.bit_generator.state
+        return LogState(dict(self._chunks), self._made, self._handed.copy(), self._units.copy(), random)
+
+    def restore(self, state: LogState) -> None:
+        """Go on from there; the same rows come again."""
+        self._chunks, self._made = dict(state.chunks), state.made
+        self._handed, self._units = state.handed.copy(), state.units.copy()
+        self._random.bit_generator.state = state.random
 
     def first_rows(self) -> Chunk:
         """The first rows of all partitions, for whoever wants to know the stream before it runs."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from steelyard.core import Router
+from steelyard.core import Router, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.kernels.cluster_state import NONE, WORK_FIRST, Cluster
@@ -40,6 +42,15 @@ class Routers:
         cluster.routes[turn, : len(keys)] = chosen.block
         cluster.turns[turn]["at"] = 0
         cluster.turns[turn]["filled"] = len(keys)
+
+    def states(self) -> dict[int, State]:
+        """What every router has learnt."""
+        return {turn: router.state() for turn, router in self._routers.items()}
+
+    def restore(self, states: Mapping[int, State]) -> None:
+        """Go on as the routers of these states would."""
+        for turn, state in states.items():
+            self._routers[turn].restore(state)
 
 
 def coming_tuples(cluster: Cluster) -> tuple[Ints, Floats]:

@@ -97,7 +97,8 @@ class Sampler:
 
     def _sample_sources(self, cluster: Cluster, now: float) -> None:
         of_sources = cluster.sources["instance"]
-        read = cluster.instances["taken"][of_sources]
+        positions = zip(self._partitions, cluster.sources["at"].tolist(), strict=True)
+        read = np.array([log.position(partition, at) for (log, partition), at in positions])
         logs = list(zip(self._partitions, read.tolist(), strict=True))
         arrived = np.array([log.arrived(partition, now) for (log, partition), _ in logs])
         self._sources.append(
@@ -106,7 +107,7 @@ class Sampler:
                 "source": self._names[of_sources],
                 "partition": self._numbers[of_sources],
                 "arrived": arrived,
-                "read": read.copy(),
+                "read": read,
                 "lag": arrived - read,
                 "lag_seconds": np.array([log.lag_seconds(part, now, rows) for (log, part), rows in logs]),
             }

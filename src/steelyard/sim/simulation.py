@@ -16,6 +16,7 @@ from steelyard.sim.results import SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
 from steelyard.sim.scenario import Scenario
+from steelyard.sim.stopping import Checkpoints, Failure, Snapshot, back_to, copy_of, stand_still
 
 SAMPLES_A_RUN = 20
 """How many rows of metrics an instance has in a run, where nobody says how often to look."""
@@ -52,11 +53,14 @@ class Simulation:
         sources = self._layout.sources
         chunk = log_chunk(len(self._cluster.sources))
         seeds = np.random.SeedSequence(seed).generate_state(len(sources))
-        logs = [Log(source, int(own), chunk) for source, own in zip(sources, seeds, strict=True)]
+        self._logs = [Log(source, int(own), chunk) for source, own in zip(sources, seeds, strict=True)]
         self._partitions = [
-            (log, partition) for log, source in zip(logs, sources, strict=True) for partition in range(source.instances)
+            (log, partition)
+            for log, source in zip(self._logs, sources, strict=True)
+            for partition in range(source.instances)
         ]
         self._sampler = Sampler(self._layout, self._partitions)
+        self._snapshot = self._taken()
 
     @property
     def now(self) -> float:
@@ -99,6 +103,33 @@ class Simulation:
             raise OptionError(f"slowdown of {operator!r} needs {len(rows)} numbers above 0, got {list(slowdown)}")
         rows["slowdown"] = slowdown
 
+    def pause(self, seconds: float) -> None:
+        """Everything stands still for so many seconds but the logs, which grow."""
+        if not 0 <= seconds < np.inf:
+            raise OptionError(f"a pause is 0 or more seconds long, got {seconds!r}")
+        stand_still(self._cluster, seconds)
+
+    def checkpoint(self, seconds: float = 0.0) -> None:
+        """Take a snapshot of the whole cluster, for which everything stands still for so many seconds."""
+        self._snapshot = self._taken()
+        self.pause(seconds)
+
+    def fail(self, downtime: float = 0.0) -> None:
+        """Lose everything; after so many seconds go on from the last checkpoint, or from the start.
+
+        Sources read again from where they were, so rows since then are processed twice, and what came out of them
+        comes out twice. Metrics count both. A tuple that was in service at the checkpoint is served a second time
+        from there on.
+        """
+        self._cluster = back_to(self._snapshot.cluster, self._cluster)
+        self._routers.restore(self._snapshot.routers)
+        for log, kept in zip(self._logs, self._snapshot.logs, strict=True):
+            log.restore(kept)
+        self.pause(downtime)
+
+    def _taken(self) -> Snapshot:
+        return Snapshot(copy_of(self._cluster), self._routers.states(), tuple(log.state() for log in self._logs))
+
     def sample(self) -> None:
         """Close an interval of the metrics: `result` has a row for it, from the sample before until now."""
         self._sampler.sample(self._cluster)
@@ -126,7 +157,14 @@ class Simulation:
 
 
 def simulate(
-    scenario: Scenario, seconds: float, *, seed: int = 0, every: float = 0.0, trace: bool = False
+    scenario: Scenario,
+    seconds: float,
+    *,
+    seed: int = 0,
+    every: float = 0.0,
+    trace: bool = False,
+    checkpoints: Checkpoints | None = None,
+    failures: Sequence[Failure] = (),
 ) -> SimulationResult:
     """Run a scenario for so many seconds, tuple by tuple.
 
@@ -135,13 +173,17 @@ def simulate(
     scenario
         What runs where.
     seconds
-        How long, in the simulated time.
+        How long, in the simulated time; a little longer where it would end in the middle of a stop.
     seed
         For all that is random.
     every
         Seconds between two rows of metrics; 0 gives 20 rows.
     trace
         Whether the result has a row for each tuple that left the cluster.
+    checkpoints
+        When the cluster is saved, and what that costs; None, a failure goes back to the start.
+    failures
+        When everything is lost.
 
     Examples
     --------
@@ -159,9 +201,20 @@ def simulate(
         raise OptionError(f"every must be 0, for {SAMPLES_A_RUN} rows of metrics, or more seconds, got {every!r}")
     simulation = Simulation(scenario, seed, trace)
     step = every or seconds / SAMPLES_A_RUN
-    steps = int(np.ceil(seconds / step - 1e-9))
-    for number in range(steps):
-        simulation.advance(min((number + 1) * step, seconds) - simulation.now)
-        simulation.sample()
+    saved_at = checkpoints.every if checkpoints else np.inf
+    coming = sorted(failures, key=lambda failure: failure.at)
+    sampled = 0
+    while simulation.now < seconds - 1e-9:
+        next_failure = coming[0].at if coming else np.inf
+        next_sample = min((sampled + 1) * step, seconds)
+        simulation.advance(max(0.0, min(next_sample, saved_at, next_failure) - simulation.now))
+        if simulation.now >= next_failure:
+            simulation.fail(coming.pop(0).detection + (checkpoints.restore if checkpoints else 0.0))
+        elif checkpoints and simulation.now >= saved_at:
+            simulation.checkpoint(checkpoints.snapshot)
+            saved_at = simulation.now + checkpoints.every
+        if simulation.now >= next_sample - 1e-9:
+            simulation.sample()
+            sampled = int(simulation.now / step + 1e-9)
     result = simulation.result()
     return result.with_trace(simulation.trace()) if trace else result
