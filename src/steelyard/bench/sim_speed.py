@@ -38,7 +38,7 @@ REPETITIONS, QUICK_REPETITIONS = 5, 3
 
 EXECUTORS_MINUTES = 20
 EXECUTORS_RATE = 6_700
-"""Tuples a second of the large continuous-queries topology (Li 2018, section 3.4)."""
+"""Tuples a second of the large continuous-queries topology (Li 2018, section 3.3)."""
 WORKERS, AUTOSCALING_HOURS = 70, 2
 
 
@@ -53,7 +53,7 @@ def queue_of(grouping: str, seed: int) -> Scenario:
 
 
 def executors() -> Scenario:
-    """The large continuous-queries topology: 100 executors on 10 machines of 4 cores (Li 2018, section 3.4).
+    """The large continuous-queries topology: 100 executors on 10 machines of 4 cores (Li 2018, section 3.3).
 
     Service times are those that the sheet's fit of the default scheduler starts from.
     """

@@ -6,12 +6,14 @@ from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, Exponential, PerItem, Samples
 from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
+from steelyard.sim.profiles import PROFILES, Figure, Profile, profile, read_profile
 from steelyard.sim.results import Latency, SimulationResult, Total
 from steelyard.sim.scenario import Scenario
 from steelyard.sim.simulation import Simulation, simulate
 from steelyard.sim.stopping import Checkpoints, Failure
 
 __all__ = [
+    "PROFILES",
     "Autoscaled",
     "BatchCosts",
     "Checkpoints",
@@ -19,6 +21,7 @@ __all__ = [
     "Exactly",
     "Exponential",
     "Failure",
+    "Figure",
     "FluidSimulation",
     "Latency",
     "Machine",
@@ -26,6 +29,7 @@ __all__ = [
     "Network",
     "Operator",
     "PerItem",
+    "Profile",
     "Rescaling",
     "Samples",
     "Scenario",
@@ -34,6 +38,8 @@ __all__ = [
     "Source",
     "Total",
     "autoscale",
+    "profile",
+    "read_profile",
     "simulate",
     "simulate_batches",
 ]
