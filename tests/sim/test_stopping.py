@@ -139,6 +139,51 @@ def test_metrics_keep_their_meaning_over_a_failure():
     assert parts == pytest.approx(table["threads"].to_numpy() * table["seconds"].to_numpy(), abs=0.15)
 
 
+@settings(max_examples=30)
+@given(scenario=finite_scenarios(), first=st.floats(0.0, 1.5), pause=st.floats(0.0, 2.0), seed=st.integers(0, 2))
+def test_a_restart_with_other_instances_and_places_loses_nothing(scenario, first, pause, seed):
+    source, *operators = scenario.vertices
+    whole = [replace(one, outputs=max(one.outputs, 1.0)) for one in operators]
+    edges = tuple(replace(edge, grouping="hash") for edge in scenario.edges)  # a broadcast would change the numbers
+    before = replace(scenario, vertices=(source, *whole), edges=edges)
+    after = before.with_instances(a=4, b=1, c=2)
+    simulation = Simulation(before, seed, trace=True)
+    simulation.advance(first)
+    stopped = simulation.restart(after, pause)
+    assert stopped >= pause
+    assert simulation.now == pytest.approx(first + stopped)
+    for _ in range(1000):
+        simulation.advance(5.0)
+        if simulation.drained:
+            break
+    simulation.sample()
+    assert Counter(simulation.trace()["item"].to_pylist()) == Counter(drained(before, seed).trace()["item"].to_pylist())
+    result = simulation.result()
+    assert result.total("log").processed == source.rows
+    assert result.latency().tuples == simulation.trace().num_rows
+
+
+def test_a_restart_with_twice_the_instances_lets_a_lag_go():
+    scenario = Scenario.chain(Source("log", 150), Operator("map", Exactly(0.01), capacity=100))
+    simulation = Simulation(scenario)
+    simulation.advance(60)
+    simulation.sample()
+    assert simulation.result().sources["lag"].to_numpy()[-1] == pytest.approx(60 * 50, rel=0.05)
+    stopped = simulation.restart(scenario.with_instances(map=2), pause=5.0)
+    # the queue of 100 takes a second to come out
+    assert stopped == pytest.approx(6.0, abs=0.05)
+    simulation.advance(100)
+    simulation.sample()
+    assert simulation.result().sources["lag"].to_numpy()[-1] < 5
+    assert simulation.result().total("map", after=60).throughput == pytest.approx(3050 / 100 + 150, rel=0.1)
+
+
+def test_a_restart_cannot_change_the_sources():
+    scenario = one_server()
+    with pytest.raises(OptionError, match="must keep the sources"):
+        Simulation(scenario).restart(scenario.with_instances(log=3))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

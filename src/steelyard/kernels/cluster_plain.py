@@ -253,7 +253,7 @@ class PlainCluster:
             machine = self.c.machines[source]
             self.debt[server] += machine["serialise"]
             due = self.line_free[source] = max(due, self.line_free[source]) + size * machine["seconds_a_byte"]
-        link = source * len(self.c.machines) + target
+        link = source * len(self.c.machines) + target if len(self.c.links) > 1 else 0
         due += float(self.c.links[link]["latency"])
         moved = self.holds[server]._replace(remote=source != target)
         if due <= self.now:

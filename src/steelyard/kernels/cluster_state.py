@@ -86,7 +86,7 @@ class Cluster(NamedTuple):
     servers: Rows
     machines: Rows
     links: Rows
-    """One for each pair of machines, number `from * machines + to`."""
+    """One for each pair of machines, number `from * machines + to`; one in all where no journey takes any time."""
     edges: Rows
     """Sorted by the operator that they leave."""
     turns: Rows
@@ -139,9 +139,9 @@ def larger_trace(cluster: Cluster) -> Cluster:
     return cluster._replace(trace=np.concatenate([cluster.trace, np.zeros_like(cluster.trace)]))
 
 
-def events_of(machines: int, sources: int) -> EventHeap:
+def events_of(machines: int, sources: int, links: int) -> EventHeap:
     """A heap with a slot for each machine, source and link."""
-    return event_heap(machines + sources + machines * machines)
+    return event_heap(machines + sources + links)
 
 
 def bin_edges() -> Floats:

@@ -106,7 +106,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         np.zeros((len(operators), 2)),
         counters,
         np.zeros(1),
-        state.events_of(len(machines), len(sources)),
+        state.events_of(len(machines), len(sources), len(links)),
     )
 
 
@@ -180,10 +180,12 @@ def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows,
     rows["serialise"] = scenario.network.serialise
     hosted = np.bincount(instances["machine"], weights=instances["servers"], minlength=count).astype(np.int64)
     rows["first"] = np.cumsum(hosted) - hosted
-    links = np.zeros(count * count, state.LINK)
+    network = scenario.network
+    instant = not (network.latency or network.local_latency or network.bytes_per_second)
+    links = np.zeros(1 if instant else count * count, state.LINK)
     links["head"] = links["tail"] = NONE
-    links["latency"] = scenario.network.latency
-    links["latency"][:: count + 1] = scenario.network.local_latency
+    links["latency"] = network.latency
+    links["latency"][:: count + 1] = network.local_latency
     return rows, links, np.zeros(len(servers), np.int32)
 
 

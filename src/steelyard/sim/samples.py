@@ -22,21 +22,26 @@ class Sampler:
     """Metrics by interval: each `sample` closes one."""
 
     def __init__(self, layout: Layout, partitions: list[tuple[Log, int]]) -> None:
-        self._layout = layout
         self._partitions = partitions
+        self._since = 0.0
+        self._instances: list[dict[str, Any]] = []
+        self._machine_rows: list[dict[str, Any]] = []
+        self._sources: list[dict[str, Any]] = []
+        self._ages: dict[str, list[tuple[float, Any, float, float]]] = {}
+        self.move_to(layout)
+
+    def move_to(self, layout: Layout) -> None:
+        """From now on another cluster is sampled, which has counted nothing yet."""
         scenario = layout.scenario
         counts = [vertex.instances for vertex in scenario.vertices]
         self._names = np.repeat([vertex.name for vertex in scenario.vertices], counts)
         self._numbers = np.concatenate([np.arange(count) for count in counts])
-        self._since = 0.0
+        senders = {edge.sender for edge in scenario.edges}
+        self._sinks = {n: one.name for n, one in enumerate(scenario.vertices) if one.name not in senders}
         self._before: dict[str, Any] = dict.fromkeys(COUNTED, 0.0)
         self._machines_before: Any = 0.0
-        self._ages_before: Any = 0
+        self._ages_before: dict[int, Any] = dict.fromkeys(self._sinks, 0)
         self._sums_before: Any = 0.0
-        self._instances: list[dict[str, Any]] = []
-        self._machine_rows: list[dict[str, Any]] = []
-        self._sources: list[dict[str, Any]] = []
-        self._ages: list[tuple[float, Any, Any, Any]] = []
 
     def sample(self, cluster: Cluster) -> None:
         """Close the interval that began with the sample before."""
@@ -115,10 +120,13 @@ class Sampler:
 
     def _sample_ages(self, cluster: Cluster, now: float) -> None:
         sums = cluster.latency_sums
-        self._ages.append(
-            (now, cluster.latencies - self._ages_before, sums[:, 0] - self._sums_before, sums[:, 1].copy())
-        )
-        self._ages_before, self._sums_before = cluster.latencies.copy(), sums[:, 0].copy()
+        added = sums[:, 0] - self._sums_before
+        for number, name in self._sinks.items():
+            counts = cluster.latencies[number].copy()
+            row = (now, counts - self._ages_before[number], float(added[number]), float(sums[number, 1]))
+            self._ages.setdefault(name, []).append(row)
+            self._ages_before[number] = counts
+        self._sums_before = sums[:, 0].copy()
         sums[:, 1] = 0.0
 
     def trace(self, rows: Rows) -> pa.Table:
@@ -135,11 +143,6 @@ class Sampler:
 
     def result(self, scenario: Scenario, seed: int, seconds: float, events: int) -> SimulationResult:
         """All intervals so far."""
-        sinks = [
-            (number, vertex.name)
-            for number, vertex in enumerate(scenario.vertices)
-            if not any(edge.sender == vertex.name for edge in scenario.edges)
-        ]
         return SimulationResult(
             scenario=scenario,
             seed=seed,
@@ -148,13 +151,7 @@ class Sampler:
             instances=_table(self._instances),
             machines=_table(self._machine_rows),
             sources=_table(self._sources),
-            ages={
-                name: [
-                    (now, counts[number], float(sums[number]), float(most[number]))
-                    for now, counts, sums, most in self._ages
-                ]
-                for number, name in sinks
-            },
+            ages={name: list(intervals) for name, intervals in self._ages.items()},
         )
 
 

@@ -16,7 +16,16 @@ from steelyard.sim.results import SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
 from steelyard.sim.scenario import Scenario
-from steelyard.sim.stopping import Checkpoints, Failure, Snapshot, back_to, copy_of, stand_still
+from steelyard.sim.stopping import (
+    Checkpoints,
+    Failure,
+    Snapshot,
+    back_to,
+    copy_of,
+    read_on_with,
+    stand_still,
+    stop_reading,
+)
 
 SAMPLES_A_RUN = 20
 """How many rows of metrics an instance has in a run, where nobody says how often to look."""
@@ -61,6 +70,8 @@ class Simulation:
         ]
         self._sampler = Sampler(self._layout, self._partitions)
         self._snapshot = self._taken()
+        self._traces: list[pa.Table] = []
+        self._generation = 0
 
     @property
     def now(self) -> float:
@@ -82,6 +93,11 @@ class Simulation:
         if not 0 <= seconds < np.inf:
             raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
         until = self.now + seconds
+        self._run(until)
+        self._cluster.now[0] = until
+
+    def _run(self, until: float) -> None:
+        """Let everything happen that happens until then."""
         while True:
             outcome = run_until(self._cluster, until)
             if outcome == state.NEEDS_LOG:
@@ -93,7 +109,6 @@ class Simulation:
             elif outcome == state.NEEDS_TRACE:
                 self._cluster = state.larger_trace(self._cluster)
             else:
-                self._cluster.now[0] = until
                 return
 
     def slow_down(self, operator: str, slowdown: Sequence[float]) -> None:
@@ -127,6 +142,32 @@ class Simulation:
             log.restore(kept)
         self.pause(downtime)
 
+    def restart(self, scenario: Scenario, pause: float = 0.0) -> float:
+        """Stop, and go on with other numbers or places of instances. Gives the seconds for which nothing was read.
+
+        Sources stop reading, tuples under way are let out, which takes its time; then everything stands still for
+        `pause` seconds, and the new instances read on. Policies begin anew. The sources and their partitions must be
+        the same; a checkpoint of the new instances is taken at once.
+        """
+        if layout_of(scenario).sources != self._layout.sources:
+            raise OptionError("a restart must keep the sources and their partitions: change operators or machines only")
+        began, old = self.now, self._cluster
+        reading = old.sources.copy()
+        stop_reading(old)
+        self._run(np.inf)
+        reading["at"] = old.sources["at"]
+        self.sample()
+        self._traces.append(self._trace_of(self._cluster))
+        self.scenario, self._layout = scenario, layout_of(scenario)
+        self._generation += 1
+        fresh = build(self._layout, self.seed + self._generation, len(old.trace) > 0)
+        self._cluster = read_on_with(fresh, self._cluster, reading)
+        self._routers = Routers(self._layout)
+        self._sampler.move_to(self._layout)
+        self._snapshot = self._taken()
+        self.pause(pause)
+        return self.now - began
+
     def _taken(self) -> Snapshot:
         return Snapshot(copy_of(self._cluster), self._routers.states(), tuple(log.state() for log in self._logs))
 
@@ -136,8 +177,10 @@ class Simulation:
 
     def trace(self) -> pa.Table:
         """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""
-        rows = self._cluster.trace[: self._cluster.counters[state.TRACED]]
-        return self._sampler.trace(rows)
+        return pa.concat_tables([*self._traces, self._trace_of(self._cluster)])
+
+    def _trace_of(self, cluster: state.Cluster) -> pa.Table:
+        return self._sampler.trace(cluster.trace[: cluster.counters[state.TRACED]])
 
     def result(self) -> SimulationResult:
         """All that was sampled so far."""

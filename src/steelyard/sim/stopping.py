@@ -10,8 +10,8 @@ import numpy as np
 
 from steelyard.core import OptionError, State
 from steelyard.kernels import cluster_state as state
-from steelyard.kernels.cluster_state import NONE, Cluster
-from steelyard.kernels.event_heap import ABSENT, schedule
+from steelyard.kernels.cluster_state import NONE, Cluster, Rows
+from steelyard.kernels.event_heap import ABSENT, cancel, schedule
 from steelyard.sim.logs import LogState
 
 KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area")
@@ -137,3 +137,26 @@ def back_to(snapshot: Cluster, lost: Cluster) -> Cluster:
     for counter in (state.EVENTS, state.TRACED):
         found.counters[counter] = lost.counters[counter]
     return found._replace(trace=lost.trace, latencies=lost.latencies, latency_sums=lost.latency_sums)
+
+
+def stop_reading(cluster: Cluster) -> None:
+    """No source takes another row, as if every log ended here; what was taken goes its way."""
+    for number in range(len(cluster.sources)):
+        cancel(cluster.heap, len(cluster.machines) + number)
+    readers = cluster.instances["first_server"][cluster.sources["instance"]]
+    waiting = readers[cluster.servers["phase"][readers] == state.WAITING]
+    cluster.servers["phase"][waiting] = state.FREE
+    cluster.sources["end"] = cluster.sources["at"]
+    cluster.sources["ended"] = 1
+
+
+def read_on_with(fresh: Cluster, stopped: Cluster, reading: Rows) -> Cluster:
+    """A cluster that was just built, at the moment and at the rows at which the other one has stopped."""
+    now = stopped.now[0]
+    fresh.now[0] = now
+    fresh.machines["at"] = now
+    fresh.instances["area_at"] = now
+    for field in ("at", "end", "ended"):
+        fresh.sources[field] = reading[field]
+    fresh.counters[state.EVENTS] = stopped.counters[state.EVENTS]
+    return fresh._replace(log_times=stopped.log_times, log_items=stopped.log_items, log_keys=stopped.log_keys)
