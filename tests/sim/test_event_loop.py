@@ -12,6 +12,7 @@ from steelyard.sim import (
     Edge,
     Exactly,
     Exponential,
+    Growing,
     Machine,
     Network,
     Operator,
@@ -35,14 +36,15 @@ laws = st.one_of(
     st.lists(times, min_size=1, max_size=5).map(PerItem),
     st.lists(times, min_size=1, max_size=5).map(Samples),
 )
+growing = st.tuples(times, times, st.sampled_from([0.0, 0.731])).map(lambda given: Growing(*given))
 
 
 @st.composite
-def operators(draw, name):
+def operators(draw, name, laws_of_operators=laws):
     instances = draw(st.integers(1, 3))
     return Operator(
         name,
-        draw(laws),
+        draw(laws_of_operators),
         instances=instances,
         threads=draw(st.integers(1, 2)),
         capacity=draw(st.integers(0, 3)),
@@ -52,7 +54,7 @@ def operators(draw, name):
 
 
 @st.composite
-def scenarios(draw):
+def scenarios(draw, laws_of_operators=laws):
     """A source that feeds two operators, which both feed a third; anything else at random."""
     source = Source(
         "log",
@@ -73,7 +75,7 @@ def scenarios(draw):
         serialise=draw(st.sampled_from([0.0, 0.0071])),
     )
     return Scenario(
-        vertices=(source, *(draw(operators(name)) for name in "abc")),
+        vertices=(source, *(draw(operators(name, laws_of_operators)) for name in "abc")),
         edges=tuple(Edge(*pair, draw(st.sampled_from(GROUPINGS)), tuple_bytes=17.0) for pair in ends),
         machines=machines,
         network=network,
@@ -90,7 +92,7 @@ def plain_run(scenario, seed):
 
 
 @settings(max_examples=60)
-@given(scenario=scenarios(), seed=st.integers(0, 5))
+@given(scenario=scenarios(st.one_of(laws, growing)), seed=st.integers(0, 5))
 def test_every_tuple_leaves_where_and_when_it_does_in_the_plain_twin(scenario, seed):
     simulation = Simulation(scenario, seed, trace=True)
     simulation.advance(SECONDS)

@@ -12,6 +12,7 @@ from steelyard.kernels.cluster_state import (
     EXACTLY,
     EXPONENTIAL,
     FORWARD,
+    GROWING,
     HASH,
     IN_TURN,
     NONE,
@@ -79,6 +80,7 @@ class PlainCluster:
         self.outbox: dict[int, list[Output]] = {}
         self.running: list[dict[int, float]] = [{} for _ in cluster.machines]
         self.flying: list[tuple[float, int, int, PlainTuple]] = []
+        self.kept: list[list[int]] = [[] for _ in cluster.instances]
         self.turns = [int(row["next"]) for row in cluster.turns]
         self.line_free = [0.0] * len(cluster.machines)
         self.debt = [0.0] * len(cluster.servers)
@@ -176,9 +178,17 @@ class PlainCluster:
             return float(operator["mean"])
         if operator["law"] == EXPONENTIAL:
             return -float(operator["mean"]) * log(1.0 - self._uniform(server))
+        if operator["law"] == GROWING:
+            return self._growing_time(int(self.c.servers[server]["instance"]), operator)
         size = int(operator["table_size"])
         spot = taken.item % size if operator["law"] == PER_ITEM else int(self._uniform(server) * size)
         return float(self.c.tables[operator["table_first"] + spot])
+
+    def _growing_time(self, instance: int, operator: Any) -> float:
+        window = int(self.now // operator["window"]) if operator["window"] else 0
+        kept = self.kept[instance] = [one for one in self.kept[instance] if one == window]
+        kept.append(window)
+        return float(operator["mean"] + operator["growth"] * (len(kept) - 1))
 
     def _uniform(self, server: int) -> float:
         self.random[server] = x = (self.random[server] + GOLDEN) & _WORD

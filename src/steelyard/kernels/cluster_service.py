@@ -12,6 +12,7 @@ from steelyard.kernels.cluster_state import (
     EXPONENTIAL,
     FREE,
     FREE_RECORD,
+    GROWING,
     NEEDS_LOG,
     NONE,
     PER_ITEM,
@@ -43,9 +44,22 @@ def service_time(cluster: Cluster, server: Rows, operator: Rows) -> float:
         return float(operator.mean)
     if law == EXPONENTIAL:
         return float(-operator.mean * np.log(1.0 - uniform(server)))
+    if law == GROWING:
+        return growing_time(cluster, cluster.instances[server.instance], operator)
     if law == PER_ITEM:
         return float(cluster.tables[operator.table_first + server.item % operator.table_size])
     return float(cluster.tables[operator.table_first + np.int64(uniform(server) * operator.table_size)])
+
+
+@inlined
+def growing_time(cluster: Cluster, instance: Rows, operator: Rows) -> float:
+    """A tuple is compared with those that the instance keeps, and kept; a new window begins with none."""
+    if operator.window > 0.0 and cluster.now[0] >= instance.window_end:
+        instance.kept = 0.0
+        instance.window_end = (np.floor(cluster.now[0] / operator.window) + 1.0) * operator.window
+    seconds = operator.mean + operator.growth * instance.kept
+    instance.kept += 1.0
+    return float(seconds)
 
 
 @inlined

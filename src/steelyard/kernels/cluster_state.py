@@ -21,7 +21,7 @@ NONE = -1
 UNBOUNDED = np.iinfo(np.int64).max
 
 # laws of service times
-EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES = range(4)
+EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES, GROWING = range(5)
 # groupings
 FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY = range(7)
 # what a server does
@@ -43,7 +43,7 @@ def _rows(*fields: tuple[str, str]) -> np.dtype[Any]:
 
 OPERATOR = _rows(
     ("law", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("table_first", "i8"), ("table_size", "i8"),
-    ("mean", "f8"), ("outputs", "f8"),
+    ("mean", "f8"), ("outputs", "f8"), ("growth", "f8"), ("window", "f8"),
 )  # fmt: skip
 INSTANCE = _rows(
     ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("first_server", "i4"), ("servers", "i4"),
@@ -51,9 +51,11 @@ INSTANCE = _rows(
     ("serving", "i8"), ("queued", "i8"), ("fill", "i8"), ("capacity", "i8"), ("slowdown", "f8"),
     ("taken", "i8"), ("done", "i8"), ("sent", "i8"), ("peak", "i8"),
     ("useful", "f8"), ("busy", "f8"), ("blocked", "f8"), ("waited", "f8"), ("area", "f8"), ("area_at", "f8"),
+    ("kept", "f8"), ("window_end", "f8"),
 )  # fmt: skip
 """`fill` counts what waits, what is under way and what a blocked sender was promised; `area` is the integral of
-the queue's length over time."""
+the queue's length over time; `kept` the tuples of this window, which make each further one dearer where the law says
+so."""
 SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
     ("granted", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"), ("random", "u8"),

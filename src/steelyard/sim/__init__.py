@@ -4,7 +4,7 @@ from steelyard.sim.control import Autoscaled, Rescaling, autoscale
 from steelyard.sim.dataflow import Edge, Operator, Source
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
-from steelyard.sim.laws import Exactly, Exponential, PerItem, Samples
+from steelyard.sim.laws import Exactly, Exponential, Growing, PerItem, Samples
 from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
 from steelyard.sim.profiles import PROFILES, Figure, Profile, profile, read_profile
 from steelyard.sim.results import Latency, SimulationResult, Total
@@ -23,6 +23,7 @@ __all__ = [
     "Failure",
     "Figure",
     "FluidSimulation",
+    "Growing",
     "Latency",
     "Machine",
     "MicroBatches",

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.sim.dataflow import Operator, Source
-from steelyard.sim.laws import Exactly, Exponential, Law, PerItem, Samples
+from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
 from steelyard.sim.scenario import Scenario, Vertex
 from steelyard.workloads.draws import Draws
 
@@ -25,6 +25,7 @@ _LAWS: dict[type[Law], int] = {
     Exponential: state.EXPONENTIAL,
     PerItem: state.PER_ITEM,
     Samples: state.SAMPLES,
+    Growing: state.GROWING,
 }
 _GROUPINGS = {
     "": state.POLICY,
@@ -123,6 +124,8 @@ def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
         row["law"] = _LAWS[type(vertex.service)]
         row["mean"] = vertex.service.mean
         row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
+        if isinstance(vertex.service, Growing):
+            row["growth"], row["window"] = vertex.service.per_kept, vertex.service.window
         if isinstance(vertex.service, PerItem | Samples):
             row["table_first"] = sum(map(len, tables))
             row["table_size"] = len(vertex.service.seconds)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from steelyard.core.counts import Ints
+from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
 from steelyard.partition import tuple_policy
 from steelyard.sim.build import Layout
 from steelyard.sim.dataflow import Edge, Operator, Source
-from steelyard.sim.laws import PerItem
+from steelyard.sim.laws import Growing, PerItem
 from steelyard.sim.logs import Log
 
 SAMPLED_ROWS = 1 << 16
@@ -77,6 +78,8 @@ def _mean_costs(layout: Layout, name: str, routed: dict[Edge, tuple[Ints, Ints] 
     """float64[instances]: mean service time of the tuples that each instance gets."""
     vertex = layout.scenario.vertex(name)
     law, count = vertex.service, vertex.instances
+    if isinstance(law, Growing):
+        raise OptionError(f"service of {name!r}: flows know no costs that grow with state; run it tuple by tuple")
     if not isinstance(law, PerItem):
         return np.full(count, law.mean)
     for edge, found in routed.items():

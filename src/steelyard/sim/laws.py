@@ -105,7 +105,41 @@ class Samples:
         return f"Samples({len(self.seconds)} times, mean {self.mean:g} s)"
 
 
-Law: TypeAlias = Exactly | Exponential | PerItem | Samples
+@dataclass(frozen=True)
+class Growing:
+    """A time that grows with the tuples that an instance keeps, as that of a join whose state grows.
+
+    Parameters
+    ----------
+    seconds
+        For a tuple that meets nothing.
+    per_kept
+        Seconds more for each tuple that came to the instance before, in the same window.
+    window
+        Seconds after which an instance forgets all that it keeps; 0, it never does.
+
+    Examples
+    --------
+    >>> Growing(0.001, per_kept=1e-6, window=10.0).mean
+    0.001
+    """
+
+    seconds: float
+    per_kept: float
+    window: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "per_kept", "window"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise OptionError(f"{name} of Growing must be 0 or more, got {getattr(self, name)!r}")
+
+    @property
+    def mean(self) -> float:
+        """Service time at the begin of a window."""
+        return self.seconds
+
+
+Law: TypeAlias = Exactly | Exponential | PerItem | Samples | Growing
 
 
 def _times(law: str, seconds: ArrayLike | Sequence[float]) -> Floats:

@@ -23,6 +23,7 @@ from steelyard.sim.stopping import (
     back_to,
     copy_of,
     read_on_with,
+    spread_state,
     stand_still,
     stop_reading,
 )
@@ -87,6 +88,16 @@ class Simulation:
     def drained(self) -> bool:
         """Whether every log has ended and every tuple has left the cluster."""
         return int(self._cluster.heap.size[0]) == 0 and bool(self._cluster.sources["ended"].all())
+
+    @property
+    def kept(self) -> float:
+        """Tuples that the fullest instance keeps, where service times grow with them."""
+        return float(self._cluster.instances["kept"].max())
+
+    @property
+    def saved_kept(self) -> float:
+        """The same for the last checkpoint."""
+        return float(self._snapshot.cluster.instances["kept"].max())
 
     def advance(self, seconds: float) -> None:
         """Go on for so many seconds of the simulated time."""
@@ -158,10 +169,15 @@ class Simulation:
         reading["at"] = old.sources["at"]
         self.sample()
         self._traces.append(self._trace_of(self._cluster))
+        kept = {
+            vertex.name: float(old.instances["kept"][self._layout.instances_of(vertex.name)].sum())
+            for vertex in self.scenario.vertices
+        }
         self.scenario, self._layout = scenario, layout_of(scenario)
         self._generation += 1
         fresh = build(self._layout, self.seed + self._generation, len(old.trace) > 0)
         self._cluster = read_on_with(fresh, self._cluster, reading)
+        spread_state(kept, self._cluster, self._layout)
         self._routers = Routers(self._layout)
         self._sampler.move_to(self._layout)
         self._snapshot = self._taken()
@@ -252,9 +268,12 @@ def simulate(
         next_sample = min((sampled + 1) * step, seconds)
         simulation.advance(max(0.0, min(next_sample, saved_at, next_failure) - simulation.now))
         if simulation.now >= next_failure:
-            simulation.fail(coming.pop(0).detection + (checkpoints.restore if checkpoints else 0.0))
+            downtime = coming.pop(0).detection
+            if checkpoints:
+                downtime += checkpoints.restore + checkpoints.per_kept * simulation.saved_kept
+            simulation.fail(downtime)
         elif checkpoints and simulation.now >= saved_at:
-            simulation.checkpoint(checkpoints.snapshot)
+            simulation.checkpoint(checkpoints.snapshot + checkpoints.per_kept * simulation.kept)
             saved_at = simulation.now + checkpoints.every
         if simulation.now >= next_sample - 1e-9:
             simulation.sample()

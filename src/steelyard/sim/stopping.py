@@ -12,6 +12,7 @@ from steelyard.core import OptionError, State
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import ABSENT, cancel, schedule
+from steelyard.sim.build import Layout
 from steelyard.sim.logs import LogState
 
 KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area")
@@ -30,16 +31,19 @@ class Checkpoints:
         Seconds that nobody works while one is taken.
     restore
         Seconds that it takes to load one after a failure was noticed.
+    per_kept
+        Seconds more, for either, for each tuple that the fullest instance keeps as its state (`Growing`).
     """
 
     every: float
     snapshot: float = 0.0
     restore: float = 0.0
+    per_kept: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.every > 0:
             raise OptionError(f"every of Checkpoints must be above 0 seconds, got {self.every!r}")
-        for name in ("snapshot", "restore"):
+        for name in ("snapshot", "restore", "per_kept"):
             if not getattr(self, name) >= 0:
                 raise OptionError(f"{name} of Checkpoints must be 0 or more seconds, got {getattr(self, name)!r}")
 
@@ -148,6 +152,12 @@ def stop_reading(cluster: Cluster) -> None:
     cluster.servers["phase"][waiting] = state.FREE
     cluster.sources["end"] = cluster.sources["at"]
     cluster.sources["ended"] = 1
+
+
+def spread_state(kept: Mapping[str, float], fresh: Cluster, layout: Layout) -> None:
+    """New instances of an operator share what the old ones kept."""
+    for vertex in layout.scenario.vertices:
+        fresh.instances["kept"][layout.instances_of(vertex.name)] = kept.get(vertex.name, 0.0) / vertex.instances
 
 
 def read_on_with(fresh: Cluster, stopped: Cluster, reading: Rows) -> Cluster:
