@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.core import OptionError, TuplePolicy
+from steelyard.core import Cooperative, OptionError, TuplePolicy
 from steelyard.kernels.xxhash import spark_hash
 from steelyard.partition import Hash, Shuffle, partitioner_names, policy, tuple_policy
 from steelyard.sim import Edge, Exactly, Exponential, Operator, Scenario, Source, simulate
@@ -14,7 +14,8 @@ from steelyard.workloads import Zipf
 
 ROWS, INSTANCES, RATE = 3000, 5, 1000.0
 KEYS = Zipf(exponent=1.2, keys=200, seed=4)
-BY_ROW = [name for name in partitioner_names() if isinstance(policy(name), TuplePolicy)]
+TUPLE_POLICIES = [name for name in partitioner_names() if isinstance(policy(name), TuplePolicy)]
+ALONE = [name for name in TUPLE_POLICIES if not isinstance(policy(name), Cooperative)]
 
 
 def items():
@@ -27,7 +28,7 @@ def sent_by_source(grouping, source_instances=1):
     return simulate(scenario, 10.0, trace=True).trace
 
 
-@pytest.mark.parametrize("name", BY_ROW)
+@pytest.mark.parametrize("name", ALONE)
 def test_a_source_sends_each_row_where_its_policy_says(name):
     trace = sent_by_source(name)
     times = (np.arange(ROWS) / RATE * 1000.0).astype(np.int64)
@@ -82,6 +83,38 @@ def test_a_policy_after_a_filter_or_several_threads_is_asked_for_each_tuple():
     kept = pa.array(trace["item"].to_pylist())
     assert 0.4 * ROWS < len(kept) < 0.6 * ROWS
     assert trace["instance"].to_pylist() == router.route(spark_hash(kept), np.zeros(len(kept), np.int64)).block.tolist()
+
+
+class Talkative(Decorated):
+    """Partitioners that cooperate: they all go on from the state of the first."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.rounds = []
+
+    def synchronise(self, states, blocks):
+        self.rounds.append((sorted(states), blocks))
+        return dict.fromkeys(states, states[0])
+
+
+def test_partitioners_that_cooperate_learn_from_each_other_between_tuples():
+    policy = Talkative(Shuffle())
+    scenario = Scenario(
+        (Source("log", 30, instances=3, rows=90), Operator("work", Exactly(0.0), instances=5)),
+        (Edge("log", "work", policy, exchange_every=0.99),),
+    )
+    trace = simulate(scenario, 3.5, trace=True).trace
+    assert policy.rounds == [([0, 1, 2], 5)] * 3
+    # each sends 10 rows between two rounds, in turn from its own number on; then all from the number of the first
+    first = [instance for row in range(10) for instance in ((row + sender) % 5 for sender in range(3))]
+    assert trace["instance"].to_pylist()[:30] == first
+    assert trace["instance"].to_pylist()[30:] == [row % 5 for row in range(20) for _ in range(3)]
+
+
+@pytest.mark.parametrize("grouping", ["cooperative_dalton", "dalton"])
+def test_dalton_runs_with_several_sources(grouping):
+    trace = sent_by_source(grouping, source_instances=4)
+    assert trace.num_rows == ROWS
 
 
 def test_a_balancing_policy_beats_hash_on_a_skewed_stream():

@@ -160,6 +160,8 @@ class Edge:
         policy of `steelyard.partition`, by name or as an object. Each sending instance is a partitioner of its own.
     tuple_bytes
         Size of a tuple, for the network.
+    exchange_every
+        Seconds between two rounds in which partitioners of a policy that lets them cooperate learn from each other.
 
     Examples
     --------
@@ -171,8 +173,11 @@ class Edge:
     receiver: str
     grouping: str | TuplePolicy | Partitioner = "shuffle"
     tuple_bytes: float = 0.0
+    exchange_every: float = 1.0
 
     def __post_init__(self) -> None:
+        if not self.exchange_every > 0:
+            raise OptionError(f"exchange_every of edge {self.sender} to {self.receiver} must be above 0 seconds")
         if isinstance(self.grouping, str) and self.grouping not in BUILT_IN:
             name = self.grouping.partition("?")[0]
             if name not in partitioner_names():

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from steelyard.core import Router, State
+from steelyard.core import Cooperative, Router, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.kernels.cluster_state import NONE, WORK_FIRST, Cluster
 from steelyard.sim.build import Layout
+
+
+@dataclass
+class Round:
+    """Partitioners of one edge that cooperate."""
+
+    policy: Cooperative
+    receivers: int
+    senders: range
+    every: float
+    due: float
 
 
 class Routers:
@@ -22,22 +35,40 @@ class Routers:
     comes next, and asks for one tuple at a time.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, now: float = 0.0) -> None:
         self._routers: dict[int, Router] = {}
+        self._rounds: list[Round] = []
         turn = 0
         for number in layout.edges:
             edge = layout.scenario.edges[number]
-            senders = layout.scenario.vertex(edge.sender).instances
+            senders = range(turn, turn + layout.scenario.vertex(edge.sender).instances)
             policy = edge.policy()
             if policy is not None:
                 receivers = layout.scenario.vertex(edge.receiver).instances
-                for sender in range(senders):
-                    self._routers[turn + sender] = policy.router(receivers, sender)
-            turn += senders
+                for sender in senders:
+                    self._routers[sender] = policy.router(receivers, sender - turn)
+                if isinstance(policy, Cooperative):
+                    every = edge.exchange_every
+                    self._rounds.append(Round(policy, receivers, senders, every, now + every))
+            turn = senders.stop
+
+    @property
+    def next_exchange(self) -> float:
+        """When partitioners that cooperate learn from each other the next time."""
+        return min((one.due for one in self._rounds), default=inf)
+
+    def exchange(self, now: float) -> None:
+        """Let those learn from each other whose time it is."""
+        for one in self._rounds:
+            if one.due <= now:
+                states = {turn - one.senders.start: self._routers[turn].state() for turn in one.senders}
+                for sender, state in one.policy.synchronise(states, one.receivers).items():
+                    self._routers[one.senders.start + sender].restore(state)
+                one.due = now + one.every
 
     def decide(self, cluster: Cluster, turn: int) -> None:
-        """Fill the routes of a sender that has none left."""
-        keys, seconds = coming_tuples(cluster)
+        """Fill the routes of a sender that has none left, for tuples that come before the next exchange."""
+        keys, seconds = coming_tuples(cluster, self.next_exchange)
         chosen = self._routers[turn].route(keys, (seconds * 1000.0).astype(np.int64))
         cluster.routes[turn, : len(keys)] = chosen.block
         cluster.turns[turn]["at"] = 0
@@ -53,15 +84,20 @@ class Routers:
             self._routers[turn].restore(state)
 
 
-def coming_tuples(cluster: Cluster) -> tuple[Ints, Floats]:
-    """Keys and times of the tuples that the server in turn sends next, the one that it holds first."""
+def coming_tuples(cluster: Cluster, until: float = inf) -> tuple[Ints, Floats]:
+    """Keys and times of the tuples that the server in turn sends next, the one that it holds first.
+
+    Of a source those that come before `until`.
+    """
     server = cluster.servers[cluster.work[cluster.counters[WORK_FIRST]]]
     instance = cluster.instances[server["instance"]]
     most = cluster.routes.shape[1]
     which = instance["source"]
     if which != NONE:
         source = cluster.sources[which]
-        rows = slice(source["at"], min(source["end"], source["at"] + most - 1))
+        last = min(source["end"], source["at"] + most - 1)
+        coming_by = np.searchsorted(cluster.log_times[which, source["at"] : last], until)
+        rows = slice(source["at"], source["at"] + coming_by)
         keys, times = cluster.log_keys[which, rows], cluster.log_times[which, rows]
         return np.concatenate([[server["key"]], keys]), np.concatenate([[server["born"]], times])
     coming = [server["key"]]

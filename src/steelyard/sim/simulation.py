@@ -104,6 +104,10 @@ class Simulation:
         if not 0 <= seconds < np.inf:
             raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
         until = self.now + seconds
+        while (now := max(self.now, min(until, self._routers.next_exchange))) < until:
+            self._run(now)
+            self._cluster.now[0] = now
+            self._routers.exchange(now)
         self._run(until)
         self._cluster.now[0] = until
 
@@ -178,7 +182,7 @@ class Simulation:
         fresh = build(self._layout, self.seed + self._generation, len(old.trace) > 0)
         self._cluster = read_on_with(fresh, self._cluster, reading)
         spread_state(kept, self._cluster, self._layout)
-        self._routers = Routers(self._layout)
+        self._routers = Routers(self._layout, self.now)
         self._sampler.move_to(self._layout)
         self._snapshot = self._taken()
         self.pause(pause)
