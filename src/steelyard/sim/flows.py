@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 
 from steelyard.core.counts import Ints
@@ -19,6 +22,10 @@ SAMPLED_ROWS = 1 << 16
 """Rows of a source by which shares and mean costs are found, where they depend on keys."""
 
 
+RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
+"""An edge, and where it sends the items of a sample."""
+
+
 def flow_of(layout: Layout) -> Flow:
     """The scenario's flow, with nothing in its queues."""
     scenario = layout.scenario
@@ -26,19 +33,19 @@ def flow_of(layout: Layout) -> Flow:
     names = [vertex.name for vertex in scenario.vertices]
     operators = np.zeros(len(names), fluid.FLOW_OPERATOR)
     edges = np.zeros(len(order), fluid.FLOW_EDGE)
-    routed = {edge: _routed(layout, edge) for edge in set(order)}
+    routed = [_routed(layout, edge) for edge in order]
     shares: list[Floats] = [np.zeros(0)]
-    for row, edge in zip(edges, order, strict=True):
+    for row, edge, found in zip(edges, order, routed, strict=True):
         row["sender"], row["receiver"] = names.index(edge.sender), names.index(edge.receiver)
         row["first_share"] = sum(map(len, shares))
-        shares.append(_shares(layout, edge, routed[edge]))
+        shares.append(_shares(layout, edge, found))
     senders = [edge.sender for edge in order]
     for row, vertex in zip(operators, scenario.vertices, strict=True):
         row["first"], row["count"] = layout.first_instance[vertex.name], vertex.instances
         row["edges"] = senders.count(vertex.name)
         row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
         row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
-    instances = _instances(layout, routed)
+    instances = _instances(layout, list(zip(order, routed, strict=True)))
     machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
     return Flow(operators, instances, edges, np.concatenate(shares), machines)
@@ -46,12 +53,12 @@ def flow_of(layout: Layout) -> Flow:
 
 def sample_of(source: Source) -> tuple[Ints, Ints]:
     """Items and keys of the source's first rows."""
-    rows = SAMPLED_ROWS // source.instances
+    rows = max(SAMPLED_ROWS // source.instances, 1)
     chunk = Log(source, seed=0, chunk=rows).first_rows()
     return chunk.items.ravel(), chunk.keys.ravel()
 
 
-def _instances(layout: Layout, routed: dict[Edge, tuple[Ints, Ints] | None]) -> fluid.Rows:
+def _instances(layout: Layout, routed: Sequence[RoutedEdge]) -> fluid.Rows:
     scenario, places = layout.scenario, layout.scenario.placement()
     rows = np.zeros(sum(vertex.instances for vertex in scenario.vertices), fluid.FLUID)
     partitions = 0
@@ -74,7 +81,7 @@ def _instances(layout: Layout, routed: dict[Edge, tuple[Ints, Ints] | None]) -> 
     return rows
 
 
-def _mean_costs(layout: Layout, name: str, routed: dict[Edge, tuple[Ints, Ints] | None]) -> Floats:
+def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floats:
     """float64[instances]: mean service time of the tuples that each instance gets."""
     vertex = layout.scenario.vertex(name)
     law, count = vertex.service, vertex.instances
@@ -82,7 +89,7 @@ def _mean_costs(layout: Layout, name: str, routed: dict[Edge, tuple[Ints, Ints] 
         raise OptionError(f"service of {name!r}: flows know no costs that grow with state; run it tuple by tuple")
     if not isinstance(law, PerItem):
         return np.full(count, law.mean)
-    for edge, found in routed.items():
+    for edge, found in routed:
         if edge.receiver == name and found is not None:
             items, block = found
             return np.array([law.mean_over(items[block == number]) for number in range(count)])
