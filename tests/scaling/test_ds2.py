@@ -1,4 +1,4 @@
-"""DS2 and the bounds of a cluster, by the examples of the sheet they come from."""
+"""DS2 and the bounds of a cluster."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def queue_of(grouping: str, seed: int) -> Scenario:
 def executors() -> Scenario:
     """The large continuous-queries topology: 100 executors on 10 machines of 4 cores (Li 2018, section 3.3).
 
-    Service times are those that the sheet's fit of the default scheduler starts from.
+    Times of services and hops are of the size that its published latencies suggest.
     """
     return Scenario.chain(
         Source("spout", rate=EXECUTORS_RATE, instances=10, arrivals="poisson"),

@@ -124,7 +124,7 @@ def _built_in(name: str, about: str, **figures: tuple[float, str]) -> Profile:
 
 
 _LI, _LI_B = "Li 2018, section 2.3.1", "Li 2018, section 3.3.1"
-_FIT = "fitted to the published times of the default scheduler; a place to begin, no figure of the document"
+_FIT = "fitted to published latencies of several schedulers together: a place to begin, nothing to judge them by"
 _SIACHAMIS = "Siachamis 2025, section 4.6.1"
 PROFILES: dict[str, Profile] = {
     one.name: one
