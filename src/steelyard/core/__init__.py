@@ -1,7 +1,7 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
 from steelyard.core.counts import KeyCounts
-from steelyard.core.dataflow import (
+from steelyard.core.parallelism import (
     DataflowObservation,
     OperatorObservation,
     ParallelismDecision,
