@@ -1,4 +1,4 @@
-"""The command line: `steelyard demo | run FILE | bench … | doctor`.
+"""The command line: `steelyard demo | run FILE | bench … | sim … | doctor`.
 
 Every command imports what it needs when it runs, so that `--help` answers at once.
 """
@@ -18,6 +18,8 @@ from steelyard.core.errors import OptionError, SteelyardError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from steelyard.sim.profiles import Profile
 
 OK, FAILED, MISUSED, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 NARROWEST_TABLE = 110
@@ -116,11 +118,13 @@ def _parser() -> _Parser:
         demo="see what load-aware partitioning does to a skewed stream",
         run="run the query that a TOML file describes",
         bench="measure, and compare with published figures",
+        sim="constants of simulated clusters",
         doctor="check what Spark needs on this machine",
     )
     _demo_options(commands["demo"])
     _run_options(commands["run"])
     _bench_options(commands["bench"])
+    _sim_options(commands["sim"])
     commands["doctor"].add_argument("--download", action="store_true", help="also fetch Kafka's connector")
     commands["doctor"].set_defaults(command=_doctor)
     return parser
@@ -153,6 +157,20 @@ def _bench_options(parser: _Parser) -> None:
     run.set_defaults(command=_bench_run)
     _out_option(commands["report"])
     commands["report"].set_defaults(command=_bench_report)
+
+
+def _sim_options(parser: _Parser) -> None:
+    commands = parser.commands(
+        calibrate="measure this machine, and write a profile for simulations",
+        profiles="list the built-in profiles, with the source of each constant",
+    )
+    calibrate = commands["calibrate"]
+    calibrate.add_argument("--no-spark", action="store_true", help="leave out what Spark takes to schedule a job")
+    calibrate.add_argument(
+        "--out", type=Path, default=Path("out/profile.json"), metavar="FILE", help="the profile (out/profile.json)"
+    )
+    calibrate.set_defaults(command=_sim_calibrate)
+    commands["profiles"].set_defaults(command=_sim_profiles)
 
 
 def _out_option(parser: _Parser) -> None:
@@ -287,6 +305,46 @@ def _bench_report(options: argparse.Namespace) -> int:
         print(f"not a benchmark's result: {', '.join(found.skipped)}", file=sys.stderr)
     print(f"{page}: {len(found.records)} benchmark{'s' * (len(found.records) != 1)}")
     return OK
+
+
+def _sim_calibrate(options: argparse.Namespace) -> int:
+    from steelyard.bench.calibration import calibrate  # noqa: PLC0415
+
+    if options.no_spark:
+        found = calibrate()
+    else:
+        from steelyard.spark.session import session  # noqa: PLC0415 - not without need
+
+        spark = session("steelyard-calibrate")
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            found = calibrate(spark)
+        finally:
+            spark.stop()
+    found.write(options.out)
+    _show_profile(found)
+    print(options.out)
+    return OK
+
+
+def _sim_profiles(options: argparse.Namespace) -> int:
+    from steelyard.sim.profiles import PROFILES  # noqa: PLC0415
+
+    for profile in PROFILES.values():
+        _show_profile(profile)
+    return OK
+
+
+def _show_profile(profile: Profile) -> None:
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("constant", "value", "source", box=None, header_style="bold", pad_edge=False)
+    for name, figure in profile.figures.items():
+        table.add_row(f"  {name}", f"{figure.value:.4g}", escape(figure.source))
+    console = _console()
+    console.print(f"[bold]{escape(profile.name)}[/bold]: {escape(profile.about)}", highlight=False)
+    console.print(table)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -1,6 +1,12 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
 from steelyard.core.counts import KeyCounts
+from steelyard.core.parallelism import (
+    DataflowObservation,
+    OperatorObservation,
+    ParallelismDecision,
+    ParallelismPolicy,
+)
 from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
 from steelyard.core.policies import (
@@ -26,13 +32,17 @@ __all__ = [
     "BucketAllocator",
     "BucketPlan",
     "Cooperative",
+    "DataflowObservation",
     "ElasticityPolicy",
     "JoinReport",
     "KeyCounts",
     "Learning",
     "Observation",
     "Observing",
+    "OperatorObservation",
     "OptionError",
+    "ParallelismDecision",
+    "ParallelismPolicy",
     "Partitioner",
     "Routed",
     "Router",

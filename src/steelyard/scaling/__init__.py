@@ -1,5 +1,7 @@
-"""Elasticity policies: how many map and reduce tasks the next batch gets."""
+"""Elasticity policies: how many map and reduce tasks the next batch gets, how many instances an operator has."""
 
+from steelyard.scaling.ds2 import DS2
 from steelyard.scaling.fixed import Fixed
+from steelyard.scaling.limits import Limited
 
-__all__ = ["Fixed"]
+__all__ = ["DS2", "Fixed", "Limited"]

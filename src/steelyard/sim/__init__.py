@@ -1,1 +1,46 @@
-"""Clusters that are not there: queues, instances and messages in simulated time, for the policies of the library."""
+"""A cluster that is simulated: the library's own policies on machines that nobody has to own."""
+
+from steelyard.sim.control import Autoscaled, Rescaling, autoscale
+from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.fluid import FluidSimulation
+from steelyard.sim.hardware import Machine, Network
+from steelyard.sim.laws import Exactly, Exponential, Growing, PerItem, Samples
+from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
+from steelyard.sim.profiles import PROFILES, Figure, Profile, profile, read_profile
+from steelyard.sim.results import Latency, SimulationResult, Total
+from steelyard.sim.scenario import Scenario
+from steelyard.sim.simulation import Simulation, simulate
+from steelyard.sim.stopping import Checkpoints, Failure
+
+__all__ = [
+    "PROFILES",
+    "Autoscaled",
+    "BatchCosts",
+    "Checkpoints",
+    "Edge",
+    "Exactly",
+    "Exponential",
+    "Failure",
+    "Figure",
+    "FluidSimulation",
+    "Growing",
+    "Latency",
+    "Machine",
+    "MicroBatches",
+    "Network",
+    "Operator",
+    "PerItem",
+    "Profile",
+    "Rescaling",
+    "Samples",
+    "Scenario",
+    "Simulation",
+    "SimulationResult",
+    "Source",
+    "Total",
+    "autoscale",
+    "profile",
+    "read_profile",
+    "simulate",
+    "simulate_batches",
+]

@@ -1,0 +1,280 @@
+"""The event loop of a simulated cluster: tuple by tuple, exact, with queues that can be full.
+
+`run_until` goes from event to event and comes back when the time is reached, or when it needs something that is
+decided or made outside: rows of a log, routes of a policy, more room. It goes on where it was when called again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard.kernels.cluster_service import (
+    begin_service,
+    block,
+    drop_work,
+    end_service,
+    join_queue,
+    leave_running,
+    push_work,
+    retime,
+    settle,
+    take_from_log,
+    take_from_queue,
+    uniform,
+)
+from steelyard.kernels.cluster_state import (
+    BINS,
+    BINS_A_FACTOR_E,
+    BROADCAST,
+    DRAINED,
+    EMITTING,
+    EVENTS,
+    FORWARD,
+    FREE_RECORD,
+    HASH,
+    IN_TURN,
+    NEEDED,
+    NEEDS_ROOM,
+    NEEDS_ROUTES,
+    NEEDS_TRACE,
+    NONE,
+    POLICY,
+    RANDOM,
+    REACHED,
+    READY,
+    SHORTEST,
+    SHORTEST_LATENCY,
+    TRACED,
+    WORK_COUNT,
+    WORK_FIRST,
+    Cluster,
+    Rows,
+)
+from steelyard.kernels.compiled import inlined, loop
+from steelyard.kernels.event_heap import remove_first, schedule
+from steelyard.kernels.mixing import home
+
+__all__ = ["begin_service", "run_until"]
+
+_STUCK = -2
+"""From `send_outputs`: the server waits for a place."""
+
+
+@inlined
+def choose(cluster: Cluster, server: Rows, edge: Rows) -> int:
+    """Which of the edge's instances gets the server's tuple; -1 where a policy has not decided yet."""
+    grouping = edge.grouping
+    number = edge.first_turn + server.instance - edge.first_from
+    turn = cluster.turns[number]
+    chosen = 0  # which is also where a broadcast begins
+    if grouping == HASH:
+        chosen = home(server.key, edge.count)
+    elif grouping == IN_TURN:
+        chosen = turn.next
+        turn.next = chosen + 1 if chosen + 1 < edge.count else 0
+    elif grouping == POLICY:
+        chosen = NONE
+        if turn.at < turn.filled:
+            chosen = cluster.routes[number, turn.at]
+            turn.at += 1
+        else:
+            cluster.counters[NEEDED] = number
+    elif grouping == FORWARD:
+        chosen = (server.instance - edge.first_from) % edge.count
+    elif grouping == RANDOM:
+        chosen = int(uniform(server) * edge.count)
+    elif grouping == SHORTEST:
+        chosen = shortest(cluster.instances, edge)
+    return chosen
+
+
+@inlined
+def shortest(instances: Rows, edge: Rows) -> int:
+    """The instance with the fewest tuples that wait, travel to it or are served; the first of equals."""
+    best = 0
+    least = instances[edge.first].fill + instances[edge.first].serving
+    for dest in range(1, edge.count):
+        load = instances[edge.first + dest].fill + instances[edge.first + dest].serving
+        if load < least:
+            least, best = load, dest
+    return best
+
+
+@inlined
+def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
+    """Take a record for what the server puts out, and give it to the network, or straight to the queue."""
+    record = cluster.counters[FREE_RECORD]
+    tuple_ = cluster.pool[record]
+    cluster.counters[FREE_RECORD] = tuple_.next
+    tuple_.item, tuple_.key, tuple_.born, tuple_.dest = server.item, server.key, server.born, dest
+    sender = cluster.instances[server.instance]
+    sender.sent += 1
+    source, target = sender.machine, cluster.instances[dest].machine
+    due = cluster.now[0]
+    tuple_.remote = source != target
+    if source != target:
+        machine = cluster.machines[source]
+        server.debt += machine.serialise
+        machine.line_free = max(machine.line_free, due) + size * machine.seconds_a_byte
+        machine.sent_bytes += size
+        due = machine.line_free
+    # where no journey takes any time, one link stands for all
+    number = source * len(cluster.machines) + target if len(cluster.links) > 1 else 0
+    link = cluster.links[number]
+    due += link.latency
+    if due <= cluster.now[0]:
+        join_queue(cluster, record)
+        return
+    tuple_.due = due
+    tuple_.next = NONE
+    if link.tail == NONE:
+        link.head = record
+        schedule(cluster.heap, len(cluster.machines) + len(cluster.sources) + number, due)
+    else:
+        cluster.pool[link.tail].next = record
+    link.tail = record
+
+
+@inlined
+def send_outputs(cluster: Cluster, number: int) -> int:
+    """Send all that comes out of the server's tuple, from where it was stuck before."""
+    server = cluster.servers[number]
+    operator = cluster.operators[cluster.instances[server.instance].operator]
+    while server.copy < server.copies:
+        while server.edge < operator.edges:
+            edge = cluster.edges[operator.first_edge + server.edge]
+            if cluster.counters[FREE_RECORD] == NONE:
+                return NEEDS_ROOM
+            if server.dest == NONE:
+                server.dest = choose(cluster, server, edge)
+                if server.dest == NONE:
+                    return NEEDS_ROUTES
+            dest = edge.first + server.dest
+            if server.granted:
+                server.granted = 0
+            else:
+                target = cluster.instances[dest]
+                if target.fill >= target.capacity:
+                    block(cluster, number, target)
+                    return _STUCK
+                target.fill += 1
+            send(cluster, server, dest, edge.bytes)
+            if edge.grouping == BROADCAST and server.dest + 1 < edge.count:
+                server.dest += 1
+            else:
+                server.dest = NONE
+                server.edge += 1
+        server.edge = 0
+        server.copy += 1
+    return REACHED
+
+
+@inlined
+def leave_cluster(cluster: Cluster, server: Rows, operator: int) -> int:
+    """Count a tuple that comes out of an operator without edges, by its age."""
+    counters = cluster.counters
+    if len(cluster.trace):
+        if counters[TRACED] == len(cluster.trace):
+            return NEEDS_TRACE
+        row = cluster.trace[counters[TRACED]]
+        row.instance, row.item, row.born, row.done = server.instance, server.item, server.born, cluster.now[0]
+        counters[TRACED] += 1
+    age = cluster.now[0] - server.born
+    spot = 0
+    if age > SHORTEST_LATENCY:
+        spot = min(int(np.log(age / SHORTEST_LATENCY) * BINS_A_FACTOR_E) + 1, BINS - 1)
+    cluster.latencies[operator, spot] += 1
+    cluster.latency_sums[operator, 0] += age
+    cluster.latency_sums[operator, 1] = max(cluster.latency_sums[operator, 1], age)
+    return REACHED
+
+
+@inlined
+def finish_tuple(cluster: Cluster, number: int) -> int:
+    """Send or count what the server has processed, so that it can take the next tuple."""
+    server = cluster.servers[number]
+    instance = cluster.instances[server.instance]
+    if cluster.operators[instance.operator].edges == 0:
+        outcome = leave_cluster(cluster, server, instance.operator)
+    else:
+        outcome = send_outputs(cluster, number)
+    if outcome == REACHED:
+        instance.serving -= 1
+        server.phase = READY
+    return outcome
+
+
+@inlined
+def drain_work(cluster: Cluster) -> int:
+    """Let every server go on that can at this moment; comes back early where something is needed."""
+    counters = cluster.counters
+    while counters[WORK_COUNT] > 0:
+        number = cluster.work[counters[WORK_FIRST]]
+        server = cluster.servers[number]
+        if server.phase == EMITTING:
+            outcome = finish_tuple(cluster, number)
+            if outcome == _STUCK:
+                drop_work(cluster)
+                continue
+            if outcome != REACHED:
+                return outcome
+        if server.phase == READY:
+            if cluster.instances[server.instance].source != NONE:
+                outcome = take_from_log(cluster, number)
+                if outcome != REACHED:
+                    counters[NEEDED] = cluster.instances[server.instance].source
+                    return outcome
+            else:
+                take_from_queue(cluster, number)
+        if server.phase != EMITTING:
+            drop_work(cluster)
+    return REACHED
+
+
+@inlined
+def happen(cluster: Cluster, slot: int, now: float) -> None:
+    """The event of a slot: a service ends, a row comes, a tuple arrives."""
+    machines, sources = len(cluster.machines), len(cluster.sources)
+    if slot < machines:
+        machine = cluster.machines[slot]
+        settle(machine, now)
+        number = leave_running(cluster, machine)
+        machine.clock = max(machine.clock, cluster.servers[number].finish)
+        retime(cluster, slot)
+        end_service(cluster, number)
+        push_work(cluster, number)
+    elif slot < machines + sources:
+        remove_first(cluster.heap)
+        number = cluster.instances[cluster.sources[slot - machines].instance].first_server
+        cluster.servers[number].phase = READY
+        push_work(cluster, number)
+    else:
+        link = cluster.links[slot - machines - sources]
+        record = link.head
+        link.head = cluster.pool[record].next
+        if link.head == NONE:
+            link.tail = NONE
+            remove_first(cluster.heap)
+        else:
+            schedule(cluster.heap, slot, cluster.pool[link.head].due)
+        join_queue(cluster, record)
+
+
+@loop
+def run_until(cluster: Cluster, until: float) -> int:
+    """Go on to the moment `until`, events at that moment included. Tells why it came back."""
+    heap, counters = cluster.heap, cluster.counters
+    while True:
+        outcome = drain_work(cluster)
+        if outcome != REACHED:
+            return outcome
+        if heap.size[0] == 0:
+            return DRAINED
+        slot = heap.heap[0]
+        time = heap.at[slot]
+        if time > until:
+            cluster.now[0] = until
+            return REACHED
+        cluster.now[0] = time
+        counters[EVENTS] += 1
+        happen(cluster, slot, time)

@@ -1,0 +1,152 @@
+"""The state of a simulated cluster: structured arrays that the event loop changes in place.
+
+One row an operator, an instance, a server (a thread of an instance), a machine and so on; rows name each other by
+number. Tuples that wait or travel are records of one pool, chained to lists by `next`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from steelyard.kernels.event_heap import EventHeap, event_heap
+
+Rows = Any
+"""A structured array, or one row of it; its fields are those of one of the types below."""
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+NONE = -1
+UNBOUNDED = np.iinfo(np.int64).max
+
+# laws of service times
+EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES, GROWING = range(5)
+# groupings
+FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY = range(7)
+# what a server does
+FREE, READY, WAITING, BUSY, EMITTING, BLOCKED = range(6)
+# why the loop came back
+REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE = range(6)
+# positions in `counters`
+FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, COUNTERS = range(7)
+
+BINS = 2048
+SHORTEST_LATENCY = 1e-6
+BINS_A_FACTOR_E = 75.0
+"""Latencies of a bin differ by 1.3 %; bins reach from a microsecond to more than a week."""
+
+
+def _rows(*fields: tuple[str, str]) -> np.dtype[Any]:
+    return np.dtype(list(fields), align=True)
+
+
+OPERATOR = _rows(
+    ("law", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("table_first", "i8"), ("table_size", "i8"),
+    ("mean", "f8"), ("outputs", "f8"), ("growth", "f8"), ("window", "f8"),
+)  # fmt: skip
+INSTANCE = _rows(
+    ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("first_server", "i4"), ("servers", "i4"),
+    ("free", "i4"), ("head", "i4"), ("tail", "i4"), ("first_blocked", "i4"), ("last_blocked", "i4"),
+    ("serving", "i8"), ("queued", "i8"), ("fill", "i8"), ("capacity", "i8"), ("slowdown", "f8"),
+    ("taken", "i8"), ("done", "i8"), ("sent", "i8"), ("peak", "i8"),
+    ("useful", "f8"), ("busy", "f8"), ("blocked", "f8"), ("waited", "f8"), ("area", "f8"), ("area_at", "f8"),
+    ("kept", "f8"), ("window_end", "f8"),
+)  # fmt: skip
+"""`fill` counts what waits, what is under way and what a blocked sender was promised; `area` is the integral of
+the queue's length over time; `kept` the tuples of this window, which make each further one dearer where the law says
+so."""
+SERVER = _rows(
+    ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
+    ("granted", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"), ("random", "u8"),
+    ("born", "f8"), ("since", "f8"), ("demand", "f8"), ("finish", "f8"), ("debt", "f8"),
+)  # fmt: skip
+MACHINE = _rows(
+    ("first", "i4"), ("active", "i4"), ("cores", "f8"), ("speed", "f8"), ("rate", "f8"), ("clock", "f8"),
+    ("at", "f8"), ("line_free", "f8"), ("seconds_a_byte", "f8"), ("serialise", "f8"), ("sent_bytes", "f8"),
+)  # fmt: skip
+"""`clock` is the work, in seconds of a core of speed 1, that each tuple in service has got since the start: all
+share the cores alike, so a tuple that begins at clock c with demand d ends when the clock shows c + d."""
+LINK = _rows(("head", "i4"), ("tail", "i4"), ("latency", "f8"))
+EDGE = _rows(
+    ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8")
+)
+TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
+"""One row for each edge and instance that sends on it: whose turn it is, and which decided routes are left."""
+SOURCE = _rows(("instance", "i4"), ("ended", "i4"), ("at", "i8"), ("end", "i8"))
+TUPLE = _rows(
+    ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"), ("due", "f8")
+)
+TRACE = _rows(("instance", "i4"), ("item", "i8"), ("born", "f8"), ("done", "f8"))
+
+
+class Cluster(NamedTuple):
+    """All that the loop reads and writes."""
+
+    operators: Rows
+    instances: Rows
+    servers: Rows
+    machines: Rows
+    links: Rows
+    """One for each pair of machines, number `from * machines + to`; one in all where no journey takes any time."""
+    edges: Rows
+    """Sorted by the operator that they leave."""
+    turns: Rows
+    sources: Rows
+    pool: Rows
+    trace: Rows
+    """Tuples that left the cluster; of length 0 where nobody asked."""
+    tables: Floats
+    """Cost tables and samples of all laws, one after the other."""
+    routes: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[turns, chunk]: destinations that a policy decided ahead."""
+    log_times: Floats
+    """float64[sources, chunk]: when the rows of a log come."""
+    log_items: Ints
+    log_keys: Ints
+    running: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[servers]: for each machine a heap of its busy servers, by `finish`."""
+    work: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[servers]: a ring of servers that can go on at this moment."""
+    latencies: Ints
+    """int64[operators, BINS]: tuples that left the cluster, by their age."""
+    latency_sums: Floats
+    """float64[operators, 2]: sum and maximum of the same ages."""
+    counters: Ints
+    now: Floats
+    """float64[1]: seconds."""
+    heap: EventHeap
+    """Slots: machines, then sources, then links."""
+
+
+def free_pool(records: int) -> Rows:
+    """A pool of so many records, all free and chained in order."""
+    pool = np.zeros(records, TUPLE)
+    pool["next"] = np.arange(1, records + 1)
+    pool["next"][-1] = NONE
+    return pool
+
+
+def larger_pool(cluster: Cluster) -> Cluster:
+    """The same cluster with twice as many records; call it where none is free."""
+    old = len(cluster.pool)
+    pool = np.concatenate([cluster.pool, free_pool(old)])
+    pool["next"][old:-1] += old
+    cluster.counters[FREE_RECORD] = old
+    return cluster._replace(pool=pool)
+
+
+def larger_trace(cluster: Cluster) -> Cluster:
+    """The same cluster with room for twice as many traced tuples."""
+    return cluster._replace(trace=np.concatenate([cluster.trace, np.zeros_like(cluster.trace)]))
+
+
+def events_of(machines: int, sources: int, links: int) -> EventHeap:
+    """A heap with a slot for each machine, source and link."""
+    return event_heap(machines + sources + links)
+
+
+def bin_edges() -> Floats:
+    """float64[BINS + 1]: where the bins of latencies begin and end, in seconds."""
+    edges = SHORTEST_LATENCY * np.exp(np.arange(BINS) / BINS_A_FACTOR_E)
+    return np.concatenate([[0.0], edges])

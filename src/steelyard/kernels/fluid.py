@@ -1,0 +1,201 @@
+"""A simulated cluster as flows: in every step of time each instance gets, does and passes on a share of its work.
+
+A step goes through the operators three times: what each would do if nothing held it back; from the last to the first,
+how much each can take, which a full queue further on limits; from the first to the last, what happens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from steelyard.kernels.compiled import inlined, loop
+
+Rows = Any
+"""A structured array, or one row of it."""
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+NONE = -1
+
+FLUID = np.dtype(
+    [
+        ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("threads", "f8"), ("capacity", "f8"), ("rate", "f8"),
+        ("core_seconds", "f8"), ("queue", "f8"), ("inflow", "f8"), ("can", "f8"), ("accept", "f8"),
+        ("received", "f8"), ("processed", "f8"), ("sent", "f8"), ("busy", "f8"), ("blocked", "f8"), ("area", "f8"),
+        ("peak", "f8"),
+    ],
+    align=True,
+)  # fmt: skip
+"""An instance: `rate` tuples a second at most, each of which takes `core_seconds` of its machine; `can` is what it can
+do in this step, `accept` what its queue can take. From `received` on, sums since they were last set to 0."""
+FLOW_OPERATOR = np.dtype(
+    [("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("outputs", "f8"), ("limit", "f8")],
+    align=True,
+)
+"""`limit` is how many tuples its receivers let it process in this step."""
+FLOW_EDGE = np.dtype(
+    [("sender", "i4"), ("receiver", "i4"), ("first_share", "i4"), ("demand", "f8"), ("part", "f8")], align=True
+)
+"""`part` is the share of the receiver's places that this edge may take, by what its senders would send."""
+FLOW_MACHINE = np.dtype([("cores", "f8"), ("share", "f8"), ("bounded", "f8"), ("open", "f8")], align=True)
+"""`share` of its full rate that every instance gets in this step; seconds of cores for those that want no more than
+that, and those that the others would take at their full rate."""
+
+ROUNDS = 4
+"""In which what some instances leave of their share goes to the others."""
+
+
+class Flow(NamedTuple):
+    """All that a step reads and writes."""
+
+    operators: Rows
+    """Senders before their receivers."""
+    instances: Rows
+    edges: Rows
+    """Sorted by sender."""
+    shares: Floats
+    """For each edge, how much of what is sent each of the receiver's instances gets."""
+    machines: Rows
+
+
+@inlined
+def share_cores(flow: Flow, step: float) -> None:
+    """What each instance can do in this step: its full rate, or an equal share of it where cores are too few."""
+    for machine in flow.machines:
+        machine.share = 0.0
+    for _ in range(ROUNDS):
+        for machine in flow.machines:
+            machine.bounded = 0.0
+            machine.open = 0.0
+        for row in flow.instances:
+            available = row.queue + row.inflow
+            if row.core_seconds > 0.0 and available > 0.0:
+                machine = flow.machines[row.machine]
+                if available <= row.rate * step * machine.share:
+                    machine.bounded += available * row.core_seconds
+                else:
+                    machine.open += row.rate * step * row.core_seconds
+        for machine in flow.machines:
+            left = machine.cores * step - machine.bounded
+            if machine.open > 0.0:
+                machine.share = min(1.0, left / machine.open)
+            elif machine.bounded == 0.0:
+                machine.share = 1.0
+    for row in flow.instances:
+        row.can = row.rate * step * flow.machines[row.machine].share if row.core_seconds > 0.0 else np.inf
+
+
+@inlined
+def weigh_edges(flow: Flow) -> None:
+    """What each edge would carry in this step."""
+    for edge in flow.edges:
+        operator = flow.operators[edge.sender]
+        edge.demand = 0.0
+        for number in range(operator.first, operator.first + operator.count):
+            row = flow.instances[number]
+            edge.demand += min(row.queue + row.inflow, row.can) * operator.outputs
+
+
+@inlined
+def share_places(flow: Flow) -> None:
+    """Edges that meet at a receiver get its places in proportion to what they would carry."""
+    for edge in flow.edges:
+        together, edges = 0.0, 0
+        for other in flow.edges:
+            if other.receiver == edge.receiver:
+                together += other.demand
+                edges += 1
+        edge.part = edge.demand / together if together > 0.0 else 1.0 / edges
+
+
+@inlined
+def limit_operator(flow: Flow, operator: Rows) -> None:
+    """How much the operator may process: as much as the fullest of its receivers' queues lets it."""
+    limit = np.inf
+    for number in range(operator.first_edge, operator.first_edge + operator.edges):
+        edge = flow.edges[number]
+        receiver = flow.operators[edge.receiver]
+        for spot in range(receiver.count):
+            share = flow.shares[edge.first_share + spot] * operator.outputs
+            if share > 0.0:
+                accept = flow.instances[receiver.first + spot].accept
+                if accept < np.inf:  # infinity times a part of 0 is no number
+                    limit = min(limit, accept * edge.part / share)
+    operator.limit = limit
+
+
+@inlined
+def accept_up_to(flow: Flow, operator: Rows) -> None:
+    """What each instance's queue can take in this step: its free places, and those that its work will free."""
+    together = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        together += flow.instances[number].can
+    held_back = min(1.0, operator.limit / together) if 0.0 < together < np.inf else 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        row = flow.instances[number]
+        # work without bound frees as many places as the receivers let it
+        freed = row.can * held_back if together < np.inf else operator.limit / operator.count
+        row.accept = max(0.0, row.capacity - row.queue + freed)
+
+
+@inlined
+def process(flow: Flow, operator: Rows, step: float) -> float:
+    """The operator's instances work. Gives how many tuples they processed together."""
+    wanted = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        row = flow.instances[number]
+        wanted += min(row.queue + row.inflow, row.can)
+    held_back = min(1.0, operator.limit / wanted) if wanted > 0.0 else 0.0
+    done_together = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        row = flow.instances[number]
+        want = min(row.queue + row.inflow, row.can)
+        done = want * held_back
+        row.received += row.inflow
+        row.queue = max(row.queue + row.inflow - done, 0.0)
+        row.processed += done
+        row.sent += done * operator.outputs * operator.edges
+        if row.rate < np.inf and row.can > 0.0:
+            row.busy += row.threads * step * done / row.can
+            row.blocked += row.threads * step * (want - done) / row.can
+        elif want > done:
+            row.blocked += row.threads * step * (want - done) / want
+        row.area += row.queue * step
+        row.peak = max(row.peak, row.queue)
+        done_together += done
+    return done_together
+
+
+@inlined
+def pass_on(flow: Flow, operator: Rows, outputs: float) -> None:
+    """Receivers get their shares of what came out."""
+    for number in range(operator.first_edge, operator.first_edge + operator.edges):
+        edge = flow.edges[number]
+        receiver = flow.operators[edge.receiver]
+        for spot in range(receiver.count):
+            flow.instances[receiver.first + spot].inflow += outputs * flow.shares[edge.first_share + spot]
+
+
+@loop
+def run_steps(flow: Flow, arrivals: Floats, step: float, running: bool) -> None:
+    """One step for each row of `arrivals`, float64[steps, sources]; while not `running`, logs grow and nobody works."""
+    for number in range(len(arrivals)):
+        if not running:
+            for row in flow.instances:
+                if row.source != NONE:
+                    row.queue += arrivals[number, row.source]
+                    row.received += arrivals[number, row.source]
+                row.area += row.queue * step
+            continue
+        share_cores(flow, step)
+        weigh_edges(flow)
+        share_places(flow)
+        for spot in range(len(flow.operators) - 1, -1, -1):
+            limit_operator(flow, flow.operators[spot])
+            accept_up_to(flow, flow.operators[spot])
+        for row in flow.instances:
+            row.inflow = arrivals[number, row.source] if row.source != NONE else 0.0
+        for operator in flow.operators:
+            done = process(flow, operator, step)
+            pass_on(flow, operator, done * operator.outputs)

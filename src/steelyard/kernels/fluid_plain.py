@@ -1,0 +1,105 @@
+"""The plain twin of a step of flows: the same rules over whole arrays, operator by operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard.kernels.fluid import NONE, ROUNDS, Floats, Flow, Rows
+
+
+def step_plain(flow: Flow, arrivals: Floats, step: float) -> None:
+    """One step, with `arrivals` float64[sources]; changes the flow's queues, inflows and sums."""
+    rows, operators = flow.instances, flow.operators
+    rows["can"] = _share_cores(flow, step)
+    _share_places(flow)
+    for number in reversed(range(len(operators))):
+        own = _own(flow, number)
+        operators["limit"][number] = _limit(flow, number)
+        rows["accept"][own] = _accepted(rows[own], float(operators["limit"][number]))
+    from_logs = rows["source"] != NONE
+    rows["inflow"] = 0.0
+    rows["inflow"][from_logs] = arrivals[rows["source"][from_logs]]
+    for number in range(len(operators)):
+        _process(flow, number, step)
+
+
+def _share_cores(flow: Flow, step: float) -> Floats:
+    rows, budget = flow.instances, flow.machines["cores"] * step
+    available, costs = rows["queue"] + rows["inflow"], rows["core_seconds"] > 0
+    full = np.where(costs, np.where(np.isfinite(rows["rate"]), rows["rate"], 0.0) * step, 0.0)
+    share = np.zeros(len(flow.machines))
+    for _ in range(ROUNDS):
+        active = costs & (available > 0)
+        bounded = active & (available <= full * share[rows["machine"]])
+        taken = np.bincount(rows["machine"], np.where(bounded, available, 0.0) * rows["core_seconds"], len(share))
+        wish = np.bincount(rows["machine"], np.where(active & ~bounded, full, 0.0) * rows["core_seconds"], len(share))
+        some = wish > 0
+        share[some] = np.minimum(1.0, (budget - taken)[some] / wish[some])
+        share[~some & (taken == 0)] = 1.0
+    return np.where(costs, full * share[rows["machine"]], np.inf)
+
+
+def _accepted(own: Rows, limit: float) -> Floats:
+    """What queues can take: their free places, and those that work will free; work without bound frees all it may."""
+    together = own["can"].sum()
+    if not np.isfinite(together):
+        freed: Floats = np.full(len(own), limit / len(own))
+    else:
+        freed = own["can"] * (min(1.0, limit / together) if together > 0 else 0.0)
+    accepted: Floats = np.maximum(own["capacity"] - own["queue"] + freed, 0.0)
+    return accepted
+
+
+def _own(flow: Flow, operator: int) -> slice:
+    first = int(flow.operators["first"][operator])
+    return slice(first, first + int(flow.operators["count"][operator]))
+
+
+def _shares(flow: Flow, edge: int) -> Floats:
+    first = int(flow.edges["first_share"][edge])
+    shares: Floats = flow.shares[first : first + int(flow.operators["count"][flow.edges["receiver"][edge]])]
+    return shares
+
+
+def _share_places(flow: Flow) -> None:
+    edges, rows = flow.edges, flow.instances
+    want = np.minimum(rows["queue"] + rows["inflow"], rows["can"])
+    for number, edge in enumerate(edges):
+        edges["demand"][number] = want[_own(flow, edge["sender"])].sum() * flow.operators["outputs"][edge["sender"]]
+    for number, edge in enumerate(edges):
+        beside = edges["receiver"] == edge["receiver"]
+        together = edges["demand"][beside].sum()
+        edges["part"][number] = edge["demand"] / together if together > 0 else 1 / beside.sum()
+
+
+def _limit(flow: Flow, operator: int) -> float:
+    limit = np.inf
+    for number, edge in enumerate(flow.edges):
+        if edge["sender"] == operator:
+            share = _shares(flow, number) * flow.operators["outputs"][operator]
+            accept = flow.instances["accept"][_own(flow, edge["receiver"])]
+            room = np.array([one * edge["part"] if np.isfinite(one) else np.inf for one in accept])
+            limit = min(limit, np.min(room[share > 0] / share[share > 0], initial=np.inf))
+    return float(limit)
+
+
+def _process(flow: Flow, operator: int, step: float) -> None:
+    rows, own, row = flow.instances[_own(flow, operator)], _own(flow, operator), flow.operators[operator]
+    want = np.minimum(rows["queue"] + rows["inflow"], rows["can"])
+    held_back = min(1.0, row["limit"] / want.sum()) if want.sum() > 0 else 0.0
+    done = want * held_back
+    rows["received"] += rows["inflow"]
+    rows["queue"] = np.maximum(rows["queue"] + rows["inflow"] - done, 0.0)
+    rows["processed"] += done
+    rows["sent"] += done * row["outputs"] * row["edges"]
+    bounded = np.isfinite(rows["rate"]) & (rows["can"] > 0)
+    most = np.where(bounded, rows["can"], np.where(want > 0, want, 1.0))
+    rows["busy"] += np.where(bounded, rows["threads"] * step * done / most, 0.0)
+    rows["blocked"] += rows["threads"] * step * (want - done) / most
+    rows["area"] += rows["queue"] * step
+    rows["peak"] = np.maximum(rows["peak"], rows["queue"])
+    flow.instances[own] = rows
+    for number, edge in enumerate(flow.edges):
+        if edge["sender"] == operator:
+            outputs = done.sum() * row["outputs"] * _shares(flow, number)
+            flow.instances["inflow"][_own(flow, edge["receiver"])] += outputs

@@ -1,0 +1,64 @@
+"""DS2: as many instances as the true rates of the operators ask for, all in one pass.
+
+V. Kalavri, J. Liagouris, M. Hoffmann, D. Dimitrova, M. Forshaw, T. Roscoe, Three steps is all you need, OSDI 2018; as
+Siachamis 2025, section 4, applies it to Kafka sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from steelyard.core import DataflowObservation, OperatorObservation, OptionError, ParallelismDecision
+
+_DIGITS = 9
+"""To which a number of instances is rounded before it is rounded up, so that 2.0000000000000004 is 2."""
+
+
+@dataclass(frozen=True)
+class DS2:
+    """What an operator could do if it never waited decides how many of it are needed.
+
+    The true rate of an instance is what it processes in a second of useful time. Sources must keep up with what
+    comes to their logs, and every operator with what its senders would put out if they did.
+
+    Parameters
+    ----------
+    overprovisioning
+        How much more is provided than the formula asks for (Siachamis 2025, section 4: 0.2).
+
+    Examples
+    --------
+    >>> source = OperatorObservation("log", 2, (), 60_000, 60_000, busy=0.6, arrived_per_second=100_000)
+    >>> parse = OperatorObservation("map", 3, ("log",), 60_000, 60_000, busy=0.8)
+    >>> DS2().decide(DataflowObservation(0.0, 15.0, (source, parse))).instances
+    {'log': 3, 'map': 5}
+    """
+
+    overprovisioning: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.overprovisioning >= 0:
+            raise OptionError(f"overprovisioning of DS2 must be 0 or more, got {self.overprovisioning!r}")
+
+    def decide(self, observation: DataflowObservation) -> ParallelismDecision:
+        """Instances for each operator that did anything; one that did nothing is left as it is."""
+        expected: dict[str, float] = {}
+        chosen: dict[str, int] = {}
+        for operator in observation.operators:
+            target = operator.arrived_per_second
+            if operator.senders:
+                target = sum(expected[sender] for sender in operator.senders)
+            processed = operator.processed_per_second
+            selectivity = operator.sent_per_second / processed if processed else 1.0
+            expected[operator.name] = target * selectivity
+            chosen[operator.name] = self._needed(operator, target)
+        return ParallelismDecision(chosen, "what the true rates ask for")
+
+    def _needed(self, operator: OperatorObservation, target: float) -> int:
+        """Eq 4.3: target rate over the mean true rate of an instance, rounded up before and after the surplus."""
+        if not (operator.busy > 0 and operator.processed_per_second > 0):
+            return operator.instances
+        true_rate = operator.processed_per_second / operator.instances / operator.busy
+        needed = max(1, ceil(round(target / true_rate, _DIGITS)))
+        return ceil(round(needed * (1 + self.overprovisioning), _DIGITS))

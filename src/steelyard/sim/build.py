@@ -1,0 +1,218 @@
+"""From a scenario to the arrays of the event loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_state import NONE, Cluster, Rows
+from steelyard.sim.dataflow import Operator, Source
+from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
+from steelyard.sim.scenario import Scenario, Vertex
+from steelyard.workloads.draws import Draws
+
+LOG_ROWS = 1 << 18
+"""Rows of all logs that are made at once."""
+LEAST_CHUNK, LARGEST_CHUNK = 256, 1 << 15
+ROUTED_AHEAD = 4096
+"""Routes of a sender that a policy decides at once, at most."""
+FIRST_POOL, FIRST_TRACE = 1 << 12, 1 << 12
+
+_LAWS: dict[type[Law], int] = {
+    Exactly: state.EXACTLY,
+    Exponential: state.EXPONENTIAL,
+    PerItem: state.PER_ITEM,
+    Samples: state.SAMPLES,
+    Growing: state.GROWING,
+}
+_GROUPINGS = {
+    "": state.POLICY,
+    "forward": state.FORWARD,
+    "global": state.FORWARD,
+    "hash": state.HASH,
+    "shuffle": state.IN_TURN,
+    "round_robin": state.IN_TURN,
+    "random": state.RANDOM,
+    "shortest": state.SHORTEST,
+    "broadcast": state.BROADCAST,
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rows of the arrays belong to what."""
+
+    scenario: Scenario
+    first_instance: dict[str, int]
+    edges: tuple[int, ...]
+    """For each row of `cluster.edges`, the number of the edge in the scenario."""
+
+    @property
+    def sources(self) -> list[Source]:
+        """The scenario's sources."""
+        return [vertex for vertex in self.scenario.vertices if isinstance(vertex, Source)]
+
+    def instances_of(self, name: str) -> slice:
+        """The rows of a vertex's instances."""
+        first = self.first_instance[name]
+        return slice(first, first + self.scenario.vertex(name).instances)
+
+
+def layout_of(scenario: Scenario) -> Layout:
+    """Instances vertex by vertex, edges by their sender."""
+    counts = [vertex.instances for vertex in scenario.vertices]
+    firsts = np.cumsum([0, *counts[:-1]]).tolist()
+    names = [vertex.name for vertex in scenario.vertices]
+    order = sorted(range(len(scenario.edges)), key=lambda number: names.index(scenario.edges[number].sender))
+    return Layout(scenario, dict(zip(names, firsts, strict=True)), tuple(order))
+
+
+def build(layout: Layout, seed: int, trace: bool) -> Cluster:
+    """An idle cluster at time 0, with every source about to read its first row."""
+    scenario = layout.scenario
+    operators, tables = _operators(layout)
+    instances, servers = _instances(layout, seed)
+    machines, links, running = _machines(scenario, instances, servers)
+    edges, turns = _edges(layout)
+    routed = ROUTED_AHEAD if (edges["grouping"] == state.POLICY).any() else 0
+    sources = _sources(instances)
+    chunk = log_chunk(len(sources))
+    counters = np.zeros(state.COUNTERS, np.int64)
+    work = np.zeros(len(servers), np.int32)
+    readers = instances["first_server"][sources["instance"]]
+    servers["phase"][readers] = state.READY
+    work[: len(readers)] = readers
+    counters[state.WORK_COUNT] = len(readers)
+    return Cluster(
+        operators,
+        instances,
+        servers,
+        machines,
+        links,
+        edges,
+        turns,
+        sources,
+        state.free_pool(FIRST_POOL),
+        np.zeros(FIRST_TRACE if trace else 0, state.TRACE),
+        tables,
+        np.zeros((len(turns), routed), np.int32),
+        np.zeros((len(sources), chunk)),
+        np.zeros((len(sources), chunk), np.int64),
+        np.zeros((len(sources), chunk), np.int64),
+        running,
+        work,
+        np.zeros((len(operators), state.BINS), np.int64),
+        np.zeros((len(operators), 2)),
+        counters,
+        np.zeros(1),
+        state.events_of(len(machines), len(sources), len(links)),
+    )
+
+
+def log_chunk(sources: int) -> int:
+    """Rows of a partition that are made at once, where there are so many partitions."""
+    return min(max(LOG_ROWS // sources, LEAST_CHUNK), LARGEST_CHUNK)
+
+
+def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
+    vertices = layout.scenario.vertices
+    rows = np.zeros(len(vertices), state.OPERATOR)
+    tables: list[state.Floats] = [np.zeros(0)]
+    for row, vertex in zip(rows, vertices, strict=True):
+        row["law"] = _LAWS[type(vertex.service)]
+        row["mean"] = vertex.service.mean
+        row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
+        if isinstance(vertex.service, Growing):
+            row["growth"], row["window"] = vertex.service.per_kept, vertex.service.window
+        if isinstance(vertex.service, PerItem | Samples):
+            row["table_first"] = sum(map(len, tables))
+            row["table_size"] = len(vertex.service.seconds)
+            tables.append(vertex.service.seconds)
+    senders = [layout.scenario.edges[number].sender for number in layout.edges]
+    for row, vertex in zip(rows, vertices, strict=True):
+        row["edges"] = senders.count(vertex.name)
+        row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
+    return rows, np.concatenate(tables)
+
+
+def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
+    """Instances with nothing in their queues, and their servers, all free but those of sources."""
+    scenario, places = layout.scenario, layout.scenario.placement()
+    rows = np.zeros(sum(vertex.instances for vertex in scenario.vertices), state.INSTANCE)
+    servers: list[int] = []
+    for number, vertex in enumerate(scenario.vertices):
+        own = rows[layout.instances_of(vertex.name)]
+        own["operator"] = number
+        own["machine"] = places[vertex.name]
+        own["servers"] = _threads(vertex)
+        own["slowdown"] = (isinstance(vertex, Operator) and vertex.slowdown) or 1.0
+        own["capacity"] = (isinstance(vertex, Operator) and vertex.capacity) or state.UNBOUNDED
+        own["source"] = 0 if isinstance(vertex, Source) else NONE
+        for i in range(vertex.instances):
+            servers += [layout.first_instance[vertex.name] + i] * _threads(vertex)
+    rows["source"] = np.where(rows["source"] == NONE, NONE, np.cumsum(rows["source"] != NONE) - 1)
+    for field in ("free", "head", "tail", "first_blocked", "last_blocked"):
+        rows[field] = NONE
+    rows["first_server"] = np.cumsum(rows["servers"]) - rows["servers"]
+    threads = np.zeros(len(servers), state.SERVER)
+    threads["instance"] = servers
+    threads["random"] = Draws(seed, np.arange(len(servers), dtype=np.uint64)).bits("servers")
+    threads["next"] = threads["dest"] = NONE
+    for row in rows[rows["source"] == NONE]:
+        first, last = row["first_server"], row["first_server"] + row["servers"]
+        threads["next"][first : last - 1] = np.arange(first + 1, last)
+    rows["free"] = np.where(rows["source"] == NONE, rows["first_server"], NONE)
+    return rows, threads
+
+
+def _threads(vertex: Vertex) -> int:
+    return vertex.threads if isinstance(vertex, Operator) else 1
+
+
+def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows, Rows, Rows]:
+    """Machines, links between all pairs of them, and for each a heap with room for all of its servers."""
+    count = len(scenario.machines) or len(instances)
+    rows = np.zeros(count, state.MACHINE)
+    given = scenario.machines
+    rows["cores"] = [machine.cores for machine in given] if given else instances["servers"]
+    rows["speed"] = [machine.speed for machine in given] if given else 1.0
+    rate = scenario.network.bytes_per_second
+    rows["seconds_a_byte"] = 1 / rate if rate else 0.0
+    rows["serialise"] = scenario.network.serialise
+    hosted = np.bincount(instances["machine"], weights=instances["servers"], minlength=count).astype(np.int64)
+    rows["first"] = np.cumsum(hosted) - hosted
+    network = scenario.network
+    instant = not (network.latency or network.local_latency or network.bytes_per_second)
+    links = np.zeros(1 if instant else count * count, state.LINK)
+    links["head"] = links["tail"] = NONE
+    links["latency"] = network.latency
+    links["latency"][:: count + 1] = network.local_latency
+    return rows, links, np.zeros(len(servers), np.int32)
+
+
+def _edges(layout: Layout) -> tuple[Rows, Rows]:
+    scenario = layout.scenario
+    rows = np.zeros(len(layout.edges), state.EDGE)
+    turns: list[int] = []
+    for row, number in zip(rows, layout.edges, strict=True):
+        edge = scenario.edges[number]
+        senders, receivers = scenario.vertex(edge.sender).instances, scenario.vertex(edge.receiver).instances
+        row["first"] = layout.first_instance[edge.receiver]
+        row["count"] = 1 if edge.built_in == "global" else receivers
+        row["grouping"] = _GROUPINGS[edge.built_in]
+        row["first_turn"] = len(turns)
+        row["first_from"] = layout.first_instance[edge.sender]
+        row["bytes"] = edge.tuple_bytes
+        turns += [i % receivers if edge.built_in == "shuffle" else 0 for i in range(senders)]
+    dealt = np.zeros(len(turns), state.TURN)
+    dealt["next"] = turns
+    return rows, dealt
+
+
+def _sources(instances: Rows) -> Rows:
+    of_sources = np.flatnonzero(instances["source"] != NONE)
+    rows = np.zeros(len(of_sources), state.SOURCE)
+    rows["instance"] = of_sources
+    return rows

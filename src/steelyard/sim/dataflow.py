@@ -1,0 +1,209 @@
+"""What runs on a simulated cluster: sources, operators, and the edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.partition import Hash, Shuffle, partitioner_names, tuple_policy
+from steelyard.sim.laws import Exactly, Law
+from steelyard.workloads import Rate, Workload, parse_rate
+
+ARRIVALS = ("even", "poisson")
+BUILT_IN = {
+    "forward": "instance i to instance i mod n",
+    "hash": "by the key's hash, as Spark and the policy `hash` send it",
+    "shuffle": "in turn, each sender from its own number on, as the policy `shuffle` does",
+    "round_robin": "in turn, every sender from the first instance on",
+    "random": "any instance, with equal chances",
+    "shortest": "the instance with the fewest tuples, which no real sender knows",
+    "broadcast": "a copy to every instance",
+    "global": "all to the first instance",
+}
+"""Groupings that are no policies, or that a compiled loop decides as the policy would."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A replayable log in as many partitions as the source has instances, and their readers.
+
+    Rows come whether they are read or not. What has come and is not read yet is the lag.
+
+    Parameters
+    ----------
+    name
+        How edges and results call it.
+    rate
+        Rows per second of all partitions: a number, a rate of `steelyard.workloads`, or words for one.
+    instances
+        Partitions; each gets the same share of the rows.
+    keys
+        Where keys come from: a workload; a list, which is repeated; or None, every row another key.
+    column
+        The workload's column.
+    arrivals
+        `even`: as the rate says; `poisson`: at random, with that rate.
+    rows
+        How many there are in all; 0 has no end.
+    service
+        Time to read a row; nothing, if not given.
+    machines
+        Numbers of the machines of the instances; empty, the scenario deals them out.
+
+    Examples
+    --------
+    >>> Source("bids", rate=1000, arrivals="poisson")
+    Source(name='bids', rate=Constant(rows_per_second=1000.0), ...)
+    """
+
+    name: str
+    rate: Rate | str | float
+    instances: int = 1
+    keys: Workload | Sequence[int] | None = None
+    column: str = "key"
+    arrivals: str = "even"
+    rows: int = 0
+    service: Law = field(default_factory=lambda: Exactly(0.0))
+    machines: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", parse_rate(self.rate))
+        object.__setattr__(self, "machines", tuple(self.machines))
+        _require_instances(self.name, self.instances, self.machines)
+        if self.arrivals not in ARRIVALS:
+            raise OptionError.unknown(f"arrivals of source {self.name!r}:", self.arrivals, ARRIVALS)
+        if self.rows < 0:
+            raise OptionError(f"rows of source {self.name!r} must be 0, for no end, or more, got {self.rows}")
+        if isinstance(self.keys, Workload):
+            if self.column not in self.keys.schema.names:
+                raise OptionError.unknown(f"column of {self.keys.name}", self.column, self.keys.schema.names)
+        elif self.keys is not None:
+            if not len(self.keys):
+                raise OptionError(f"keys of source {self.name!r} are an empty list: leave it out, or give some")
+            object.__setattr__(self, "keys", tuple(int(key) for key in self.keys))
+
+    def __repr__(self) -> str:
+        given = self.keys
+        keys = f"{len(given)} in turn" if isinstance(given, tuple) else repr(given)
+        return (
+            f"Source(name={self.name!r}, rate={self.rate!r}, instances={self.instances}, keys={keys}, "
+            f"arrivals={self.arrivals!r}, rows={self.rows or 'no end'}, service={self.service!r})"
+        )
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator in several instances, each with a queue and one or more threads that serve it.
+
+    Parameters
+    ----------
+    name
+        How edges and results call it.
+    service
+        Time that a tuple takes.
+    instances
+        How many there are, each with its own queue.
+    threads
+        Of an instance: so many tuples of its queue are served at once.
+    capacity
+        Tuples that an instance's queue holds; a sender that finds it full waits, and loses nothing. 0 has no bound.
+    outputs
+        Tuples that come out for one that goes in, on each edge: 0.5 is a filter that keeps half of them at random.
+    slowdown
+        For each instance, what multiplies its service times; empty stands for 1.
+    machines
+        Numbers of the machines of the instances; empty, the scenario deals them out.
+
+    Examples
+    --------
+    >>> Operator("join", Exactly(0.001), instances=4, capacity=100).instances
+    4
+    """
+
+    name: str
+    service: Law
+    instances: int = 1
+    threads: int = 1
+    capacity: int = 0
+    outputs: float = 1.0
+    slowdown: tuple[float, ...] = ()
+    machines: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "machines", tuple(self.machines))
+        object.__setattr__(self, "slowdown", tuple(self.slowdown))
+        _require_instances(self.name, self.instances, self.machines)
+        if self.threads < 1:
+            raise OptionError(f"threads of operator {self.name!r} must be 1 or more, got {self.threads}")
+        if self.capacity < 0:
+            raise OptionError(f"capacity of operator {self.name!r} must be 0, for no bound, or more: {self.capacity}")
+        if not self.outputs >= 0:
+            raise OptionError(f"outputs of operator {self.name!r} must be 0 or more, got {self.outputs}")
+        if self.slowdown and (len(self.slowdown) != self.instances or min(self.slowdown) <= 0):
+            raise OptionError(
+                f"slowdown of operator {self.name!r} has {len(self.slowdown)} numbers: "
+                f"give one above 0 for each of the {self.instances} instances"
+            )
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Who sends to whom, and how the receiver's instance is chosen.
+
+    Parameters
+    ----------
+    sender, receiver
+        Names of a source or operator, and of an operator.
+    grouping
+        One of `forward`, `hash`, `shuffle`, `round_robin`, `random`, `shortest`, `broadcast`, `global`; or any
+        policy of `steelyard.partition`, by name or as an object. Each sending instance is a partitioner of its own.
+    tuple_bytes
+        Size of a tuple, for the network.
+    exchange_every
+        Seconds between two rounds in which partitioners of a policy that lets them cooperate learn from each other.
+
+    Examples
+    --------
+    >>> Edge("bids", "count", "pk2").policy()
+    TwoChoices(window=60000, slide=1000)
+    """
+
+    sender: str
+    receiver: str
+    grouping: str | TuplePolicy | Partitioner = "shuffle"
+    tuple_bytes: float = 0.0
+    exchange_every: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.exchange_every > 0:
+            raise OptionError(f"exchange_every of edge {self.sender} to {self.receiver} must be above 0 seconds")
+        if isinstance(self.grouping, str) and self.grouping not in BUILT_IN:
+            name = self.grouping.partition("?")[0]
+            if name not in partitioner_names():
+                raise OptionError.unknown("grouping", name, {*BUILT_IN, *partitioner_names()})
+        if not self.tuple_bytes >= 0:
+            raise OptionError(f"tuple_bytes of edge {self.sender} to {self.receiver} must be 0 or more")
+        self.policy()
+
+    def policy(self) -> TuplePolicy | None:
+        """The policy object that decides, or None where the loop does."""
+        if self.built_in:
+            return None
+        return tuple_policy(self.grouping)
+
+    @property
+    def built_in(self) -> str:
+        """The name of the grouping where it is built in, otherwise empty."""
+        if isinstance(self.grouping, str):
+            return self.grouping if self.grouping in BUILT_IN else ""
+        return self.grouping.name if type(self.grouping) in (Hash, Shuffle) else ""
+
+
+def _require_instances(name: str, instances: int, machines: tuple[int, ...]) -> None:
+    if instances < 1:
+        raise OptionError(f"instances of {name!r} must be 1 or more, got {instances}")
+    if machines and len(machines) != instances:
+        raise OptionError(
+            f"machines of {name!r} are {len(machines)} numbers: give one for each of the {instances} instances"
+        )

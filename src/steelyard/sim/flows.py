@@ -1,0 +1,128 @@
+"""From a scenario to flows: mean service times, and which share of a stream each instance gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from steelyard.core.counts import Ints
+from steelyard.core.errors import OptionError
+from steelyard.core.plans import Floats
+from steelyard.kernels import fluid
+from steelyard.kernels.fluid import NONE, Flow
+from steelyard.partition import tuple_policy
+from steelyard.sim.build import Layout
+from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.laws import Growing, PerItem
+from steelyard.sim.logs import Log
+
+SAMPLED_ROWS = 1 << 16
+"""Rows of a source by which shares and mean costs are found, where they depend on keys."""
+
+
+RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
+"""An edge, and where it sends the items of a sample."""
+
+
+def flow_of(layout: Layout) -> Flow:
+    """The scenario's flow, with nothing in its queues."""
+    scenario = layout.scenario
+    order = [scenario.edges[number] for number in layout.edges]
+    names = [vertex.name for vertex in scenario.vertices]
+    operators = np.zeros(len(names), fluid.FLOW_OPERATOR)
+    edges = np.zeros(len(order), fluid.FLOW_EDGE)
+    routed = [_routed(layout, edge) for edge in order]
+    shares: list[Floats] = [np.zeros(0)]
+    for row, edge, found in zip(edges, order, routed, strict=True):
+        row["sender"], row["receiver"] = names.index(edge.sender), names.index(edge.receiver)
+        row["first_share"] = sum(map(len, shares))
+        shares.append(_shares(layout, edge, found))
+    senders = [edge.sender for edge in order]
+    for row, vertex in zip(operators, scenario.vertices, strict=True):
+        row["first"], row["count"] = layout.first_instance[vertex.name], vertex.instances
+        row["edges"] = senders.count(vertex.name)
+        row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
+        row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
+    instances = _instances(layout, list(zip(order, routed, strict=True)))
+    machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
+    machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
+    return Flow(operators, instances, edges, np.concatenate(shares), machines)
+
+
+def sample_of(source: Source) -> tuple[Ints, Ints]:
+    """Items and keys of the source's first rows."""
+    rows = max(SAMPLED_ROWS // source.instances, 1)
+    chunk = Log(source, seed=0, chunk=rows).first_rows()
+    return chunk.items.ravel(), chunk.keys.ravel()
+
+
+def _instances(layout: Layout, routed: Sequence[RoutedEdge]) -> fluid.Rows:
+    scenario, places = layout.scenario, layout.scenario.placement()
+    rows = np.zeros(sum(vertex.instances for vertex in scenario.vertices), fluid.FLUID)
+    partitions = 0
+    for number, vertex in enumerate(scenario.vertices):
+        own = rows[layout.instances_of(vertex.name)]
+        own["operator"] = number
+        own["machine"] = places[vertex.name]
+        hosts = [scenario.machines[place] for place in places[vertex.name]] if scenario.machines else []
+        speed = np.array([machine.speed for machine in hosts] or 1.0)
+        own["threads"] = vertex.threads if isinstance(vertex, Operator) else 1
+        own["capacity"] = (isinstance(vertex, Operator) and vertex.capacity) or np.inf
+        slowdown = np.array((isinstance(vertex, Operator) and vertex.slowdown) or 1.0)
+        own["core_seconds"] = _mean_costs(layout, vertex.name, routed) * slowdown / speed
+        free = own["core_seconds"] == 0
+        own["rate"] = np.where(free, np.inf, own["threads"] / np.where(free, 1.0, own["core_seconds"]))
+        own["source"] = NONE
+        if isinstance(vertex, Source):
+            own["source"] = partitions + np.arange(vertex.instances)
+            partitions += vertex.instances
+    return rows
+
+
+def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floats:
+    """float64[instances]: mean service time of the tuples that each instance gets."""
+    vertex = layout.scenario.vertex(name)
+    law, count = vertex.service, vertex.instances
+    if isinstance(law, Growing):
+        raise OptionError(f"service of {name!r}: flows know no costs that grow with state; run it tuple by tuple")
+    if not isinstance(law, PerItem):
+        return np.full(count, law.mean)
+    for edge, found in routed:
+        if edge.receiver == name and found is not None:
+            items, block = found
+            return np.array([law.mean_over(items[block == number]) for number in range(count)])
+    return np.full(count, law.mean_over(sample_of(_root(layout, name))[0]))
+
+
+def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
+    """Items of a sample and their instances, where the grouping looks at keys; otherwise None."""
+    if edge.built_in and edge.built_in != "hash":
+        return None
+    receivers = layout.scenario.vertex(edge.receiver).instances
+    items, keys = sample_of(_root(layout, edge.sender))
+    router = tuple_policy("hash" if edge.built_in else edge.grouping).router(receivers, 0)
+    return items, router.route(keys, np.arange(len(keys))).block.astype(np.int64)
+
+
+def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Floats:
+    """float64[receiver's instances]: the share of a tuple sent that each instance gets."""
+    senders = layout.scenario.vertex(edge.sender).instances
+    receivers = layout.scenario.vertex(edge.receiver).instances
+    if routed is not None:
+        return np.bincount(routed[1], minlength=receivers) / len(routed[1])
+    if edge.built_in == "broadcast":
+        return np.ones(receivers)
+    if edge.built_in == "global":
+        return np.bincount([0], minlength=receivers).astype(np.float64)
+    if edge.built_in == "forward":
+        return np.bincount(np.arange(senders) % receivers, minlength=receivers) / senders
+    return np.full(receivers, 1 / receivers)
+
+
+def _root(layout: Layout, name: str) -> Source:
+    """A source whose rows come to this vertex."""
+    while not isinstance(vertex := layout.scenario.vertex(name), Source):
+        name = next(edge.sender for edge in layout.scenario.edges if edge.receiver == name)
+    return vertex

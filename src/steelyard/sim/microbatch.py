@@ -1,0 +1,239 @@
+"""A micro-batch engine, simulated: batches that are cut, scheduled, mapped and reduced, and that queue up.
+
+The policies are the library's: a partitioner cuts each batch, an allocator sends key clusters to buckets inside each
+map task, an elasticity policy says how many tasks there are. Only what a task costs and what the driver takes is a
+model (after Abdelhamid 2021, chapters 2 and 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapreplace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core import BucketAllocator, ElasticityPolicy, KeyCounts, Observation, OptionError, Partitioner
+from steelyard.core.counts import Ints
+from steelyard.core.plans import BlockPlan, Floats
+from steelyard.kernels.xxhash import spark_hash
+from steelyard.partition import HashAllocator, PromptAllocator, partitioner
+from steelyard.scaling import Fixed
+from steelyard.sim.dataflow import Source
+from steelyard.sim.logs import Log
+
+CENTRAL, GROUP_AHEAD = "central", "group_ahead"
+SCHEDULERS = (CENTRAL, GROUP_AHEAD)
+LOG_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True)
+class BatchCosts:
+    """Seconds of what a batch consists of.
+
+    Parameters
+    ----------
+    map_task, map_row, map_key
+        A map task, each of its rows, each of its keys.
+    reduce_task, reduce_record, reduce_key
+        A reduce task, each record that it gets (one for a key and block), each of its keys.
+    driver, driver_task
+        The driver's work for a stage, the round trip to workers included, and for each task that it sends.
+    local
+        What a worker's own scheduler takes for a batch that was scheduled ahead.
+    noise
+        Spread of task times: the standard deviation of their logarithm.
+    """
+
+    map_task: float = 0.005
+    map_row: float = 1e-6
+    map_key: float = 2e-6
+    reduce_task: float = 0.005
+    reduce_record: float = 1e-6
+    reduce_key: float = 1e-6
+    driver: float = 0.1
+    driver_task: float = 0.001
+    local: float = 0.001
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise OptionError(f"{name} of BatchCosts must be 0 or more, got {value!r}")
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """A query in micro-batches.
+
+    Parameters
+    ----------
+    source
+        Where rows come from; what came in an interval is a batch.
+    interval
+        Seconds between two batches.
+    blocks, buckets
+        Map and reduce tasks of the first batch.
+    cores
+        That tasks run on; those that find none wait.
+    partitioner, allocator, elasticity
+        Policies, as on Spark.
+    scheduler
+        `central`: the driver schedules both stages of every batch when it is there; `group_ahead`: it schedules a
+        group of batches while those before still run, and workers start their tasks themselves.
+    group
+        Batches that are scheduled at once.
+    costs
+        What tasks and scheduling take.
+
+    Examples
+    --------
+    >>> query = MicroBatches(Source("log", rate=1000, keys=[1, 2, 3]), interval=1.0, blocks=4, buckets=2, cores=4)
+    >>> simulate_batches(query, 3).column("rows").to_pylist()
+    [1000, 1000, 1000]
+    """
+
+    source: Source
+    interval: float = 1.0
+    blocks: int = 16
+    buckets: int = 16
+    cores: int = 16
+    partitioner: Partitioner | str = "prompt"
+    allocator: BucketAllocator | HashAllocator | PromptAllocator = field(default_factory=HashAllocator)
+    elasticity: ElasticityPolicy = field(default_factory=Fixed)
+    scheduler: str = CENTRAL
+    group: int = 10
+    costs: BatchCosts = BatchCosts()
+
+    def __post_init__(self) -> None:
+        if self.scheduler not in SCHEDULERS:
+            raise OptionError.unknown("scheduler", self.scheduler, SCHEDULERS)
+        for name in ("interval", "blocks", "buckets", "cores", "group"):
+            if not getattr(self, name) > 0:
+                raise OptionError(f"{name} of MicroBatches must be above 0, got {getattr(self, name)!r}")
+
+    @property
+    def scheduled_at_once(self) -> int:
+        """Batches for which the driver's work is done at once."""
+        return self.group if self.scheduler == GROUP_AHEAD else 1
+
+    def driver_seconds(self, blocks: int, buckets: int) -> float:
+        """What scheduling adds to a batch: two stages and all their tasks; a share of it where a group goes at once.
+
+        What is scheduled ahead is also done ahead, but the driver does nothing else in that time: a batch gets as
+        much of it as there are batches.
+        """
+        costs = self.costs
+        whole = 2 * costs.driver + costs.driver_task * (blocks + buckets)
+        return whole if self.scheduler == CENTRAL else whole / self.group + costs.local
+
+
+def simulate_batches(query: MicroBatches, batches: int, seed: int = 0) -> pa.Table:
+    """Run so many batches: a row for each, with its times in seconds.
+
+    `ready` is when its interval ended, `started` and `finished` when it was processed, `driver`, `map` and `reduce`
+    what that consists of, `load` its processing time over the interval (above 1 batches queue up), `latency` the mean
+    age of its rows at the end. `blocks`, `buckets` and `reason` tell what the elasticity policy made of it: a decision
+    holds from the next batch on, or from the next group on where a group was scheduled already.
+    """
+    if batches < 1:
+        raise OptionError(f"batches of a simulation must be 1 or more, got {batches}")
+    cutter = partitioner(query.partitioner)
+    random = np.random.default_rng(seed)
+    blocks, buckets = query.blocks, query.buckets
+    wanted, reason = (blocks, buckets), ""
+    finished, rows = 0.0, []
+    for number, (times, keys) in enumerate(_intervals(query, batches, seed)):
+        if number % query.scheduled_at_once == 0:
+            blocks, buckets = wanted
+        counts = KeyCounts.from_rows(pa.array(keys))
+        plan = cutter.plan(counts, blocks)
+        map_seconds, reduce_seconds = stage_seconds(query, plan, buckets, random)
+        parts = {
+            "driver": query.driver_seconds(blocks, buckets),
+            "map": makespan(map_seconds, query.cores),
+            "reduce": makespan(reduce_seconds, query.cores),
+        }
+        ready = (number + 1) * query.interval
+        started = max(ready, finished)
+        took = sum(parts.values())
+        finished = started + took
+        rows.append(
+            {
+                "batch": number,
+                "rows": len(times),
+                "keys": len(counts),
+                "blocks": blocks,
+                "buckets": buckets,
+                "ready": ready,
+                "started": started,
+                "finished": finished,
+                **parts,
+                "processing": took,
+                "load": took / query.interval,
+                "latency": finished - float(times.mean()) if len(times) else float("nan"),
+                "reason": reason,
+            }
+        )
+        seen = Observation(number, len(times), len(counts), blocks, buckets, took, query.interval)
+        decision = query.elasticity.decide(seen)
+        wanted, reason = (decision.blocks, decision.buckets), decision.reason
+    return pa.Table.from_pylist(rows)
+
+
+def stage_seconds(
+    query: MicroBatches, plan: BlockPlan, buckets: int, random: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Seconds of each map task and of each reduce task, by what the plan and the allocator give them."""
+    costs = query.costs
+    maps = costs.map_task + costs.map_row * plan.sizes + costs.map_key * plan.cardinalities
+    records = np.zeros(buckets)
+    hashes = spark_hash(plan.counts.keys) if len(plan.counts) else np.zeros(0, np.int64)
+    keys_of: list[set[int]] = [set() for _ in range(buckets)]
+    for block in range(plan.blocks):
+        mine = plan.key[plan.block == block]
+        if not len(mine):
+            continue
+        sent = query.allocator.allot(np.ones(len(mine), np.int64), plan.split[mine], hashes[mine], buckets, block)
+        records += np.bincount(sent.bucket, minlength=buckets)
+        for bucket, key in zip(sent.bucket.tolist(), mine.tolist(), strict=True):
+            keys_of[bucket].add(key)
+    keys = np.array([len(found) for found in keys_of])
+    reduces = costs.reduce_task + costs.reduce_record * records + costs.reduce_key * keys
+    return _noisy(maps, costs.noise, random), _noisy(reduces, costs.noise, random)
+
+
+def makespan(seconds: Sequence[float] | Floats, cores: int) -> float:
+    """When the last task ends, if each takes the core that is free first, in their order.
+
+    >>> makespan([3.0, 1.0, 1.0, 2.0], cores=2)
+    4.0
+    """
+    free = [0.0] * min(cores, max(len(seconds), 1))
+    for task in seconds:
+        heapreplace(free, free[0] + float(task))
+    return max(free)
+
+
+def _noisy(seconds: Any, noise: float, random: np.random.Generator) -> Floats:
+    """Times with a spread around the same mean."""
+    given = np.asarray(seconds, dtype=np.float64)
+    return given * random.lognormal(-(noise**2) / 2, noise, len(given)) if noise else given
+
+
+def _intervals(query: MicroBatches, batches: int, seed: int) -> Iterator[tuple[Floats, Ints]]:
+    """Times and items of the rows of each interval."""
+    log = Log(replace(query.source, instances=1, machines=()), seed, LOG_CHUNK)
+    times, items = np.zeros(0), np.zeros(0, np.int64)
+    ended = False
+    for number in range(batches):
+        until = (number + 1) * query.interval
+        while not ended and (not len(times) or times[-1] < until):
+            chunk = log.next_rows(0)
+            ended = len(chunk.times) < LOG_CHUNK
+            times, items = np.concatenate([times, chunk.times]), np.concatenate([items, chunk.items])
+        cut = int(np.searchsorted(times, until, side="left"))
+        yield times[:cut], items[:cut]
+        times, items = times[cut:], items[cut:]

@@ -1,0 +1,155 @@
+"""A scenario: what runs where. It is all that a simulation needs besides a seed and a duration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.hardware import Machine, Network
+
+INSTANT = Network()
+"""A network that costs nothing."""
+
+Vertex = Source | Operator
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A dataflow on a cluster.
+
+    Parameters
+    ----------
+    vertices
+        Sources and operators, senders before their receivers.
+    edges
+        Between them. What has no edge leaving it is where tuples leave the cluster.
+    machines
+        The cluster; empty, every instance has a machine of its own with a core for each thread.
+    network
+        Between machines.
+
+    Examples
+    --------
+    >>> from steelyard.sim import Exactly
+    >>> scenario = Scenario(
+    ...     vertices=(Source("log", rate=100), Operator("map", Exactly(0.004), instances=2)),
+    ...     edges=(Edge("log", "map", "hash"),),
+    ...     machines=(Machine(cores=2),),
+    ... )
+    >>> print(scenario)
+    Scenario: 1 machine, 3 instances
+      log: Source, 1 instance, Constant(rows_per_second=100.0)
+      map: Operator, 2 instances, Exactly(seconds=0.004)
+      log -> map: hash
+    """
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    network: Network = INSTANT
+
+    def __post_init__(self) -> None:
+        for name in ("vertices", "edges", "machines"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        names = [vertex.name for vertex in self.vertices]
+        for name in names:
+            if names.count(name) > 1:
+                raise OptionError(f"two vertices are called {name!r}: give each a name of its own")
+        if not any(isinstance(vertex, Source) for vertex in self.vertices):
+            raise OptionError("a scenario needs a source, and there is none among its vertices")
+        for edge in self.edges:
+            self._check_edge(edge, names)
+        for vertex in self.vertices:
+            self._check_vertex(vertex)
+
+    @classmethod
+    def chain(
+        cls,
+        *vertices: Vertex,
+        grouping: str | TuplePolicy | Partitioner = "shuffle",
+        machines: Sequence[Machine] = (),
+        network: Network = INSTANT,
+    ) -> Scenario:
+        """A source and operators in a row, with the same grouping on every edge."""
+        edges = [Edge(a.name, b.name, grouping) for a, b in pairwise(vertices)]
+        return cls(tuple(vertices), tuple(edges), tuple(machines), network)
+
+    def with_instances(self, **instances: int) -> Scenario:
+        """The same with other numbers of instances; places and slowdowns of those that change are dealt anew."""
+        known = {vertex.name for vertex in self.vertices}
+        for name in instances:
+            if name not in known:
+                raise OptionError.unknown("vertex", name, known)
+        return replace(self, vertices=tuple(_resized(vertex, instances) for vertex in self.vertices))
+
+    def vertex(self, name: str) -> Vertex:
+        """The source or operator of this name."""
+        for vertex in self.vertices:
+            if vertex.name == name:
+                return vertex
+        raise OptionError.unknown("vertex", name, [vertex.name for vertex in self.vertices])
+
+    def placement(self) -> dict[str, tuple[int, ...]]:
+        """The machine of every instance. What is not placed is dealt to the machines in turn, one after the other.
+
+        That is what Storm's default scheduler does: executor i to worker i mod n.
+        """
+        places: dict[str, tuple[int, ...]] = {}
+        dealt = 0
+        for vertex in self.vertices:
+            if vertex.machines:
+                places[vertex.name] = vertex.machines
+                continue
+            modulus = len(self.machines) or sum(one.instances for one in self.vertices)
+            places[vertex.name] = tuple((dealt + i) % modulus for i in range(vertex.instances))
+            dealt += vertex.instances
+        return places
+
+    def _check_edge(self, edge: Edge, names: list[str]) -> None:
+        for end in (edge.sender, edge.receiver):
+            if end not in names:
+                raise OptionError.unknown("vertex", end, names)
+        if isinstance(self.vertex(edge.receiver), Source):
+            raise OptionError(f"edge {edge.sender} to {edge.receiver}: a source receives nothing")
+        if names.index(edge.sender) >= names.index(edge.receiver):
+            raise OptionError(
+                f"edge {edge.sender} to {edge.receiver} goes backwards: list senders before their receivers, "
+                "and leave cycles out"
+            )
+
+    def _check_vertex(self, vertex: Vertex) -> None:
+        if isinstance(vertex, Operator) and not any(edge.receiver == vertex.name for edge in self.edges):
+            raise OptionError(f"nobody sends to operator {vertex.name!r}: add an edge, or take it out")
+        if not self.machines and vertex.machines:
+            raise OptionError(f"{vertex.name!r} is placed on machines, and the scenario has none: list them")
+        for machine in vertex.machines:
+            if not 0 <= machine < len(self.machines):
+                raise OptionError(
+                    f"{vertex.name!r} is placed on machine {machine}: there are {len(self.machines)}, numbered from 0"
+                )
+
+    def __str__(self) -> str:
+        total = sum(vertex.instances for vertex in self.vertices)
+        lines = [f"Scenario: {_counted(len(self.machines) or total, 'machine')}, {_counted(total, 'instance')}"]
+        for vertex in self.vertices:
+            kind, of = ("Source", vertex.rate) if isinstance(vertex, Source) else ("Operator", vertex.service)
+            lines.append(f"  {vertex.name}: {kind}, {_counted(vertex.instances, 'instance')}, {of!r}")
+        for edge in self.edges:
+            lines.append(f"  {edge.sender} -> {edge.receiver}: {edge.built_in or edge.policy()}")
+        return "\n".join(lines)
+
+
+def _resized(vertex: Vertex, instances: dict[str, int]) -> Vertex:
+    count = instances.get(vertex.name, vertex.instances)
+    if count == vertex.instances:
+        return vertex
+    if isinstance(vertex, Source):
+        return replace(vertex, instances=count, machines=())
+    return replace(vertex, instances=count, machines=(), slowdown=())
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

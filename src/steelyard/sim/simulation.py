@@ -1,0 +1,286 @@
+"""Runs a scenario tuple by tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core.errors import OptionError
+from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_loop import run_until
+from steelyard.sim.build import build, layout_of, log_chunk
+from steelyard.sim.logs import Log
+from steelyard.sim.results import SimulationResult
+from steelyard.sim.routing import Routers
+from steelyard.sim.samples import Sampler
+from steelyard.sim.scenario import Scenario
+from steelyard.sim.stopping import (
+    Checkpoints,
+    Failure,
+    Snapshot,
+    back_to,
+    copy_of,
+    read_on_with,
+    spread_state,
+    stand_still,
+    stop_reading,
+)
+
+SAMPLES_A_RUN = 20
+"""How many rows of metrics an instance has in a run, where nobody says how often to look."""
+
+
+class Simulation:
+    """A scenario that runs, tuple by tuple, and can be looked at and changed on the way.
+
+    Parameters
+    ----------
+    scenario
+        What runs where.
+    seed
+        Two simulations of a scenario with one seed are the same.
+    trace
+        Whether every tuple that leaves the cluster is written down.
+
+    Examples
+    --------
+    >>> from steelyard.sim import Exactly, Operator, Source
+    >>> scenario = Scenario.chain(Source("log", rate=10, rows=3), Operator("map", Exactly(0.25)))
+    >>> simulation = Simulation(scenario, trace=True)
+    >>> simulation.advance(10.0)
+    >>> simulation.trace().column("done").to_pylist()
+    [0.25, 0.5, 0.75]
+    """
+
+    def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self._layout = layout_of(scenario)
+        self._cluster = build(self._layout, seed, trace)
+        self._routers = Routers(self._layout)
+        sources = self._layout.sources
+        chunk = log_chunk(len(self._cluster.sources))
+        seeds = np.random.SeedSequence(seed).generate_state(len(sources))
+        self._logs = [Log(source, int(own), chunk) for source, own in zip(sources, seeds, strict=True)]
+        self._partitions = [
+            (log, partition)
+            for log, source in zip(self._logs, sources, strict=True)
+            for partition in range(source.instances)
+        ]
+        self._sampler = Sampler(self._layout, self._partitions)
+        self._snapshot = self._taken()
+        self._traces: list[pa.Table] = []
+        self._generation = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return float(self._cluster.now[0])
+
+    @property
+    def events(self) -> int:
+        """How many events there have been: rows that came, tuples that arrived, services that ended."""
+        return int(self._cluster.counters[state.EVENTS])
+
+    @property
+    def drained(self) -> bool:
+        """Whether every log has ended and every tuple has left the cluster."""
+        return int(self._cluster.heap.size[0]) == 0 and bool(self._cluster.sources["ended"].all())
+
+    @property
+    def kept(self) -> float:
+        """Tuples that the fullest instance keeps, where service times grow with them."""
+        return float(self._cluster.instances["kept"].max())
+
+    @property
+    def saved_kept(self) -> float:
+        """The same for the last checkpoint."""
+        return float(self._snapshot.cluster.instances["kept"].max())
+
+    def advance(self, seconds: float) -> None:
+        """Go on for so many seconds of the simulated time."""
+        if not 0 <= seconds < np.inf:
+            raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
+        until = self.now + seconds
+        while (now := max(self.now, min(until, self._routers.next_exchange))) < until:
+            self._run(now)
+            self._cluster.now[0] = now
+            self._routers.exchange(now)
+        self._run(until)
+        self._cluster.now[0] = until
+
+    def _run(self, until: float) -> None:
+        """Let everything happen that happens until then."""
+        while True:
+            outcome = run_until(self._cluster, until)
+            if outcome == state.NEEDS_LOG:
+                self._read_on(int(self._cluster.counters[state.NEEDED]))
+            elif outcome == state.NEEDS_ROUTES:
+                self._routers.decide(self._cluster, int(self._cluster.counters[state.NEEDED]))
+            elif outcome == state.NEEDS_ROOM:
+                self._cluster = state.larger_pool(self._cluster)
+            elif outcome == state.NEEDS_TRACE:
+                self._cluster = state.larger_trace(self._cluster)
+            else:
+                return
+
+    def slow_down(self, operator: str, slowdown: Sequence[float]) -> None:
+        """From the next tuples on, the operator's service times are multiplied by these, one an instance."""
+        rows = self._cluster.instances[self._layout.instances_of(self.scenario.vertex(operator).name)]
+        if len(slowdown) != len(rows) or min(slowdown) <= 0:
+            raise OptionError(f"slowdown of {operator!r} needs {len(rows)} numbers above 0, got {list(slowdown)}")
+        rows["slowdown"] = slowdown
+
+    def pause(self, seconds: float) -> None:
+        """Everything stands still for so many seconds but the logs, which grow."""
+        if not 0 <= seconds < np.inf:
+            raise OptionError(f"a pause is 0 or more seconds long, got {seconds!r}")
+        stand_still(self._cluster, seconds)
+
+    def checkpoint(self, seconds: float = 0.0) -> None:
+        """Take a snapshot of the whole cluster, for which everything stands still for so many seconds."""
+        self._snapshot = self._taken()
+        self.pause(seconds)
+
+    def fail(self, downtime: float = 0.0) -> None:
+        """Lose everything; after so many seconds go on from the last checkpoint, or from the start.
+
+        Sources read again from where they were, so rows since then are processed twice, and what came out of them
+        comes out twice. Metrics count both. A tuple that was in service at the checkpoint is served a second time
+        from there on.
+        """
+        self._cluster = back_to(self._snapshot.cluster, self._cluster)
+        self._routers.restore(self._snapshot.routers)
+        for log, kept in zip(self._logs, self._snapshot.logs, strict=True):
+            log.restore(kept)
+        self.pause(downtime)
+
+    def restart(self, scenario: Scenario, pause: float = 0.0) -> float:
+        """Stop, and go on with other numbers or places of instances. Gives the seconds for which nothing was read.
+
+        Sources stop reading, tuples under way are let out, which takes its time; then everything stands still for
+        `pause` seconds, and the new instances read on. Policies begin anew. The sources and their partitions must be
+        the same; a checkpoint of the new instances is taken at once.
+        """
+        if layout_of(scenario).sources != self._layout.sources:
+            raise OptionError("a restart must keep the sources and their partitions: change operators or machines only")
+        began, old = self.now, self._cluster
+        reading = old.sources.copy()
+        stop_reading(old)
+        self._run(np.inf)
+        reading["at"] = old.sources["at"]
+        self.sample()
+        self._traces.append(self._trace_of(self._cluster))
+        kept = {
+            vertex.name: float(old.instances["kept"][self._layout.instances_of(vertex.name)].sum())
+            for vertex in self.scenario.vertices
+        }
+        self.scenario, self._layout = scenario, layout_of(scenario)
+        self._generation += 1
+        fresh = build(self._layout, self.seed + self._generation, len(old.trace) > 0)
+        self._cluster = read_on_with(fresh, self._cluster, reading)
+        spread_state(kept, self._cluster, self._layout)
+        self._routers = Routers(self._layout, self.now)
+        self._sampler.move_to(self._layout)
+        self._snapshot = self._taken()
+        self.pause(pause)
+        return self.now - began
+
+    def _taken(self) -> Snapshot:
+        return Snapshot(copy_of(self._cluster), self._routers.states(), tuple(log.state() for log in self._logs))
+
+    def sample(self) -> None:
+        """Close an interval of the metrics: `result` has a row for it, from the sample before until now."""
+        self._sampler.sample(self._cluster)
+
+    def trace(self) -> pa.Table:
+        """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""
+        return pa.concat_tables([*self._traces, self._trace_of(self._cluster)])
+
+    def _trace_of(self, cluster: state.Cluster) -> pa.Table:
+        return self._sampler.trace(cluster.trace[: cluster.counters[state.TRACED]])
+
+    def result(self) -> SimulationResult:
+        """All that was sampled so far."""
+        return self._sampler.result(self.scenario, self.seed, self.now, self.events)
+
+    def _read_on(self, number: int) -> None:
+        """Give a source the next rows of its log."""
+        log, partition = self._partitions[number]
+        chunk = log.next_rows(partition)
+        source = self._cluster.sources[number]
+        rows = len(chunk.times)
+        self._cluster.log_times[number, :rows] = chunk.times
+        self._cluster.log_items[number, :rows] = chunk.items
+        self._cluster.log_keys[number, :rows] = chunk.keys
+        source["at"], source["end"] = 0, rows
+        source["ended"] = rows < self._cluster.log_times.shape[1]
+
+
+def simulate(
+    scenario: Scenario,
+    seconds: float,
+    *,
+    seed: int = 0,
+    every: float = 0.0,
+    trace: bool = False,
+    checkpoints: Checkpoints | None = None,
+    failures: Sequence[Failure] = (),
+) -> SimulationResult:
+    """Run a scenario for so many seconds, tuple by tuple.
+
+    Parameters
+    ----------
+    scenario
+        What runs where.
+    seconds
+        How long, in the simulated time; a little longer where it would end in the middle of a stop.
+    seed
+        For all that is random.
+    every
+        Seconds between two rows of metrics; 0 gives 20 rows.
+    trace
+        Whether the result has a row for each tuple that left the cluster.
+    checkpoints
+        When the cluster is saved, and what that costs; None, a failure goes back to the start.
+    failures
+        When everything is lost.
+
+    Examples
+    --------
+    >>> from steelyard.sim import Exponential, Operator, Source
+    >>> scenario = Scenario.chain(
+    ...     Source("log", rate=900, arrivals="poisson"), Operator("map", Exponential(0.001))
+    ... )
+    >>> result = simulate(scenario, seconds=60, seed=1)
+    >>> round(result.total("map").utilisation, 1)
+    0.9
+    """
+    if not 0 < seconds < np.inf:
+        raise OptionError(f"seconds of a simulation must be above 0, got {seconds!r}")
+    if not every >= 0:
+        raise OptionError(f"every must be 0, for {SAMPLES_A_RUN} rows of metrics, or more seconds, got {every!r}")
+    simulation = Simulation(scenario, seed, trace)
+    step = every or seconds / SAMPLES_A_RUN
+    saved_at = checkpoints.every if checkpoints else np.inf
+    coming = sorted(failures, key=lambda failure: failure.at)
+    sampled = 0
+    while simulation.now < seconds - 1e-9:
+        next_failure = coming[0].at if coming else np.inf
+        next_sample = min((sampled + 1) * step, seconds)
+        simulation.advance(max(0.0, min(next_sample, saved_at, next_failure) - simulation.now))
+        if simulation.now >= next_failure:
+            downtime = coming.pop(0).detection
+            if checkpoints:
+                downtime += checkpoints.restore + checkpoints.per_kept * simulation.saved_kept
+            simulation.fail(downtime)
+        elif checkpoints and simulation.now >= saved_at:
+            simulation.checkpoint(checkpoints.snapshot + checkpoints.per_kept * simulation.kept)
+            saved_at = simulation.now + checkpoints.every
+        if simulation.now >= next_sample - 1e-9:
+            simulation.sample()
+            sampled = int(simulation.now / step + 1e-9)
+    result = simulation.result()
+    return result.with_trace(simulation.trace()) if trace else result

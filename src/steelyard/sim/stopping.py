@@ -1,0 +1,172 @@
+"""Clusters that stop and go on: pauses, snapshots, and the return to a snapshot after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard.core import OptionError, State
+from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_state import NONE, Cluster, Rows
+from steelyard.kernels.event_heap import ABSENT, cancel, schedule
+from steelyard.sim.build import Layout
+from steelyard.sim.logs import LogState
+
+KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area")
+"""What an instance has counted: a failure does not undo it."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Snapshots of the whole cluster, tuples under way included, for which everything stands still.
+
+    Parameters
+    ----------
+    every
+        Seconds from the end of one to the begin of the next.
+    snapshot
+        Seconds that nobody works while one is taken.
+    restore
+        Seconds that it takes to load one after a failure was noticed.
+    per_kept
+        Seconds more, for either, for each tuple that the fullest instance keeps as its state (`Growing`).
+    """
+
+    every: float
+    snapshot: float = 0.0
+    restore: float = 0.0
+    per_kept: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.every > 0:
+            raise OptionError(f"every of Checkpoints must be above 0 seconds, got {self.every!r}")
+        for name in ("snapshot", "restore", "per_kept"):
+            if not getattr(self, name) >= 0:
+                raise OptionError(f"{name} of Checkpoints must be 0 or more seconds, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A moment at which all that is not in a checkpoint is lost, and how long it takes to be noticed. Seconds."""
+
+    at: float
+    detection: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.at > 0 and self.detection >= 0):
+            raise OptionError(f"a failure is at a time above 0 and noticed after 0 or more seconds, got {self}")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a cluster needs to go on from a moment, again and again."""
+
+    cluster: Cluster
+    routers: Mapping[int, State]
+    logs: tuple[LogState, ...]
+
+    @property
+    def time(self) -> float:
+        """When it was taken."""
+        return float(self.cluster.now[0])
+
+
+def copy_of(cluster: Cluster) -> Cluster:
+    """A cluster that does not change with this one."""
+    heap = cluster.heap._replace(**{name: part.copy() for name, part in cluster.heap._asdict().items()})
+    parts: dict[str, Any] = {
+        name: part.copy() for name, part in cluster._asdict().items() if isinstance(part, np.ndarray)
+    }
+    return cluster._replace(**{**parts, "heap": heap})
+
+
+def stand_still(cluster: Cluster, seconds: float) -> None:
+    """Go on to a moment so many seconds later at which everything is as it is now, except that logs have grown.
+
+    Services and journeys end so much later; tuples that wait have waited so much longer.
+    """
+    now = cluster.now[0]
+    later = now + seconds
+    machines, sources = cluster.machines, len(cluster.sources)
+    machines["clock"] += machines["rate"] * (now - machines["at"])
+    machines["at"] = later
+    machines["line_free"] = np.where(
+        machines["line_free"] > now, machines["line_free"] + seconds, machines["line_free"]
+    )
+    working = np.isin(cluster.servers["phase"], (state.BUSY, state.BLOCKED))
+    cluster.servers["since"][working] += seconds
+    for link in cluster.links[cluster.links["head"] != NONE]:
+        record = link["head"]
+        while record != NONE:
+            cluster.pool["due"][record] += seconds
+            record = cluster.pool["next"][record]
+    heap = cluster.heap
+    pending = [(int(slot), float(heap.at[slot])) for slot in heap.heap[: heap.size[0]]]
+    heap.place[:] = ABSENT
+    heap.size[0] = 0
+    for slot, time in sorted(pending):
+        reads = len(machines) <= slot < len(machines) + sources
+        schedule(heap, slot, max(time, later) if reads else time + seconds)
+    cluster.now[0] = later
+
+
+def count_unfinished(cluster: Cluster) -> None:
+    """Count the part of services and waits that has been, before it is lost."""
+    rows, servers, now = cluster.instances, cluster.servers, cluster.now[0]
+    for phase, field in ((state.BUSY, "busy"), (state.BLOCKED, "blocked")):
+        those = servers["phase"] == phase
+        np.add.at(rows[field], servers["instance"][those], now - servers["since"][those])
+    machine = cluster.machines[rows["machine"][servers["instance"]]]
+    clock = machine["clock"] + machine["rate"] * (now - machine["at"])
+    done = (servers["demand"] - np.maximum(servers["finish"] - clock, 0.0)) / machine["speed"]
+    busy = servers["phase"] == state.BUSY
+    np.add.at(rows["useful"], servers["instance"][busy], done[busy])
+    rows["area"] += rows["queued"] * (now - rows["area_at"])
+    rows["area_at"] = now
+
+
+def back_to(snapshot: Cluster, lost: Cluster) -> Cluster:
+    """The cluster of the snapshot at the present moment of the one that is lost, which has counted what it did."""
+    count_unfinished(lost)
+    found = copy_of(snapshot)
+    stand_still(found, float(lost.now[0] - found.now[0]))
+    for field in KEPT:
+        found.instances[field] = lost.instances[field]
+    found.instances["area_at"] = lost.now[0]
+    found.instances["peak"] = found.instances["queued"]
+    found.machines["sent_bytes"] = lost.machines["sent_bytes"]
+    for counter in (state.EVENTS, state.TRACED):
+        found.counters[counter] = lost.counters[counter]
+    return found._replace(trace=lost.trace, latencies=lost.latencies, latency_sums=lost.latency_sums)
+
+
+def stop_reading(cluster: Cluster) -> None:
+    """No source takes another row, as if every log ended here; what was taken goes its way."""
+    for number in range(len(cluster.sources)):
+        cancel(cluster.heap, len(cluster.machines) + number)
+    readers = cluster.instances["first_server"][cluster.sources["instance"]]
+    waiting = readers[cluster.servers["phase"][readers] == state.WAITING]
+    cluster.servers["phase"][waiting] = state.FREE
+    cluster.sources["end"] = cluster.sources["at"]
+    cluster.sources["ended"] = 1
+
+
+def spread_state(kept: Mapping[str, float], fresh: Cluster, layout: Layout) -> None:
+    """New instances of an operator share what the old ones kept."""
+    for vertex in layout.scenario.vertices:
+        fresh.instances["kept"][layout.instances_of(vertex.name)] = kept.get(vertex.name, 0.0) / vertex.instances
+
+
+def read_on_with(fresh: Cluster, stopped: Cluster, reading: Rows) -> Cluster:
+    """A cluster that was just built, at the moment and at the rows at which the other one has stopped."""
+    now = stopped.now[0]
+    fresh.now[0] = now
+    fresh.machines["at"] = now
+    fresh.instances["area_at"] = now
+    for field in ("at", "end", "ended"):
+        fresh.sources[field] = reading[field]
+    fresh.counters[state.EVENTS] = stopped.counters[state.EVENTS]
+    return fresh._replace(log_times=stopped.log_times, log_items=stopped.log_items, log_keys=stopped.log_keys)

@@ -1,0 +1,118 @@
+"""The compiled event loop does what its plain twin does, tuple by tuple."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.kernels.cluster_plain import PlainCluster
+from steelyard.sim import (
+    Edge,
+    Exactly,
+    Exponential,
+    Growing,
+    Machine,
+    Network,
+    Operator,
+    PerItem,
+    Samples,
+    Scenario,
+    Simulation,
+    Source,
+)
+from steelyard.sim.build import build, layout_of
+from steelyard.sim.logs import Log
+
+SECONDS = 3.0
+GROUPINGS = ("forward", "hash", "shuffle", "round_robin", "random", "shortest", "broadcast", "global")
+
+# Numbers without common measure, so that no two events fall on one moment by chance.
+times = st.integers(1, 200).map(lambda n: n * 0.00131713)
+laws = st.one_of(
+    times.map(Exactly),
+    times.map(Exponential),
+    st.lists(times, min_size=1, max_size=5).map(PerItem),
+    st.lists(times, min_size=1, max_size=5).map(Samples),
+)
+growing = st.tuples(times, times, st.sampled_from([0.0, 0.731])).map(lambda given: Growing(*given))
+
+
+@st.composite
+def operators(draw, name, laws_of_operators=laws):
+    instances = draw(st.integers(1, 3))
+    return Operator(
+        name,
+        draw(laws_of_operators),
+        instances=instances,
+        threads=draw(st.integers(1, 2)),
+        capacity=draw(st.integers(0, 3)),
+        outputs=draw(st.sampled_from([0.5, 1.0, 1.0, 2.0])),
+        slowdown=tuple(draw(st.permutations([1.0, 1.0917, 0.9413]))[:instances]),
+    )
+
+
+@st.composite
+def scenarios(draw, laws_of_operators=laws):
+    """A source that feeds two operators, which both feed a third; anything else at random."""
+    source = Source(
+        "log",
+        rate=draw(st.sampled_from([3.7, 11.3, 23.9])),
+        instances=draw(st.integers(1, 2)),
+        keys=draw(st.one_of(st.none(), st.lists(st.integers(0, 50), min_size=1, max_size=9))),
+        arrivals=draw(st.sampled_from(["even", "poisson"])),
+        service=draw(st.one_of(st.just(Exactly(0.0)), laws)),
+    )
+    ends = [("log", "a"), ("log", "b"), ("a", "c"), ("b", "c")]
+    machines = tuple(
+        Machine(draw(st.integers(1, 3)), draw(st.sampled_from([1.0, 1.7]))) for _ in range(draw(st.integers(0, 3)))
+    )
+    network = Network(
+        latency=draw(st.sampled_from([0.0, 0.0313])),
+        local_latency=draw(st.sampled_from([0.0, 0.0017])),
+        bytes_per_second=draw(st.sampled_from([0.0, 1013.0])),
+        serialise=draw(st.sampled_from([0.0, 0.0071])),
+    )
+    return Scenario(
+        vertices=(source, *(draw(operators(name, laws_of_operators)) for name in "abc")),
+        edges=tuple(Edge(*pair, draw(st.sampled_from(GROUPINGS)), tuple_bytes=17.0) for pair in ends),
+        machines=machines,
+        network=network,
+    )
+
+
+def plain_run(scenario, seed):
+    cluster = build(layout_of(scenario), seed, trace=False)
+    source = scenario.vertices[0]
+    log = Log(source, int(np.random.SeedSequence(seed).generate_state(1)[0]), chunk=256)
+    chunks = [log.next_rows(partition) for partition in range(source.instances)]
+    rows = [list(zip(*(part.tolist() for part in chunk), strict=True)) for chunk in chunks]
+    return PlainCluster(cluster, rows).run_until(SECONDS)
+
+
+@settings(max_examples=60)
+@given(scenario=scenarios(st.one_of(laws, growing)), seed=st.integers(0, 5))
+def test_every_tuple_leaves_where_and_when_it_does_in_the_plain_twin(scenario, seed):
+    simulation = Simulation(scenario, seed, trace=True)
+    simulation.advance(SECONDS)
+    trace = simulation.trace()
+    firsts = layout_of(scenario).first_instance
+    where = [
+        firsts[name] + n for name, n in zip(*(trace[c].to_pylist() for c in ("operator", "instance")), strict=True)
+    ]
+    found = sorted(zip(where, trace["item"].to_pylist(), trace["done"].to_pylist(), strict=True))
+    expected = sorted((left.instance, left.item, left.done) for left in plain_run(scenario, seed))
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    assert [row[2] for row in found] == pytest.approx([row[2] for row in expected], abs=1e-7)
+
+
+@settings(max_examples=20)
+@given(scenario=scenarios(), cuts=st.lists(st.floats(0.01, 0.9), max_size=4), seed=st.integers(0, 5))
+def test_a_run_in_pieces_is_the_run(scenario, cuts, seed):
+    whole, pieces = Simulation(scenario, seed, trace=True), Simulation(scenario, seed, trace=True)
+    whole.advance(sum(cuts) + 0.1)
+    for seconds in [*cuts, 0.1]:
+        pieces.advance(seconds)
+        pieces.sample()
+    assert pieces.trace().drop_columns("done") == whole.trace().drop_columns("done")
