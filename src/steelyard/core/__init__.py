@@ -1,13 +1,13 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
 from steelyard.core.counts import KeyCounts
+from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.parallelism import (
     DataflowObservation,
     OperatorObservation,
     ParallelismDecision,
     ParallelismPolicy,
 )
-from steelyard.core.errors import BadRowError, OptionError, SteelyardError
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
 from steelyard.core.policies import (
     Batched,
