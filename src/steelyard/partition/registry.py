@@ -5,11 +5,10 @@ A policy decides a batch at once (`Partitioner`) or row by row (`TuplePolicy`); 
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, get_type_hints
-from urllib.parse import parse_qsl
+from typing import Any
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.core.names import named as object_named
 from steelyard.partition.affinity import Affinity
 from steelyard.partition.auto import Auto
 from steelyard.partition.cardinality import Cardinality
@@ -52,8 +51,6 @@ _KINDS: tuple[type[Any], ...] = (
 )
 _POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
-_TRUTH = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-
 
 def partitioner_names() -> list[str]:
     """The names that `policy` and `partitioner` know."""
@@ -73,11 +70,7 @@ def policy(named: str | Policy) -> Policy:
         if isinstance(named, type) or not isinstance(named, Partitioner | TuplePolicy):
             raise OptionError(f"a partitioner is a name or an object with `plan` or `router`, got {named!r}")
         return named
-    name, _, query = named.partition("?")
-    kind = _POLICIES.get(name)
-    if kind is None:
-        raise OptionError.unknown("partitioner", name, _POLICIES)
-    made: Policy = kind(**_parameters(name, kind, query, named))
+    made: Policy = object_named("partitioner", named, _POLICIES)
     return made
 
 
@@ -95,30 +88,3 @@ def tuple_policy(named: str | Policy) -> TuplePolicy:
 
     found = policy(named)
     return found if isinstance(found, TuplePolicy) else RoutedByPlan(found)
-
-
-def _parameters(name: str, kind: type[Any], query: str, named: str) -> dict[str, Any]:
-    kinds = get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]
-    given: dict[str, Any] = {}
-    for parameter, text in parse_qsl(query, keep_blank_values=True):
-        if parameter not in known:
-            raise OptionError.unknown(f"parameter of {name}", parameter, known)
-        if parameter in given:
-            raise OptionError(f"parameter {parameter!r} of {name} is given twice in {named!r}: give it once")
-        given[parameter] = _converted(f"parameter {parameter!r} of {name}", text, kinds[parameter])
-    return given
-
-
-def _converted(what: str, text: str, kind: Any) -> Any:
-    """A parameter's text as the type that the policy declares; policies check ranges and words themselves."""
-    if kind is bool:
-        if text.lower() not in _TRUTH:
-            raise OptionError(f"{what} must be true or false, got {text!r}")
-        return _TRUTH[text.lower()]
-    if kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            raise OptionError(f"{what} must be a {'whole ' * (kind is int)}number, got {text!r}") from None
-    return text
