@@ -31,6 +31,8 @@ class BatchReport:
 
     batch: int
     rows: int = 0
+    keys: int = 0
+    """Distinct keys; where the batch has several panes of windows, a key counts once in each."""
     late_rows: int = 0
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Rows that were refused, by reason."""
