@@ -58,6 +58,9 @@ path = "out/totals"
 
 [trigger]
 processing_time = "1 second"
+
+[elastic]
+name = "zones?patience=2"
 """
 
 
@@ -191,6 +194,8 @@ def test_the_name_defaults_to_the_files():
         ('delay = "10', 'dely = "10', 12, "unknown field in [watermark] 'dely': did you mean 'delay'?"),
         ("[watermark]", "[watermrak]", 10, "unknown field 'watermrak': did you mean 'watermark'?"),
         ('"prompt"', '"promt"', 24, "name in [policy]: unknown partitioner 'promt': did you mean 'prompt'?"),
+        ('"zones?', '"zone?', 42, "name in [elastic]: unknown elasticity policy 'zone': did you mean 'zones'?"),
+        ("patience=2", "patience=0", 42, "name in [elastic]: patience of zones must be at least 1 batch, got 0"),
         ('"prompt"', '"prompt?residual=x"', 24, "unknown parameter of prompt 'residual'"),
         ("blocks = 4", 'blocks = "four"', 25, "blocks in [policy] must be a whole number of at least 1, got 'four'"),
         ("buckets = 2", "buckets = 0", 26, "buckets in [policy] must be a whole number of at least 1, got 0"),
@@ -342,6 +347,7 @@ checkpoint = "{folder}/checkpoint"
 source = {{ format = "json", path = "{folder}/in", schema = "taxi string, fare double" }}
 aggregates = {{ total = {{ sum = "fare" }}, trips = {{ count = "*" }}, two = {{ top_k = "fare", k = 2 }} }}
 policy = {{ name = "prompt", blocks = 2, buckets = 2, statistics = "exact", placement = "blocks" }}
+elastic = {{ name = "zones?interval=10" }}
 bad_rows = {{ action = "drop" }}
 sink = {{ format = "parquet", path = "{folder}/out" }}
 trigger = {{ available_now = true }}

@@ -161,23 +161,27 @@ def stacked(shapes: Sequence[Shape]) -> Shape:
     return Shape(*(np.stack([getattr(shape, part) for shape in shapes]) for part in Shape.__dataclass_fields__))
 
 
-def shape_of(plan: BlockPlan, ids: Ints, allocator: PromptAllocator | HashAllocator) -> Shape:
+def shape_of(
+    plan: BlockPlan, ids: Ints, allocator: PromptAllocator | HashAllocator, buckets: int | None = None
+) -> Shape:
     """The tasks of a plan whose map tasks allot their clusters, of one record each, with this allocator.
+
+    There are as many buckets as blocks where no other number is given.
 
     >>> plan = BlockPlan.of(KeyCounts.of({"a": 3, "b": 1}), 2, key=[0, 0, 1], block=[0, 1, 1], rows=[2, 1, 1])
     >>> shape_of(plan, np.array([0, 1]), HashAllocator()).records.tolist()
     [2, 1]
     """
-    slots = plan.blocks
-    records = np.zeros(slots, np.int64)
-    bucket_keys = np.bincount(np.mod(ids[plan.split], slots), minlength=slots)
+    slots, buckets = plan.blocks, buckets or plan.blocks
+    records = np.zeros(buckets, np.int64)
+    bucket_keys = np.bincount(np.mod(ids[plan.split], buckets), minlength=buckets)
     order = np.argsort(plan.block, kind="stable")
     bounds = np.searchsorted(plan.block[order], np.arange(slots + 1))
     for task in range(slots):
         key = plan.key[order[bounds[task] : bounds[task + 1]]]
         split = plan.split[key]
         one = np.ones(len(key), np.int64)
-        bucket = allocator.allot(one, split, ids[key], slots, task).bucket
-        records += np.bincount(bucket, minlength=slots)
-        bucket_keys = bucket_keys + np.bincount(bucket[~split], minlength=slots)
+        bucket = allocator.allot(one, split, ids[key], buckets, task).bucket
+        records += np.bincount(bucket, minlength=buckets)
+        bucket_keys = bucket_keys + np.bincount(bucket[~split], minlength=buckets)
     return Shape(plan.sizes, plan.cardinalities, records, bucket_keys)

@@ -151,7 +151,10 @@ class BucketAllocator(Protocol):
 
 @runtime_checkable
 class ElasticityPolicy(Protocol):
-    """Chooses the next batch's numbers of map and reduce tasks from what the last batches did."""
+    """Chooses the next batch's numbers of map and reduce tasks from what the last batches did.
+
+    One that has a true attribute `needs_interval` is refused by a query whose batches have no interval.
+    """
 
     def decide(self, observation: Observation) -> ScalingDecision:
         """Called in the driver after each batch; the decision takes effect with the next one."""

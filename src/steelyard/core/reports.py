@@ -31,6 +31,8 @@ class BatchReport:
 
     batch: int
     rows: int = 0
+    keys: int = 0
+    """Distinct keys; where the batch has several panes of windows, a key counts once in each."""
     late_rows: int = 0
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Rows that were refused, by reason."""
@@ -80,12 +82,18 @@ class Observation:
     batch: int
     rows: int
     keys: int
-    """Distinct keys, or clusters where keys were not counted."""
+    """Distinct keys; where a batch has several panes of windows, a key counts once in each. 0 where nobody counted."""
     blocks: int
     buckets: int
     processing_seconds: float
     interval_seconds: float
     """Time between two triggers; 0 where batches follow each other without pause."""
+    slots: int = 0
+    """Tasks that can run at the same time; 0 where it is not known."""
+    map_seconds: float = 0.0
+    """The map stage's share of the processing time; 0 where it was not measured."""
+    reduce_seconds: float = 0.0
+    """The reduce stage's share; 0 where it was not measured."""
 
     @property
     def load(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import OptionError
-from steelyard.core.parameters import parameters_of
+from steelyard.core.names import named as object_named
 from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.full_knowledge import FullKnowledge
 from steelyard.grouping.osg import OSG
@@ -35,9 +35,5 @@ def grouping(named: str | CompiledGrouping) -> CompiledGrouping:
         if not isinstance(named, CompiledGrouping):
             raise OptionError(f"a grouping is a name or an object with `scheduler` and `instance`, got {named!r}")
         return named
-    name, _, query = named.partition("?")
-    kind = _GROUPINGS.get(name)
-    if kind is None:
-        raise OptionError.unknown("grouping", name, _GROUPINGS)
-    made: CompiledGrouping = kind(**parameters_of(name, kind, query))
+    made: CompiledGrouping = object_named("grouping", named, _GROUPINGS)
     return made

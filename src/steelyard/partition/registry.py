@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
-from steelyard.core.parameters import parameters_of
+from steelyard.core.names import named as object_named
 from steelyard.partition.affinity import Affinity
 from steelyard.partition.auto import Auto
 from steelyard.partition.cardinality import Cardinality
@@ -70,11 +70,7 @@ def policy(named: str | Policy) -> Policy:
         if isinstance(named, type) or not isinstance(named, Partitioner | TuplePolicy):
             raise OptionError(f"a partitioner is a name or an object with `plan` or `router`, got {named!r}")
         return named
-    name, _, query = named.partition("?")
-    kind = _POLICIES.get(name)
-    if kind is None:
-        raise OptionError.unknown("partitioner", name, _POLICIES)
-    made: Policy = kind(**parameters_of(name, kind, query))
+    made: Policy = object_named("partitioner", named, _POLICIES)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from steelyard.core import Observation, ScalingDecision
 
@@ -16,6 +17,8 @@ class Fixed:
     >>> Fixed().decide(Observation(0, 10, 3, 8, 4, 0.5, 1.0))
     ScalingDecision(blocks=8, buckets=4, reason='')
     """
+
+    name: ClassVar[str] = "fixed"
 
     def decide(self, observation: Observation) -> ScalingDecision:
         """The same numbers again."""

@@ -118,7 +118,8 @@ class MicroBatch(BatchEngine[BatchReport]):
                 f"{', '.join(bound.program.keys)} in the type that the map function gives: use 'carried'"
             )
         # What a policy learns belongs to this query: others may be started from the same description.
-        self.settings = settings = replace(settings, partitioner=copy.deepcopy(settings.partitioner))
+        partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
+        self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
         self.sink = sink
         self.partials = Partials(spark, bound)
         self.state = StateFolder(spark, checkpoint)
@@ -133,9 +134,10 @@ class MicroBatch(BatchEngine[BatchReport]):
         chosen = self.last.blocks > 0 and not isinstance(settings.elastic, Fixed)
         self.blocks = self.last.blocks if chosen else settings.blocks
         self.buckets = self.last.buckets if chosen else settings.buckets
-        self.memory = PolicyMemory(self.state, settings.partitioner, settings.elastic)
+        self.memory = PolicyMemory(self.state, partitioner, elastic)
         self.memory.recall(self.last.policy)
-        self.log = TaskLog(spark.sparkContext)
+        self._context = spark.sparkContext
+        self.log = TaskLog(self._context)
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
         spark = batch.sparkSession
@@ -225,7 +227,12 @@ class MicroBatch(BatchEngine[BatchReport]):
         name = self.state.new_folder(number)
         partials = self.partials.of_rows(clean, self.buckets, self.log, FREQUENT)
         made = Observation()
-        partials = partials.observe(made, F.count(F.col(BAD)).alias("failed"), F.sum(ROWS).alias("kept"))
+        partials = partials.observe(
+            made,
+            F.count(F.col(BAD)).alias("failed"),
+            F.sum(ROWS).alias("kept"),
+            F.count_if(F.col(ROWS) > 0).alias("keys"),
+        )
         partials.write.parquet(self.state.log.child(name))
         return name, {**seen.get, **made.get}
 
@@ -275,6 +282,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         return BatchReport(
             batch=number,
             rows=seen["rows"],
+            keys=seen["keys"],
             late_rows=seen["late"],
             bad_rows={why: rows for why, rows in bad.items() if rows},
             blocks=self.blocks if moves else len(tasks),
@@ -316,11 +324,12 @@ class MicroBatch(BatchEngine[BatchReport]):
         observation = Seen(
             batch=report.batch,
             rows=report.rows,
-            keys=sum(task.clusters for task in report.tasks),
+            keys=report.keys,
             blocks=self.blocks,
             buckets=self.buckets,
             processing_seconds=clock.total(),
             interval_seconds=self.settings.interval,
+            slots=self._context.defaultParallelism,
         )
         decision = self.settings.elastic.decide(observation)
         changed = (decision.blocks, decision.buckets) != (self.blocks, self.buckets)

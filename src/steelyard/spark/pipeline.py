@@ -144,6 +144,8 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
             stream = getattr(stream, verb)(policy.pop(verb))
     if policy:
         stream = stream.partition_by(policy.pop("name"), **policy)
+    if pipeline.elastic:
+        stream = stream.elastic(pipeline.elastic["name"])
     if pipeline.bad_rows:
         places = {field: value for field, value in pipeline.bad_rows.items() if field != "action"}
         stream = stream.on_bad_rows(pipeline.bad_rows["action"], **places)

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Pipeline:
     watermark: Mapping[str, str]
     window: Mapping[str, str]
     policy: Mapping[str, Any]
+    elastic: Mapping[str, Any]
     bad_rows: Mapping[str, str]
     trigger: Mapping[str, Any]
     session: Mapping[str, Any]
@@ -59,8 +61,8 @@ class Pipeline:
         total = ", ".join(f"{name} = {_call(spec)}" for name, spec in self.aggregates.items())
         found = [("read", _words(self.source)), ("watermark", _words(self.watermark))]
         found += [("group by", ", ".join(self.key)), ("window", _words(self.window)), ("aggregate", total)]
-        found += [("partition", _words(self.policy)), ("bad rows", _words(self.bad_rows))]
-        found += [("write", _words(self.sink)), ("output mode", self.output_mode)]
+        found += [("partition", _words(self.policy)), ("elastic", _words(self.elastic))]
+        found += [("bad rows", _words(self.bad_rows)), ("write", _words(self.sink)), ("output mode", self.output_mode)]
         found += [("checkpoint", self.checkpoint), ("trigger", _words(self.trigger))]
         return [(step, words) for step, words in found if words]
 
@@ -152,10 +154,9 @@ def _accepted_by(use: Callable[[Any], object]) -> Check:
     return check
 
 
-def _policy(value: Any) -> str | None:
-    from steelyard.partition import policy  # noqa: PLC0415 - loads compiled code, which `--help` must not
-
-    return _accepted_by(lambda name: policy(str(name)))(value)
+def _known_to(module: str, registry: str) -> Check:
+    """Accepted by a registry of names, loaded only then: it has compiled code, which `--help` must not load."""
+    return _accepted_by(lambda name: getattr(import_module(module), registry)(str(name)))
 
 
 def _workload_fields(name: Any) -> dict[str, Check]:
@@ -221,12 +222,13 @@ _TABLES: dict[str, dict[str, Check]] = {
     "watermark": {"column": _text, "delay": _duration},
     "window": {"size": _duration, "slide": _duration},
     "policy": {
-        "name": _policy,
+        "name": _known_to("steelyard.partition", "policy"),
         "blocks": _whole,
         "buckets": _whole,
         "statistics": _one_of("statistics", "carried", "exact"),
         "placement": _one_of("placement", "auto", "blocks", "in_place"),
     },
+    "elastic": {"name": _known_to("steelyard.scaling", "elasticity")},
     "bad_rows": {"action": _one_of("action", "fail", "drop", "dead_letter"), "path": _text},
     "trigger": {"processing_time": _duration, "available_now": _true},
     "session": {"master": _text, "config": _free},
@@ -259,6 +261,7 @@ _REQUIRED: dict[str, Collection[str]] = {
     "watermark": ("column", "delay"),
     "window": ("size",),
     "policy": ("name",),
+    "elastic": ("name",),
     "bad_rows": ("action",),
     "source kafka": ("servers", "topic", "schema"),
     "source steelyard": ("workload",),

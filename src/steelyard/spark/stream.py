@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from steelyard.core import BatchReport, ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.core.durations import micros
 from steelyard.partition import policy as named_policy
-from steelyard.scaling import Fixed
+from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 from steelyard.spark.badrows import BadRows
@@ -148,11 +148,9 @@ class Stream(Description):
         """Whether rows move: `"blocks"` as planned, `"in_place"` not at all, `"auto"` where Python touches them."""
         return replace(self, _placement=_one_of("placement", where, PLACEMENTS))
 
-    def elastic(self, policy: ElasticityPolicy) -> Stream:
-        """A policy that sets the numbers of blocks and buckets of the next batch."""
-        if not isinstance(policy, ElasticityPolicy):
-            raise OptionError(f"elastic needs an object with `decide`, got {policy!r}")
-        return replace(self, _elastic=policy)
+    def elastic(self, policy: str | ElasticityPolicy) -> Stream:
+        """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object."""
+        return replace(self, _elastic=elasticity(policy))
 
     def on_bad_rows(self, policy: str, path: str | None = None) -> Stream:
         """`"fail"` (the default), `"drop"`, or `"dead_letter"` with the `path` they are kept in."""
@@ -171,6 +169,11 @@ class Stream(Description):
         bound = self._bound()
         spark = self.rows.sparkSession
         settings = self._settings()
+        if getattr(settings.elastic, "needs_interval", False) and not settings.interval:
+            raise OptionError(
+                f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
+                ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
+            )
         kind, options = self._sink
         if kind == "parquet" and "batch_id" in bound.program.result_columns:
             raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
