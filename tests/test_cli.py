@@ -238,3 +238,14 @@ def test_the_doctor_tells_a_connector_of_another_spark_from_its_own(tmp_path):
     assert "only that of Spark 4.2.0" in other.found
     (tmp_path / "spark-sql-kafka-0-10_2.13-4.3.0-abcdef").mkdir()
     assert cached_connector(wanted, tmp_path).good
+
+
+def test_a_session_runs_where_spark_submit_says(monkeypatch):
+    from steelyard.spark.session import chosen_master
+
+    for name in ("SPARK_MASTER", "MASTER", "SPARK_CONNECT_MODE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert chosen_master(None, {}) == "local[*]"
+    assert chosen_master("local[2]", {"spark.master": "yarn"}) == "local[2]"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # as spark-submit does
+    assert chosen_master(None, {}) is None

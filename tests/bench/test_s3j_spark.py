@@ -92,7 +92,7 @@ def test_ways_are_compared_and_timed_over_windows(spark, tmp_path):
     case = Case("tiny", vectors(200, 2, seed=3), 2, T, (60, 90))
     one = s3j_speed.timed(spark, tmp_path, case, repetitions=1, patience=1e9, run=Run(quick=True))
     assert one.pairs == len(brute_force(case.vectors, None, T, np.arange(200) // 100))
-    assert set(one.seconds) == {"s3j", "clusterjoin", "broadcast join"}
+    assert set(one.seconds) == {"s3j", "clusterjoin", "clusterjoin, 32 cells", "broadcast join"}
     assert one.whole is not None
     assert one.cross_seconds == one.whole
 
@@ -126,7 +126,7 @@ def test_a_threshold_is_the_quantile_of_distances():
 
 
 def timing(title: str, whole: float | None) -> Timed:
-    seconds = {"s3j": [1.0, 1.0, 9.0], "clusterjoin": [2.5], "broadcast join": [4.0]}
+    seconds = {"s3j": [1.0, 1.0, 9.0], "clusterjoin": [2.5], "clusterjoin, 32 cells": [1.5], "broadcast join": [4.0]}
     samples = {"unrolled": {100: 1.0, 200: 4.0}, "zip_with": {100: 2.0, 200: 9.0}}
     return Timed(title, 1_000, 1, T, 10, seconds, samples, whole)
 
@@ -139,6 +139,7 @@ def test_speeds_are_over_the_best_cross_join_and_say_where_it_was_extrapolated(t
     assert result.metrics["vs_cross_join_zip_with"] == pytest.approx(233.0)
     assert result.kind_of("vs_cross_join_128d_zip_with") == "simulated"
     assert result.metrics["vs_clusterjoin"] == 2.5
+    assert result.metrics["vs_clusterjoin_few_cells"] == 1.5
     assert not result.missed
     assert result.kind_of("vs_cross_join") == "simulated"
     assert result.kind_of("vs_cross_join_128d") == "measured"

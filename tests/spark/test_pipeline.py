@@ -237,17 +237,19 @@ def test_a_mistyped_field_is_one_mistake_and_not_two():
     assert "did you mean 'size'?" in said
 
 
-def test_columns_of_a_written_schema_are_checked_as_spark_would():
+def test_columns_of_a_written_schema_are_checked_as_spark_would(tmp_path):
     start, end = GOOD.index("[source]"), GOOD.index("[watermark]")
     schema = "Medallion string, dropoff_time timestamp, fare_amount decimal(9, 2), place struct<x: int, y: int>"
-    files = f'[source]\nformat = "json"\npath = "in"\nschema = "{schema}"\n\n'
+    files = f'[source]\nformat = "json"\npath = "{tmp_path}"\nschema = "{schema}"\n\n'
     text = GOOD[:start] + files + GOOD[end:]
     parse_pipeline(text.replace("{ sum =", '{ sum = "place.x" } # {'))
     (said,) = mistakes(text.replace("decimal(9, 2)", "double").replace("fare_amount double", "fare double"))[:1]
     assert "unknown column of [source] 'fare_amount'" in said
+    (tmp_path / "fare_amount=1").mkdir()  # a column that only the folders have
+    parse_pipeline(text.replace("fare_amount decimal(9, 2)", "fare double"))
 
 
-@pytest.mark.parametrize("schema", ["id", "", "id bigint,", '{"type": "struct"}'])
+@pytest.mark.parametrize("schema", ["id", "", "id bigint,", '{"type": "struct"}', 'a int comment "b, c"'])
 def test_a_schema_that_only_spark_can_read_is_left_to_it(schema):
     assert schema_columns(schema) is None
 

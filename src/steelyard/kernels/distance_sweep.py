@@ -27,8 +27,10 @@ def reach_of(kind: int, cut: float) -> float:
 
 def within_sweep(kind: int, left: Vectors, right: Vectors, t: float, cut: float, share: float) -> Pairs | None:
     """The pairs within `t` of one block; None where more than a share of all pairs would have to be looked at."""
+    if not right.shape[1]:
+        return None
     reach = reach_of(kind, cut)
-    axis = int(np.argmax(np.ptp(right, axis=0)))
+    axis = int(np.argmax(np.ptp(right.astype(np.float64, copy=False), axis=0)))
     order = np.argsort(right[:, axis], kind="stable")
     line, mine = right[order, axis].astype(np.float64), left[:, axis].astype(np.float64)
     room = reach + 1e-15 * (np.abs(mine) + reach)  # the ends of a stretch are rounded, too

@@ -26,6 +26,7 @@ SHOCK = 1.5
 """A plan that was missed by more than this factor was made for another stream than the one that came..."""
 SHOCK_MEMORY = 0.99
 """... which is remembered, from batch to batch, against all plans by key counts and not only against that one."""
+MOST_SHOCK = 1.0
 FORGOTTEN = 1e-100
 """Weight below which nothing is concluded: smaller numbers lose their digits."""
 PATIENCE = 4
@@ -215,7 +216,9 @@ class Prices:
         self.slip = dict.fromkeys(names, 1.0)
         """The longest task of the blocks that came over that of those planned: counts of batches before grow old."""
         self.shock = 0.0
-        """What shifts of the stream add to the longest task of plans by key counts, as a share, over many batches."""
+        """What shifts of the stream are held to add to the longest task of plans by key counts, as a share of it."""
+        self.shocked = ""
+        """The candidate whose plan the last batch missed so."""
         self.denser = dict.fromkeys(names, 1.0)
         """Key clusters that came over those planned."""
         self.beyond = dict.fromkeys(names, 0.0)
@@ -319,10 +322,13 @@ class Prices:
             planned[:, 1] *= denser  # more or fewer keys than before are no fault of where rows went
         if expected := self._longest(planned):
             missed = longest / expected
-            if missed > SHOCK and _by_counts(plan):
-                self.shock += SLIP * (missed - 1)
+            # A plan that is missed twice in a row was not surprised by a shift: its policy plans badly.
+            shocked = missed > SHOCK and _by_counts(plan) and self.shocked != name
+            if shocked:
+                self.shock = min(self.shock + SLIP * (missed - 1), MOST_SHOCK)
             else:
                 self.slip[name] += max(SLIP, first) * (missed - self.slip[name])
+            self.shocked = name if shocked else ""
 
     def state(self) -> State:
         """As arrays."""

@@ -175,6 +175,8 @@ def _workload_fields(name: Any) -> dict[str, Check]:
 def _source_columns(source: Mapping[str, Any]) -> list[str] | None:
     """The columns of a source, or None where only Spark can tell."""
     if source["format"] != "steelyard":
+        if "path" in source and (not Path(source["path"]).is_dir() or any(Path(source["path"]).glob("*=*"))):
+            return None  # folders such as day=2024-01-01 add columns
         return schema_columns(source["schema"])
     from steelyard.workloads import WORKLOADS  # noqa: PLC0415
 
@@ -187,6 +189,8 @@ def schema_columns(schema: str) -> list[str] | None:
     >>> schema_columns("id bigint, `odd, name` string, place struct<x: int, y: decimal(9, 2)>")
     ['id', 'odd, name', 'place']
     """
+    if '"' in schema or "\\" in schema:
+        return None
     columns = []
     depth, rest = 0, "," + schema
     while rest:
@@ -359,6 +363,12 @@ class _Validation:
             self.problem(("trigger",), "[trigger] has both processing_time and available_now: keep one")
         if self.problems:
             return  # what follows reads values that have to be good
+        if "elastic" in self.given and "processing_time" not in self.given.get("trigger", {}):
+            from steelyard.scaling import elasticity  # noqa: PLC0415
+
+            if getattr(elasticity(self.given["elastic"]["name"]), "needs_interval", False):
+                said = "name in [elastic] needs an interval: give processing_time in [trigger], or the policy's own"
+                self.problem(("elastic", "name"), said)
         window = self.given.get("window", {})
         if "slide" in window and micros(window["slide"], "") > micros(window["size"], ""):
             said = f"slide in [window] must not be longer than size, got {window['slide']!r} and {window['size']!r}"

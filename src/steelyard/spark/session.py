@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +30,35 @@ _LOCAL_DEFAULTS = {
 }
 
 
+_ELSEWHERE = ("SPARK_CONNECT_MODE", "PYSPARK_GATEWAY_PORT")
+"""Set where another program, such as spark-submit, has said where Spark runs."""
+
+
+def chosen_master(master: str | None, config: Mapping[str, str]) -> str | None:
+    """Where Spark is to run; None where whoever started this program has said it.
+
+    >>> chosen_master(None, {"spark.master": "yarn"})
+    'yarn'
+    """
+    where = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or os.environ.get("MASTER")
+    if where is None and not any(name in os.environ for name in _ELSEWHERE):
+        return "local[*]"
+    return where
+
+
+@contextmanager
+def _local_address(master: str | None) -> Iterator[None]:
+    """Tell a local Spark its address while it starts; else it warns that it had to choose one."""
+    if master is None or not master.startswith("local") or "SPARK_LOCAL_IP" in os.environ:
+        yield
+        return
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_LOCAL_IP"]
+
+
 def session(
     name: str = "steelyard",
     master: str | None = None,
@@ -42,7 +72,8 @@ def session(
     name
         The application's name.
     master
-        For example `"local[8]"`; the environment's own where none is given, and `local[*]` without one.
+        For example `"local[8]"`; that of `spark-submit` or the environment where none is given, and `local[*]`
+        without one.
     config
         Spark options, which win over the defaults here.
     kafka
@@ -58,21 +89,19 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    where = master or os.environ.get("SPARK_MASTER") or os.environ.get("MASTER")
-    if where is None and "SPARK_CONNECT_MODE" not in os.environ:
-        where = "local[*]"
+    where = chosen_master(master, config or {})
     options = dict(_DEFAULTS)
     if where is not None:
         builder = builder.master(where)
         if where.startswith("local"):
             options |= _LOCAL_DEFAULTS
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns that it had to choose
     if kafka:
         jars = kafka_jars(None if kafka is True else kafka)
         options["spark.jars"] = ",".join(str(jar) for jar in jars)
     options |= dict(config or {})
     for option, value in options.items():
         builder = builder.config(option, value)
-    spark = builder.getOrCreate()
+    with _local_address(where):
+        spark = builder.getOrCreate()
     register(spark)
     return spark

@@ -146,7 +146,8 @@ def similarity_join(
         Event-time column, length and slide of windows, and how late a row may come. Two records meet if a window
         holds both. Without `time`, a row's time is that of its batch.
     workers
-        How many tasks join; also the number of space partitions. The number of slots where none is given.
+        How many tasks join; also the number of space partitions, of which a static join has four at least. The
+        number of slots where none is given.
     space, seed
         How the space is cut: `"random"` centroids, or `"farthest"` points of the first batch, better for clustered
         data and always used for text.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,6 +174,12 @@ class Stream(Description):
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
+            )
+        if not isinstance(settings.elastic, Fixed) and not settings.moves_rows(bound):
+            warnings.warn(
+                "elastic: rows of built-in aggregates stay where they are read, so blocks have no effect; "
+                ".placement('blocks') moves them",
+                stacklevel=2,
             )
         kind, options = self._sink
         if kind == "parquet" and "batch_id" in bound.program.result_columns:
