@@ -54,7 +54,7 @@ def test_a_sender_without_credit_waits_until_rows_are_worked_off():
     for value in range(CREDIT):
         outlet.send(Kind.DATA, value)
     assert not outlet.has_credit
-    sender = threading.Thread(target=outlet.send, args=(Kind.DATA, CREDIT))
+    sender = threading.Thread(target=outlet.send, args=(Kind.DATA, CREDIT), daemon=True)
     sender.start()
     assert mailbox.length == CREDIT
     found = emptied(mailbox)
@@ -125,7 +125,7 @@ def test_whoever_waits_is_woken_by_a_stop():
         except StoppedError as error:
             raised.append(error)
 
-    sender = threading.Thread(target=send)
+    sender = threading.Thread(target=send, daemon=True)
     sender.start()
     outlet.stop()
     sender.join(10)

@@ -89,7 +89,7 @@ def raised():
 def troubled(folder, trouble, epochs, rows=4000):
     """Paced rows through trouble into counts, once into memory and once into Parquet files."""
     flow = Flow("troubled", parallelism=2)
-    reader = Generated(Zipf(keys=20, seed=3), rows=rows, pace=Constant(8000), block_rows=64)
+    reader = Generated(Zipf(keys=20, seed=3), rows=rows, pace=Constant(2500), block_rows=64)
     read = flow.source(reader, time="event_time", batch_rows=64, name="read")
     passed = read.shuffle().process(lambda context: Trouble(folder / "marker", epochs, trouble), name="pass")
     counted = passed.key_by("key").aggregate(window="100 milliseconds", n=count(), name="count")
@@ -119,7 +119,8 @@ def test_a_worker_that_dies_costs_nothing_and_doubles_nothing(tmp_path, trouble,
     dataflow = troubled(tmp_path, trouble, epochs)
     settings = Settings(store=str(tmp_path / "store"), interval=0.05, heartbeat=0.1)
     results = run(dataflow, workers=2, processes=trouble is killed, settings=settings)
-    assert results.outcome.restarts == 1
+    # Where all rows are through before that many epochs, on a very slow machine, there is no trouble.
+    assert results.outcome.restarts == (tmp_path / "marker").exists()
     expected = expected_counts(4000)
     got = results.table("memory")
     assert counts_of(got) == expected
@@ -136,15 +137,17 @@ def test_workers_killed_at_any_moment_leave_the_answers_as_they_are(tmp_path):
     settings = Settings(store=str(store.path), interval=0.05, heartbeat=0.1)
     job = Job(dataflow, Placement.spread(dataflow, 3), launcher, settings)
     outcomes, draw = [], random.Random(7)
-    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()), daemon=True)
     thread.start()
     for _ in range(3):
         before = store.latest() or 0
         eventually(lambda before=before: not thread.is_alive() or (store.latest() or 0) > before)
         time.sleep(draw.uniform(0, 0.1))  # any moment will do
-        victim = draw.choice(launcher.processes)
-        victim.kill()
-        victim.join(SECONDS)
+        alive = [process for process in launcher.processes if process.pid is not None and process.is_alive()]
+        if alive:
+            victim = draw.choice(alive)
+            victim.kill()
+            victim.join(SECONDS)
     thread.join(SECONDS)
     got = pa.Table.from_batches(outcomes[0].results["memory"])
     expected = expected_counts(6000)
@@ -229,7 +232,7 @@ def test_a_job_that_is_stopped_ends_cleanly_and_goes_on_later(tmp_path):
     endless = dataflow(10**9)
     job = Job(endless, Placement.spread(endless, 2), ThreadLauncher(), settings)
     outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()), daemon=True)
     thread.start()
     eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 100)
     job.stop()
@@ -258,7 +261,7 @@ def test_a_slow_consumer_holds_its_source_back():
     )
     dataflow = flow.dataflow()
     job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), Settings(heartbeat=0.02))
-    thread = threading.Thread(target=job.run)
+    thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
     read_rows = []
 
@@ -303,14 +306,14 @@ def test_metrics_tell_rows_bytes_and_times_of_every_instance(processes):
 
 def test_uninvited_guests_do_not_disturb_a_job():
     flow = Flow(parallelism=2)
-    reader = Generated(Zipf(keys=5), rows=2000, pace=Constant(4000), block_rows=50)
+    reader = Generated(Zipf(keys=5), rows=2000, pace=Constant(800), block_rows=50)
     read = flow.source(reader, batch_rows=50, name="read")
     read.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
     dataflow = flow.dataflow()
     launcher = ThreadLauncher()
     job = Job(dataflow, Placement.spread(dataflow, 2), launcher, Settings(heartbeat=0.05, restarts=0))
     outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(job.run()))
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()), daemon=True)
     thread.start()
     eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 50)
     for worker in launcher.workers:

@@ -88,7 +88,7 @@ def test_a_listener_that_does_not_know_the_secret_is_refused_too():
         sock.sendall(bytes(32))
         sock.close()
 
-    thread = threading.Thread(target=pretend)
+    thread = threading.Thread(target=pretend, daemon=True)
     thread.start()
     with pytest.raises(RefusedError, match="does not know the secret"):
         JOB.connect(server.getsockname(), ME)

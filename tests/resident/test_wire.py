@@ -34,7 +34,7 @@ def frame_bytes(kind=Kind.DATA, channel=3, number=17, payload=b"rows", note=b"")
 def read(data, limit=1 << 20):
     """What a connection makes of these bytes and then the end."""
     ours, theirs = socket.socketpair()
-    sender = threading.Thread(target=lambda: (theirs.sendall(data), theirs.close()))
+    sender = threading.Thread(target=lambda: (theirs.sendall(data), theirs.close()), daemon=True)
     sender.start()
     connection, found = Connection(ours, limit), []
     try:
@@ -68,7 +68,7 @@ def test_frames_come_as_they_were_sent_and_in_order(sent):
             left.send(one.kind, one.channel, one.number, one.payload, one.note)
         left.close()
 
-    sender = threading.Thread(target=send)
+    sender = threading.Thread(target=send, daemon=True)
     sender.start()
     got = [right.receive() for _ in sent]
     with pytest.raises(ClosedError):

@@ -304,7 +304,7 @@ class Coordinator:
 
     def _notice_silence(self) -> None:
         now = time.monotonic()
-        for worker in self._workers:
+        for worker in list(self._workers):
             silent = now - self._heard.get(worker, now)
             if silent > self._settings.silence:
                 raise GenerationError(f"worker {worker} has been silent for {silent:.1f} s")
@@ -322,6 +322,7 @@ class Coordinator:
         try:
             while True:
                 frame = connection.receive()
+                self._heard[number] = time.monotonic()
                 if frame.kind is Kind.RESULT:
                     self._collect(frame.channel, frame.payload)
                 else:
@@ -340,7 +341,7 @@ class Coordinator:
 
     def _dismiss(self, why: str) -> None:
         order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
-        for worker in self._workers.values():
+        for worker in list(self._workers.values()):
             with contextlib.suppress(OSError):
                 worker.send(Kind.CONTROL, payload=order)
         self._listener.close()

@@ -19,6 +19,8 @@ from steelyard.resident.worker import Address, Worker, WorkerError
 
 log = logging.getLogger(__name__)
 
+START_SECONDS = 60.0
+"""How long processes have to tell their addresses."""
 LEAVE_SECONDS = 5.0
 """How long processes have to end by themselves before they are ended."""
 
@@ -119,8 +121,9 @@ class Job:
         _require_replay(self._dataflow, error)
         if generation == self._settings.restarts:
             raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
-        if not self._settings.store:
+        if not self._settings.store:  # everything comes again
             outcome.epochs = 0
+            outcome.results.clear()
         resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
         log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
 
@@ -186,7 +189,9 @@ class ProcessLauncher:
         ]
         for process in self.processes:
             process.start()
-        peers = [_address(ours) for ours, _ in pipes]
+        for _, theirs in pipes:
+            theirs.close()  # else a child that dies would not be noticed
+        peers = [_address(number, ours) for number, (ours, _) in enumerate(pipes)]
         for ours, _ in pipes:
             ours.send_bytes(json.dumps(peers).encode())
 
@@ -199,8 +204,13 @@ class ProcessLauncher:
                 process.join()
 
 
-def _address(pipe: Any) -> Address:
-    host, _, port = pipe.recv_bytes().decode().rpartition(" ")
+def _address(number: int, pipe: Any) -> Address:
+    try:
+        if not pipe.poll(START_SECONDS):
+            raise GenerationError(f"worker {number} did not start within {START_SECONDS:g} s")
+        host, _, port = pipe.recv_bytes().decode().rpartition(" ")
+    except (EOFError, OSError) as error:
+        raise GenerationError(f"worker {number} died before it had an address: {error}") from error
     return host, int(port)
 
 

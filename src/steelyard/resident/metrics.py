@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 COST_SAMPLES = 64
@@ -49,4 +49,6 @@ class InstanceMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
-        return asdict(self) | {"costs": list(self.costs), "cost": self.cost}
+        # Not `asdict`: it would walk through the deque while the instance adds to it.
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "costs"}
+        return plain | {"costs": list(self.costs), "cost": self.cost}

@@ -184,6 +184,8 @@ class Worker:
             self._fail(f"worker {self.number} refused what worker {number} sent: {error}")
         except OSError as error:
             self._fail(f"worker {self.number} lost worker {number}: {error}")
+        except Exception as error:  # noqa: BLE001 - nobody else would notice that this worker hears nothing any more
+            self._fail(f"worker {self.number} cannot read what worker {number} sends: {type(error).__name__}: {error}")
 
     def _start(self, order: dict[str, Any]) -> None:
         for runner in self._runners():

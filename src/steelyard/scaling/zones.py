@@ -43,8 +43,8 @@ class Zones:
     Zone 3 is `W > threshold`, zone 1 is `W <= threshold - step`, zone 2 is between. After `patience` batches in a row
     in zone 3 tasks are added, after as many in zone 1 tasks are removed. What is added follows what changed: rows of a
     batch drive map tasks (blocks), distinct keys drive reduce tasks (buckets), both drive both. Where neither changed,
-    the slower stage gets tasks (both, where nobody measured the stages, as on Spark), and the faster one loses them (the
-    one with more tasks). A stage at its bound leaves the change to the other.
+    the slower stage gets tasks (both, where nobody measured the stages, as on Spark), and the faster one loses them
+    (the one with more tasks). A stage at its bound leaves the change to the other.
 
     Parameters
     ----------
