@@ -240,7 +240,7 @@ class Zones:
         return least, most or max(least, slots or UNBOUNDED)
 
     def _check(self) -> None:
-        wrong = {
+        rules = {
             "threshold": ("above 0", self.threshold > 0),
             "step": ("at least 0 and below threshold", 0 <= self.step < self.threshold),
             "patience": ("at least 1 batch", self.patience >= 1),
@@ -257,7 +257,7 @@ class Zones:
             ),
             "interval": ("0, or seconds above 0", 0 <= self.interval < float("inf")),
         }
-        for parameter, (rule, holds) in wrong.items():
+        for parameter, (rule, holds) in rules.items():
             if not holds:
                 raise OptionError(f"{parameter} of zones must be {rule}, got {getattr(self, parameter)!r}")
         if self.increment not in INCREMENTS:
