@@ -109,6 +109,15 @@ def test_a_feedback_edge_that_closes_no_cycle_is_refused():
     assert "feedback edge links -> kept closes no cycle" in refused(flow)
 
 
+def test_a_window_behind_a_cycle_is_refused():
+    flow, rows = links()
+    kept = rows.filter(pc.field("end") > 1, name="kept")
+    kept.feedback(kept)
+    timed = kept.map(lambda batch: batch, pa.schema({"at": pa.timestamp("us", tz="UTC")}), name="timed")
+    timed.key_by("at").aggregate(n=count(), window="1 second", name="n").sink(Memory())
+    assert "operator 'n' has windows and stands in or behind the cycle" in refused(flow)
+
+
 def test_a_feedback_edge_brings_the_columns_that_its_input_has():
     flow, rows = links()
     kept = rows.filter(pc.field("end") > 1, name="kept")

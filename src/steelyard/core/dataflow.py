@@ -40,6 +40,11 @@ class Logic(Protocol):
         """False for a sink."""
         ...
 
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether it gives results when event time has passed them, as windows do."""
+        ...
+
     def keys(self, port: int) -> tuple[str, ...] | None:
         """The columns by which rows of this input must meet in one instance; None where any instance will do."""
         ...

@@ -18,6 +18,7 @@ def checked_schemas(dataflow: Dataflow) -> Mapping[str, pa.Schema]:
     _everything_is_connected(dataflow)
     order = _order_without_feedback(dataflow)
     _feedback_closes_cycles(dataflow)
+    _no_window_behind_a_cycle(dataflow)
     _forward_keeps_parallelism(dataflow)
     _keys_meet(dataflow)
     schemas: dict[str, pa.Schema] = {}
@@ -89,6 +90,17 @@ def _feedback_closes_cycles(dataflow: Dataflow) -> None:
     for edge in dataflow.edges:
         if edge.feedback and edge.source not in _reached(dataflow, edge.target):
             raise DataflowError(f"feedback edge {edge} closes no cycle: {edge.target!r} does not lead to its start")
+
+
+def _no_window_behind_a_cycle(dataflow: Dataflow) -> None:
+    """Rows that circulate have no part in the watermark: windows would close before they come."""
+    for edge in dataflow.edges:
+        for name in sorted(_reached(dataflow, edge.target)) if edge.feedback else ():
+            if dataflow.by_name[name].logic.waits_for_time:
+                raise DataflowError(
+                    f"operator {name!r} has windows and stands in or behind the cycle that feedback edge {edge} "
+                    "closes: event time passes the rows that still circulate; aggregate or join without a window there"
+                )
 
 
 def _reached(dataflow: Dataflow, start: str) -> set[str]:

@@ -74,6 +74,11 @@ class WindowedAggregate(OperatorLogic):
     from_partials: bool = False
     kind: ClassVar[str] = "windowed aggregate"
 
+    @property
+    def waits_for_time(self) -> bool:
+        """For the end of each window."""
+        return True
+
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
         return self.how.keys

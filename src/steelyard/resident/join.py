@@ -53,6 +53,11 @@ class Join(OperatorLogic):
 
     kind: ClassVar[str] = "join"
 
+    @property
+    def waits_for_time(self) -> bool:
+        """With windows, for the end of each."""
+        return self.windows is not None
+
     def __post_init__(self) -> None:
         if not self.left or len(self.left) != len(self.right):
             raise OptionError(f"a join needs as many key columns left as right, got {self.left} and {self.right}")

@@ -95,6 +95,11 @@ class OperatorLogic(ABC):
     ports: int = 1
     emits: bool = True
 
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether it gives results when event time has passed them, as windows do."""
+        return False
+
     def keys(self, port: int) -> tuple[str, ...] | None:
         """The columns by which rows of this input must meet in one instance; None where any will do."""
         return None
