@@ -344,7 +344,7 @@ class JsonLines(_Files):
 class SocketLines(Reader):
     """JSON lines from a socket, for tests and demonstrations. Lines that were read cannot be read again.
 
-    After a failure rows since the last snapshot are lost: this source is at most once.
+    So there is no restart: a failure ends the job.
     """
 
     host: str
