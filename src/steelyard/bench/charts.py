@@ -57,6 +57,11 @@ def draw_result(result: Result) -> Callable[[Figure], None]:
     return lambda figure: bars(figure.add_subplot(), result.metrics)
 
 
+def legend_beside(axes: Axes) -> None:
+    """A legend where it covers nothing."""
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
 def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "", y: str = "", log: str = "") -> None:
     """One line for each series. `log` names the axes with a logarithmic scale: "x", "y" or "xy"."""
     for number, one in enumerate(series):
@@ -73,7 +78,7 @@ def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "",
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if len(series) > MANY:  # they would lie on the lines
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+        legend_beside(axes)
     elif len(series) > 1:
         axes.legend(frameon=False)
     finish(axes, title)

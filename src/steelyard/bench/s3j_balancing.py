@@ -309,10 +309,10 @@ def _draw(figure: Figure, still: Course, moving: Course) -> None:
         shares.bar(windows, height, bottom=bottom, color=colour, label=f"worker {worker}")
         bottom += height
     shares.set_xlabel("window")
-    shares.legend(frameon=False, fontsize=8)
-    charts.finish(shares, f"share of the load, {MOVING}")
+    charts.legend_beside(shares)
+    charts.finish(shares, f"Share of the load, {MOVING}")
     lines = [
         Series(name, windows, [course.critical(window) for window in windows])
         for name, course in ((STILL, still), (MOVING, moving))
     ]
-    charts.lines(paths, lines, title="load of the busiest worker", x="window", y="comparisons and free pairs")
+    charts.lines(paths, lines, title="Load of the busiest worker", x="window", y="comparisons and free pairs")
