@@ -67,7 +67,7 @@ def test_one_case_and_all_cases_can_be_drawn(tmp_path, every):
 @pytest.mark.spark
 def test_a_batch_is_timed_with_either_statistics_and_in_place(spark, tmp_path):
     folder = aggregate.write_rows(tmp_path / "rows", 2_000, 30, 1.2, seed=1)
-    costs = overhead.time_size(spark, folder, 2_000, warm_ups=1, repetitions=1)
+    costs = overhead.time_size(spark, folder, 2_000, warm_ups=[0.5], repetitions=1)
     assert set(costs) == {"carried", "exact", "in place"}
     assert all(0 < costs[way].share < 1 for way in ("carried", "exact"))
     assert costs["in place"].placing == costs["in place"].planning == 0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROWS = 1_000_000
 FILES = 4
-WARM_UP_ROWS, WARM_UP_KEYS = 100_000, 1_000
+WARM_UP_ROWS, WARM_UP_KEYS = 50_000, 100
 KEYS = (20_000, 200_000)
 EXPONENTS = (0.8, 1.2, 1.6)
 HEADLINE = (20_000, 1.2)
@@ -37,7 +37,8 @@ HEADLINE = (20_000, 1.2)
 PANDAS, ARROW, OURS = "applyInPandas", "applyInArrow", "Steelyard, Python"
 JVM, OURS_BUILTIN = "plain Spark, built-in", "Steelyard, built-in"
 REPETITIONS = {PANDAS: 1, ARROW: 2, OURS: 5, JVM: 15, OURS_BUILTIN: 15}
-QUICK_REPETITIONS = {PANDAS: 1, ARROW: 1, OURS: 3, JVM: 15, OURS_BUILTIN: 15}
+QUICK_REPETITIONS = {PANDAS: 1, ARROW: 1, OURS: 3, JVM: 13, OURS_BUILTIN: 13}
+WARM_UPS = {PANDAS: 1, ARROW: 1, OURS: 2, JVM: 2, OURS_BUILTIN: 2}
 SPREAD = "key bigint, spread bigint"
 
 Frame = Callable[["DataFrame"], "DataFrame"]
@@ -197,7 +198,7 @@ def aggregate(run: Run) -> Result:
         with tempfile.TemporaryDirectory(prefix="steelyard-aggregate-") as scratch:
             run.progress.say("warming up")
             few = write_rows(Path(scratch) / "few", WARM_UP_ROWS, WARM_UP_KEYS, 1.2, run.seed)
-            time_case(spark, few, dict.fromkeys(WAYS, 2))
+            time_case(spark, few, WARM_UPS)
             for keys, exponent in run.progress.track(sizes, "aggregate"):
                 run.progress.say(f"{keys:,} keys, exponent {exponent}")
                 folder = write_rows(Path(scratch) / f"{keys}-{exponent}", ROWS, keys, exponent, run.seed)

@@ -35,11 +35,12 @@ IN_PLACE = "in place"
 """A third way to run: no statistics, no plan, rows combined where they are read."""
 WAYS = (*STATISTICS, IN_PLACE)
 SLOTS = 8
-WARM_UPS, QUICK_WARM_UPS = 2, 1
+WARM_UPS, QUICK_WARM_UPS = (1.0, 1.0), (0.01,)
+"""Shares of the rows in the batches before the measured ones."""
 WINDOW_SECONDS = 10
 SMALL_ROWS, SMALL_KEYS = 1_000, 100
-MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 20
-MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS = 10, 5
+MEMORY_BATCHES, QUICK_MEMORY_BATCHES = 500, 6
+MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS = 10, 1
 MEMORY_SLOTS = 2
 """Few tasks: small batches then follow each other quickly, and the driver does the same for each."""
 FIFTH = 5
@@ -105,14 +106,15 @@ class Stream:
         bound = Bound.of(program, self._timed_rows().schema)
         return MicroBatch(self.spark, bound, settings, Nowhere(), str(self.checkpoint))
 
-    def _timed_rows(self) -> DataFrame:
+    def _timed_rows(self, share: float = 1.0) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
 
-        return self.rows.withColumn("event_time", F.timestamp_seconds(F.lit(self.batch * WINDOW_SECONDS)))
+        rows = self.rows if share == 1.0 else self.rows.sample(share, seed=0)
+        return rows.withColumn("event_time", F.timestamp_seconds(F.lit(self.batch * WINDOW_SECONDS)))
 
-    def next(self) -> BatchReport:
-        """Process the rows once more."""
-        rows = self._timed_rows()
+    def next(self, share: float = 1.0) -> BatchReport:
+        """Process the rows once more, or a share of them."""
+        rows = self._timed_rows(share)
         report = self.engine.process(rows, self.batch)
         assert report is not None, "batch numbers go up"
         self.batch += 1
@@ -151,17 +153,20 @@ class Cost:
         return (self.counting + self.planning + self.placing) / self.total
 
 
-def time_size(spark: SparkSession, folder: Path, rows: int, warm_ups: int, repetitions: int) -> dict[str, Cost]:
+def time_size(
+    spark: SparkSession, folder: Path, rows: int, warm_ups: Sequence[float], repetitions: int
+) -> dict[str, Cost]:
     """The cost of a batch of `rows` in each way; the ways take turns."""
     frame = spark.read.parquet(str(folder))
     streams = {way: Stream(spark, frame, way, folder.parent / f"{folder.name}-{way}") for way in WAYS}
     reports: dict[str, list[BatchReport]] = {way: [] for way in WAYS}
-    for repetition in range(warm_ups + repetitions):
+    for share in warm_ups:
+        for stream in streams.values():
+            stream.next(share)
+    for _ in range(repetitions):
         for way, stream in streams.items():
-            report = stream.next()
-            if repetition >= warm_ups:
-                reports[way].append(report)
-                stream.placing.append(stream.time_placing())
+            reports[way].append(stream.next())
+            stream.placing.append(stream.time_placing())
     return {
         way: Cost(
             rows,
@@ -228,8 +233,8 @@ def overhead(run: Run) -> Result:
     """Seconds of counting, planning and placing in batches of several sizes, and memory over many small batches."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    sizes = [SIZES[0], HEADLINE_ROWS] if run.quick else list(SIZES)
-    repetitions = 2 if run.quick else 5
+    sizes = [HEADLINE_ROWS] if run.quick else list(SIZES)
+    repetitions = 1 if run.quick else 5
     warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
     first = QUICK_MEMORY_WARM_UPS if run.quick else MEMORY_WARM_UPS
     batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
