@@ -71,6 +71,19 @@ def test_the_oldest_batch_goes_first_and_its_last_stage_before_the_others():
     assert [local.next() for _ in range(3)] == [Task(0, Stage.REDUCE, 2), Task(0, Stage.MAP, 5), Task(1, Stage.MAP, 0)]
 
 
+def test_map_tasks_wait_for_those_of_earlier_batches_and_reduce_tasks_do_not():
+    local = LocalScheduler()
+    local.schedule(3)
+    local.block(0, 0)
+    running = local.next()
+    local.block(1, 0)
+    local.contribution(1, bucket=0, of=1)
+    assert local.next() == Task(1, Stage.REDUCE, 0)
+    assert local.next() is None
+    local.finished(running)
+    assert local.next() == Task(1, Stage.MAP, 0)
+
+
 def test_windows_of_a_batch_wait_for_those_before():
     local = LocalScheduler()
     local.reduced(1, of=1)
