@@ -116,7 +116,7 @@ def result_of(found: Courses, interval: float) -> Result:
             "W is processing time over interval, without the time that a batch waits for those before it. Rows wait in "
             "their map tasks, so that more tasks finish a batch sooner on any number of cores.",
             "A batch that is overdue is shown to the policy before it ends, with the time that its rows let expect: a "
-            "batch of W = 1.6 ends when the next two are already cut.",
+            "batch of W = 1.5 ends when the next two are already cut.",
             *(
                 f"{kind}, {name}: {'; '.join(one.changes) or 'nothing was decided'}"
                 for kind, courses in found.items()

@@ -23,8 +23,9 @@ WORKERS, SLOTS = 2, 8
 """Resident workers, and the tasks that each runs at once; Spark's own jobs have as many slots in all."""
 BLOCKS, BUCKETS = 4, 2
 KEYS = 100
-LOAD = 0.8
-"""W at the base rate, with as many blocks as there are to begin with."""
+LOAD = 0.72
+"""W at the base rate, with as many blocks as there are to begin with: fewer would not do, and a slow moment of the
+machine does not look like more rows."""
 ROWS = 2_000
 """Rows of a batch at the base rate."""
 GROUP, AHEAD, ADJUST = 10, 2, 2
@@ -100,7 +101,7 @@ def waiting(interval: float, fixed: float = 0.0) -> float:
     """Seconds that a row waits, such that W is `LOAD` at the base rate, of which `fixed` seconds are no waiting.
 
     >>> waiting(1.0) * ROWS / BLOCKS
-    0.8
+    0.72
     """
     return max(LOAD * interval - fixed, 0.0) * BLOCKS / ROWS
 

@@ -68,7 +68,11 @@ def test_the_oldest_batch_goes_first_and_its_last_stage_before_the_others():
     local.block(1, 0)
     local.block(0, 5)
     local.contribution(0, bucket=2, of=1)
-    assert [local.next() for _ in range(3)] == [Task(0, Stage.REDUCE, 2), Task(0, Stage.MAP, 5), Task(1, Stage.MAP, 0)]
+    taken = []
+    while (task := local.next()) is not None:
+        taken.append(task)
+        local.finished(task)
+    assert taken == [Task(0, Stage.REDUCE, 2), Task(0, Stage.MAP, 5), Task(1, Stage.MAP, 0)]
 
 
 def test_map_tasks_wait_for_those_of_earlier_batches_and_reduce_tasks_do_not():

@@ -1,9 +1,9 @@
 """The local scheduler of a worker: which of its tasks may run, and which is next. It decides; others run and send.
 
 A map task may run when its block is there, its batch is scheduled, and no map task of an earlier batch still runs
-here: batches are worked off one behind the other, so that a plan's number of map tasks is what runs at once. A reduce task may run when all map tasks of
-its batch have sent it their part. Windows take in a batch when all reduce tasks have sent them theirs, and take
-batches in their order. Nobody asks the driver.
+here: batches are worked off one behind the other, so that what runs at once is what a plan says. A reduce task may
+run when all map tasks of its batch have sent it their part. Windows take in a batch when all reduce tasks have sent
+them theirs, and take batches in their order. Nobody asks the driver.
 """
 
 from __future__ import annotations
