@@ -57,8 +57,10 @@ class BatchRun:
     done: float = 0.0
     mapped: float = 0.0
     """When its last map task had ended."""
-    task_seconds: float = 0.0
-    """Of all its tasks together."""
+    map_tasks: list[float] = field(default_factory=list)
+    """Seconds of each map task, in the order in which they ended."""
+    reduce_tasks: list[float] = field(default_factory=list)
+    """Seconds of each reduce task."""
     interval: float = 1.0
 
     @property
@@ -337,8 +339,11 @@ class CentralScheduler:
         batch = int(said.what["batch"])
         progress, run = self._open[batch], self.outcome.batches[batch]
         progress.tasks -= 1
-        run.task_seconds += float(said.what["seconds"])
-        if said.what["stage"] == "map":
+        seconds = float(said.what["seconds"])
+        if said.what["stage"] == "reduce":
+            run.reduce_tasks.append(seconds)
+        elif said.what["stage"] == "map":
+            run.map_tasks.append(seconds)
             progress.maps -= 1
             if not progress.maps:
                 run.mapped = self._now()
