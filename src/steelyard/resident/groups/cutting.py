@@ -100,12 +100,16 @@ class Cutter:
         return where, known.ids[plan.split], len(seen)
 
     def _routed(self, ids: Ints, blocks: int) -> tuple[Any, Ints, int]:
+        from steelyard.kernels.fragments import number_keys  # noqa: PLC0415 - loads a compiler
+
         if self._router is None or self._router.blocks != blocks:
             self._router = tuple_policy(self._program.partitioner).router(blocks)  # type: ignore[arg-type]
         now = np.full(len(ids), self._span[1] // 1000, dtype=np.int64)  # the same again when a batch is made again
         routed = self._router.route(ids, now)
-        seen, first = np.unique(ids, return_index=True)
-        return routed.block, seen[routed.split[first]], len(seen)
+        seen, _, numbers = number_keys(ids)
+        split = np.zeros(len(seen), dtype=np.bool_)
+        split[numbers[routed.split]] = True
+        return routed.block, seen[split], len(seen)
 
 
 def _even(rows: pa.RecordBatch, blocks: int) -> list[pa.RecordBatch]:
