@@ -6,12 +6,13 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from steelyard.bench import charts
+from steelyard.bench.aggregate import write_rows
 from steelyard.bench.demo_work import LookUp
 from steelyard.bench.promptplus_spark import Discarded
 from steelyard.bench.promptplus_techniques import Waiting
@@ -67,14 +68,12 @@ class Parts:
         return cls(statistics.median(means), statistics.median(more), statistics.median(rest))
 
 
-def spark_parts(spark: SparkSession, partitioner: str, batches: int) -> Parts:
+def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: int) -> Parts:
     """Batches through the micro-batch engine, a Spark job (or a few) for each."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
     from steelyard.spark.microbatch import MicroBatch  # noqa: PLC0415
 
-    drawn = Zipf(EXPONENT, KEYS).rows(0, ROWS, np.zeros(ROWS, np.int64))
-    table = pa.table({"key": drawn.column("key"), "value": drawn.column("key")})
-    rows = spark.createDataFrame(table).repartition(BLOCKS).cache()
+    rows = spark.read.parquet(str(folder))
     described = (
         sy.stream(rows)
         .group_by("key")
@@ -129,9 +128,11 @@ def breakdown(run: Run) -> Result:
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[str, Parts] = {}
     try:
-        for name, partitioner in ((BASELINE, "hash"), (PROMPT, "prompt")):
-            run.progress.say(name)
-            found[name] = spark_parts(spark, partitioner, batches)
+        with tempfile.TemporaryDirectory(prefix="steelyard-breakdown-") as scratch:
+            folder = write_rows(Path(scratch) / "rows", ROWS, KEYS, EXPONENT, run.seed, files=BLOCKS)
+            for name, partitioner in ((BASELINE, "hash"), (PROMPT, "prompt")):
+                run.progress.say(name)
+                found[name] = spark_parts(spark, folder, partitioner, batches)
         run.progress.say(AHEAD)
         found[AHEAD], _ = resident_parts(spark, None, batches)
         run.progress.say(ELASTIC)
@@ -177,6 +178,7 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
         notes=[
             "Execution is the mean of a batch's map tasks, imbalance what the longest works more, rest all other time: "
             "scheduling, placing rows, moving partials, reducing, state and commits. Rows wait in their map tasks.",
+            "Resident workers begin to map a batch while the one before it is reduced: what overlaps is in neither's time.",
             f"With elasticity the number of map tasks went from {BLOCKS} to {blocks}: a batch is then sooner done, and "
             "its execution is a smaller part of less time.",
             "The published share of scheduling and communication is of a cluster with many small tasks.",
