@@ -178,7 +178,7 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
         notes=[
             "Execution is the mean of a batch's map tasks, imbalance what the longest works more, rest all other time: "
             "scheduling, placing rows, moving partials, reducing, state and commits. Rows wait in their map tasks.",
-            "Resident workers begin to map a batch while the one before it is reduced: what overlaps is in neither's time.",
+            "Resident workers begin to map a batch while the one before it is reduced: what overlaps counts once.",
             f"With elasticity the number of map tasks went from {BLOCKS} to {blocks}: a batch is then sooner done, and "
             "its execution is a smaller part of less time.",
             "The published share of scheduling and communication is of a cluster with many small tasks.",
