@@ -17,6 +17,7 @@ from steelyard.core import OptionError, ScalingDecision
 from steelyard.resident import JobError, Rows, SocketLines, count, max, mean, min, sum
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.resident.jobs import ProcessLauncher, ThreadLauncher
+from steelyard.resident.sources import Read
 from steelyard.workloads.rates import Constant
 
 FAST = Scheduling(interval=0.02, group=3, ahead=1, slots=2)
@@ -283,3 +284,42 @@ def test_the_backlog_holds_the_source_back():
     gate.set()
     thread.join(20)
     assert sorted(job.outcome.results) == list(range(20))
+
+
+class SideBySide(Rows):
+    """Splits that grow together; one of them has nothing new every other time."""
+
+    together = True
+
+    def read(self, split, offset, rows):
+        self._cache["calls"] = self._cache.get("calls", 0) + 1
+        if split == "1" and self._cache["calls"] % 2:
+            return Read(None, offset, False)
+        return super().read(split, offset, min(rows, 7))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_splits_that_grow_side_by_side_are_read_in_turn_and_again_after_a_failure(kill):
+    table = rows(900)
+    program = BatchProgram(
+        SideBySide(table, pieces=3),
+        ("key",),
+        {"n": count()},
+        batch_rows=60,
+        window="5 seconds",
+        time="at",
+        delay="60 seconds",
+    )
+    launcher = ProcessLauncher(GroupWorker)
+    got = []
+
+    def commit(batch, results):
+        got.append(results)
+        if kill and len(got) == 9:
+            os.kill(launcher.processes[0].pid, signal.SIGKILL)
+
+    outcome = GroupJob(program, Scheduling(interval=0.02, snapshot=4), 2, launcher, None, commit).run()
+    assert outcome.restarts == kill
+    whole = pa.concat_tables(got)
+    assert whole.num_rows == len(windows(table, 5, 5))
+    assert pc.sum(whole["n"]).as_py() == 900

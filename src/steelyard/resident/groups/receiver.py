@@ -20,29 +20,61 @@ from steelyard.resident.windows import as_micros
 
 _LOOKS = 10
 """How often in an interval the source is looked at."""
+_AGAIN = 0.01
+"""Seconds before a source is asked again for rows that it gave before."""
 _CHUNK = 1 << 20
 """Rows that are read at once."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Behind the last row that was read: in which split, and where in it."""
+    """Behind the last rows that were read, split by split."""
 
-    split: int = 0
-    offset: int = 0
+    offsets: tuple[int, ...] = ()
+    ended: tuple[bool, ...] = ()
+    newest: tuple[int, ...] = ()
+    """The latest event time that was read of each split."""
     rows: int = 0
     """Rows before it, in all splits."""
-    newest: int = BEFORE_ALL
-    """The latest event time among them."""
 
-    def to_list(self) -> list[int]:
+    @classmethod
+    def start(cls, splits: int) -> Position:
+        """Before the first row of so many splits."""
+        return cls((0,) * splits, (False,) * splits, (BEFORE_ALL,) * splits)
+
+    def after(self, split: int, offset: int, ended: bool, newest: int, rows: int) -> Position:
+        """Some rows further in one split."""
+        return Position(
+            _with(self.offsets, split, offset),
+            _with(self.ended, split, ended),
+            _with(self.newest, split, max(self.newest[split], newest)),
+            self.rows + rows,
+        )
+
+    @property
+    def open(self) -> list[int]:
+        """Splits that are not at their ends."""
+        return [split for split, ended in enumerate(self.ended) if not ended]
+
+    def watermark(self, together: bool) -> int:
+        """How far event time has come: in the split that is furthest behind, where splits are read side by side."""
+        if together:
+            return min((self.newest[split] for split in self.open), default=max(self.newest, default=BEFORE_ALL))
+        return max(self.newest, default=BEFORE_ALL)
+
+    def to_list(self) -> list[Any]:
         """As plain values."""
-        return [self.split, self.offset, self.rows, self.newest]
+        return [list(self.offsets), list(self.ended), list(self.newest), self.rows]
 
     @classmethod
     def of(cls, values: Any) -> Position:
         """From plain values."""
-        return cls(*(int(value) for value in values))
+        offsets, ended, newest, rows = values
+        return cls(tuple(offsets), tuple(ended), tuple(newest), int(rows))
+
+
+def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
 
 
 @dataclass(frozen=True)
@@ -94,14 +126,14 @@ class Receiver:
     ) -> None:
         self._program, self._scheduling = program, scheduling
         self._schedule, self._changed = schedule, changed
-        self._batch, self._position, self._replay, self._start = first, position, replay, start
+        self._batch, self._replay, self._start = first, replay, start
         self._emit, self._failed = emit, failed
         self._reader = program.source.fresh()
         self._splits = self._reader.splits(1)
+        self._position = position if position.offsets else Position.start(len(self._splits))
         self._early = EarlyRelease(scheduling.interval)
         self._early.batch = first
         self._cutter = Cutter(program)
-        self._ended = position.split >= len(self._splits)
         self._stopping = self._ending = False
         self.done = first
         """Batches below this one are done; what is ahead of it by more than the backlog waits."""
@@ -156,9 +188,9 @@ class Receiver:
         spent = time.perf_counter() - begun
         self._early.released(spent)
         limit = self._scheduling.batches
-        last = self._ending or self._ended or (limit is not None and batch + 1 >= limit)
+        last = self._ending or not self._position.open or (limit is not None and batch + 1 >= limit)
         last = last and batch + 1 not in self._replay
-        newest = self._position.newest
+        newest = self._position.watermark(self._reader.together)
         watermark = BEFORE_ALL if newest == BEFORE_ALL else newest - self._program.delay_micros
         self._batch += 1
         self._emit(Released(batch, cut, plan, self._position, watermark, last, spent, waited))
@@ -185,7 +217,7 @@ class Receiver:
         while not self._stopping:
             now = min(time.time() - self._start, cut_off)
             self._read(int(self._program.rate.rows_until(now)) - self._position.rows, now)
-            if now >= cut_off or self._ended:
+            if now >= cut_off or not self._position.open:
                 return
             self._sleep_until(min(now + step, cut_off))
 
@@ -194,27 +226,40 @@ class Receiver:
         if rest > 0:
             time.sleep(rest)
 
-    def _read_to(self, until: Position, cut_off: float) -> None:
-        self._read(until.rows - self._position.rows, cut_off)
-        if (self._position.split, self._position.offset) != (until.split, until.offset) and not self._ended:
-            raise ValueError(f"batch {self._batch} ended at {until} before and now at {self._position}")
+    def _read_to(self, until: Position, moment: float) -> None:
+        """The rows of a batch that was made before."""
+        for split, offset in enumerate(until.offsets):
+            while self._position.offsets[split] < offset:
+                before = self._position.offsets[split]
+                self._read_some(split, offset - before, moment)
+                if self._position.offsets[split] == before:
+                    time.sleep(_AGAIN)  # it was there once, so it will be again
+        self._position = until
 
     def _read(self, rows: int, moment: float) -> None:
-        """So many rows, or what is left of the source."""
-        while rows > 0 and not self._ended:
-            position = self._position
-            found = self._reader.read(self._splits[position.split], position.offset, min(rows, _CHUNK))
-            count, newest = 0, position.newest
-            if found.batch is not None and found.batch.num_rows:
-                count = found.batch.num_rows
-                newest = max(newest, self._newest(found.batch))
-                self._cutter.add(found.batch.replace_schema_metadata(None), moment)
-            elif not found.ended:
+        """So many rows, or as many as there are."""
+        wanted = self._position.rows + rows
+        idle: set[int] = set()
+        while (rows := wanted - self._position.rows) > 0:
+            splits = [split for split in self._position.open if split not in idle]
+            if not splits:
                 return
-            split, offset = (position.split + 1, 0) if found.ended else (position.split, found.offset)
-            self._position = Position(split, offset, position.rows + count, newest)
-            self._ended = split >= len(self._splits)
-            rows -= count
+            share = -(-rows // len(splits)) if self._reader.together else rows
+            for split in splits if self._reader.together else splits[:1]:
+                if not self._read_some(split, min(share, wanted - self._position.rows), moment):
+                    idle.add(split)
+
+    def _read_some(self, split: int, rows: int, moment: float) -> int:
+        """Up to so many rows of a split; how many there were."""
+        if rows <= 0:
+            return 0
+        found = self._reader.read(self._splits[split], self._position.offsets[split], min(rows, _CHUNK))
+        count, newest = 0, BEFORE_ALL
+        if found.batch is not None and found.batch.num_rows:
+            count, newest = found.batch.num_rows, self._newest(found.batch)
+            self._cutter.add(found.batch.replace_schema_metadata(None), moment)
+        self._position = self._position.after(split, found.offset, found.ended, newest, count)
+        return count
 
     def _newest(self, batch: pa.RecordBatch) -> int:
         if self._program.window is None or self._program.time not in batch.schema.names:
