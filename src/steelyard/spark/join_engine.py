@@ -136,16 +136,15 @@ class Plan:
 
     def shown(self, pairs: DataFrame, emitted: int | None) -> DataFrame:
         """Pairs as users read them."""
-        columns = [F.col("left_id"), F.col("right_id"), F.col("distance")]
+        columns = ["left_id", "right_id", "distance"]
         if self.program.metric.normal:
-            columns.append((F.lit(1.0) - F.col("distance")).alias("similarity"))
+            columns.append("1D - distance AS similarity")
         if self.program.windows is not None:
-            start, length = F.col("window_start"), F.lit(self.program.windows.length)
-            columns += [F.timestamp_micros(start).alias("window_start")]
-            columns += [F.timestamp_micros(start + length).alias("window_end")]
+            columns.append("timestamp_micros(window_start) AS window_start")
+            columns.append(f"timestamp_micros(window_start + {self.program.windows.length}L) AS window_end")
         if emitted is not None:
-            columns.append(((F.lit(emitted) - F.col("at")) / 1e6).alias("latency"))
-        return pairs.select(*columns)
+            columns.append(f"({emitted}L - at) / 1e6D AS latency")
+        return pairs.selectExpr(*columns)
 
 
 class JoinEngine(BatchEngine[JoinReport]):

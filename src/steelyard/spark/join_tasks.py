@@ -223,7 +223,7 @@ def home_joiner(
     Takes what `router` gives; gives what `joiner` gives.
     """
 
-    carried = CARRIED
+    carried: Sequence[str] = CARRIED
     if not run.name:  # nothing is kept: what pairs do not show need not go along
         numbered = pa.types.is_integer(schema.field("left_id").type)
         carried = tuple(name for name in CARRIED if name in schema.names or (name == "id" and not numbered))
