@@ -79,6 +79,11 @@ class WindowedAggregate(OperatorLogic):
         """For the end of each window."""
         return True
 
+    @property
+    def state_settings(self) -> str:
+        """Panes are of one window and of these aggregates."""
+        return repr(self.how)
+
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
         return self.how.keys
@@ -211,6 +216,11 @@ class RunningAggregate(OperatorLogic):
     def __post_init__(self) -> None:
         if self.emit not in ("updates", "end"):
             raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end"])
+
+    @property
+    def state_settings(self) -> str:
+        """What is known of each key is of these aggregates."""
+        return repr(self.how)
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""

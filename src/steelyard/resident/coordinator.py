@@ -21,6 +21,8 @@ from steelyard.core import OptionError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.connection import Connection
 from steelyard.resident.listener import Listener
+from steelyard.resident.manifest import Manifest, shape_of
+from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.quiet import QuietCheck
 from steelyard.resident.security import Credentials, Identity
 from steelyard.resident.snapshot import SnapshotStore
@@ -111,8 +113,8 @@ class Coordinator:
         How it is watched over.
     host
         The interface to listen at.
-    generation
-        Which attempt this is.
+    attempt
+        Which attempt this is, of which run of the job.
     outcome
         Where results go when their epoch is committed; shared by all generations of a job.
     """
@@ -124,9 +126,10 @@ class Coordinator:
         credentials: Credentials,
         settings: Settings,
         host: str = "127.0.0.1",
-        generation: int = 0,
+        attempt: Attempt = ALONE,
         outcome: Outcome | None = None,
     ) -> None:
+        self._attempt = attempt
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
@@ -145,7 +148,7 @@ class Coordinator:
         self._rounds = 0
         self.metrics: dict[str, dict[str, Any]] = {}
         """The newest metrics of each instance, while it runs."""
-        self._listener = Listener(host, credentials, generation, self._welcome)
+        self._listener = Listener(host, credentials, attempt.generation, self._welcome)
         self.address = self._listener.address
 
     @property
@@ -188,15 +191,16 @@ class Coordinator:
         self.outcome.seconds[what] = time.monotonic() - begun
 
     def _deploy(self) -> None:
-        epoch = self._store.latest() if self._store else None
-        if epoch is not None:
-            self.outcome.epochs = epoch
+        resumed = self._store.newest() if self._store else None
+        if resumed is not None:
+            self.outcome.epochs = resumed.epoch
         worker_of = {str(instance): worker for instance, worker in self._placement.worker_of.items()}
         self._order(
             "deploy",
             placement=worker_of,
             store=self._settings.store,
-            epoch=epoch,
+            attempt=str(self._attempt),
+            files=None if resumed is None else dict(resumed.files),
             heartbeat=self._settings.heartbeat,
         )
         self._order("start")
@@ -242,9 +246,10 @@ class Coordinator:
     def _snapshot(self) -> None:
         """States first, then the commit, which makes the epoch's results visible."""
         epoch = self.outcome.epochs + 1
-        self._order("snapshot", epoch=epoch)
+        answers = self._order("snapshot", epoch=epoch)
         if self._store is not None:
-            self._store.commit(epoch, {"epoch": epoch, "dataflow": self._dataflow.name})
+            files = {one: file for answer in answers.values() for one, file in answer["files"].items()}
+            self._store.commit(Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files))
         self.outcome.epochs = epoch
         for sink, batches in self._pending.items():
             self.outcome.results.setdefault(sink, []).extend(batches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import secrets
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,7 +15,10 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Settings
+from steelyard.resident.manifest import difference, shape_of
+from steelyard.resident.operator import Attempt
 from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.worker import Address, Worker, WorkerError
 
 log = logging.getLogger(__name__)
@@ -67,9 +71,11 @@ class Job:
         settings: Settings | None = None,
         credentials: Credentials | None = None,
     ) -> None:
+        _require_all_placed(dataflow, placement)
         self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()
+        self._run = secrets.token_hex(4)
         self._coordinator: Coordinator | None = None
         self._stopped = False
         self._changing = threading.Lock()
@@ -93,7 +99,10 @@ class Job:
         ------
         JobError
             After `settings.restarts` generations have failed beside the first; it says why the last one did.
+        OptionError
+            Where the store has a snapshot of another dataflow.
         """
+        self._require_same_dataflow()
         outcome = Outcome()
         for generation in range(self._settings.restarts + 1):
             try:
@@ -105,9 +114,24 @@ class Job:
                 self._launcher.gather()
         raise AssertionError("the last generation returns or raises")
 
+    def _require_same_dataflow(self) -> None:
+        found = SnapshotStore(self._settings.store).newest() if self._settings.store else None
+        what = difference(found.shape, shape_of(self._dataflow)) if found is not None else None
+        if found is not None and what is not None:
+            raise OptionError(
+                f"store {self._settings.store} has a snapshot (epoch {found.epoch}) of another dataflow: {what}; "
+                "run the dataflow that it is of, or give another store="
+            )
+
     def _generation(self, number: int, outcome: Outcome) -> Outcome:
         coordinator = Coordinator(
-            self._dataflow, self._placement, self._credentials, self._settings, self._launcher.host, number, outcome
+            self._dataflow,
+            self._placement,
+            self._credentials,
+            self._settings,
+            self._launcher.host,
+            Attempt(self._run, number),
+            outcome,
         )
         with self._changing:
             self._coordinator = coordinator
@@ -126,6 +150,14 @@ class Job:
             outcome.results.clear()
         resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
         log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
+
+
+def _require_all_placed(dataflow: Dataflow, placement: Placement) -> None:
+    known, placed = set(dataflow.instances), set(placement.worker_of)
+    if known - placed:
+        raise OptionError(f"the placement has no worker for {sorted(known - placed)[0]}: place every instance")
+    if placed - known:
+        raise OptionError(f"the placement has {sorted(placed - known)[0]}, which the dataflow has not: leave it out")
 
 
 def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:

@@ -58,6 +58,11 @@ class Join(OperatorLogic):
         """With windows, for the end of each."""
         return self.windows is not None
 
+    @property
+    def state_settings(self) -> str:
+        """Rows are kept by key and window."""
+        return f"{self.left}, {self.right}, {self.windows}"
+
     def __post_init__(self) -> None:
         if not self.left or len(self.left) != len(self.right):
             raise OptionError(f"a join needs as many key columns left as right, got {self.left} and {self.right}")

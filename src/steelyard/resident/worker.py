@@ -19,8 +19,9 @@ from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.resident.connection import ClosedError, Connection, Traffic
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.listener import Listener
+from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.security import Credentials, Identity
-from steelyard.resident.snapshot import SnapshotStore
+from steelyard.resident.snapshot import SnapshotStore, file_of
 from steelyard.resident.wire import Kind, WireError, batch_bytes
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Worker:
         self._ended: set[Instance] = set()
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
+        self._attempt = ALONE
         self._failure: str | None = None
         self._failing = threading.Lock()
         self._closing = threading.Event()
@@ -98,8 +100,9 @@ class Worker:
                     break
                 if order["do"] not in actions:
                     raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
-                if self._obeyed(actions[order["do"]], order):
-                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status())
+                answer = self._obeyed(actions[order["do"]], order)
+                if answer is not None:
+                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
         except (ClosedError, OSError, WireError) as error:
             self._fail(f"the coordinator is gone: {error}")
         finally:
@@ -107,15 +110,18 @@ class Worker:
         if self._failure is not None:
             raise WorkerError(self._failure)
 
-    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> bool:
-        """Whether an order was carried out; where it was not, the coordinator hears why, and ends the worker."""
+    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
+        """What to answer; None where an order was not carried out: the coordinator hears why, and ends the worker."""
+        answer: object = None
         try:
-            action(order)
+            answer = action(order)
         except CancelledError:
             self._fail(f"worker {self.number} could not {order['do']}: an instance has ended")
         except Exception as error:  # noqa: BLE001 - files, states, peers: whatever it is, it ends this generation
             self._fail(f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}")
-        return self._failure is None
+        if self._failure is not None:
+            return None
+        return answer if isinstance(answer, dict) else {}
 
     def _tell(self, event: str, **what: Any) -> None:
         assert self._control is not None
@@ -139,10 +145,12 @@ class Worker:
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
         events = Events(self._instance_failed, self._instance_ended, self._deliver)
-        made = Deployment(self._dataflow, placement, self.number, self._send, events)
+        self._attempt = Attempt.parse(order["attempt"])
+        made = Deployment(self._dataflow, placement, self.number, self._send, events, self._attempt)
+        files = order["files"]
         for instance, runner in made.runners.items():
-            restored = order["epoch"] is not None and self._store is not None
-            runner.restore(self._store.read(order["epoch"], instance) if restored and self._store else {})
+            restored = files is not None and self._store is not None
+            runner.restore(self._store.load(file_of(files, instance)) if restored and self._store else {})
         self._meet(peers)
         self._deployment = made
         for number, connection in self._peers.items():
@@ -191,11 +199,14 @@ class Worker:
         for runner in self._runners():
             runner.start()
 
-    def _snapshot(self, order: dict[str, Any]) -> None:
+    def _snapshot(self, order: dict[str, Any]) -> dict[str, Any]:
         runners = list(self._runners())
+        files = {}
         for runner, state in zip(runners, self._all(one.snapshot(order["epoch"]) for one in runners), strict=True):
             if self._store is not None:
-                self._store.write(order["epoch"], runner.instance, state)
+                written = self._store.write(order["epoch"], runner.instance, state, self._attempt)
+                files[str(runner.instance)] = written
+        return {"files": files}
 
     def _finish(self, order: dict[str, Any]) -> None:
         """From here on it does not matter who goes first."""
