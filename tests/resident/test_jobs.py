@@ -35,13 +35,17 @@ from steelyard.resident import (
     sum,
 )
 from steelyard.resident.channel import CREDIT
+from steelyard.resident.connection import Connection
+from steelyard.resident.coordinator import Coordinator, GenerationError, Present
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import Manifest, difference, shape_of
 from steelyard.resident.operator import Attempt
 from steelyard.resident.quiet import QuietCheck
+from steelyard.resident.security import Credentials, Identity
 from steelyard.resident.snapshot import SnapshotStore, packed, unpacked
 from steelyard.resident.wire import Frame, Kind, WireError
+from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Worker, WorkerError
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 
@@ -381,6 +385,105 @@ def test_workers_that_never_come_are_named():
     job = Job(dataflow, Placement.spread(dataflow, 2), Nobody(), Settings(join=0.1, heartbeat=0.02, restarts=0))
     with pytest.raises(JobError, match=r"workers \[0, 1\] did not come within 0.1 s: are there enough slots"):
         job.run()
+
+
+def small():
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).sink(Memory(), name="out")
+    return flow.dataflow()
+
+
+def coordinator(workers=2, **options):
+    dataflow = small()
+    credentials = Credentials.new()
+    where = Placement.spread(dataflow, workers)
+    return Coordinator(dataflow, where, credentials, Settings(**options)), dataflow, credentials
+
+
+def test_a_worker_that_waits_for_others_is_not_taken_for_dead():
+    made, dataflow, credentials = coordinator(heartbeat=0.05, silence=0.5)
+    workers = [Worker(number, dataflow, credentials) for number in range(2)]
+    peers = [worker.address for worker in workers]
+    outcomes = []
+    threads = [threading.Thread(target=lambda: outcomes.append(made.run()), daemon=True)]
+    threads += [threading.Thread(target=one.run, args=(made.address, peers), daemon=True) for one in workers]
+    threads[0].start()
+    threads[1].start()
+    eventually(lambda: 0 in made.present)
+    time.sleep(1.0)  # longer than the silence that is borne
+    threads[2].start()
+    for thread in threads:
+        thread.join(SECONDS)
+    made.close()
+    assert outcomes[0].results["out"][0].num_rows == 1
+    assert made.present[1] == Present(socket.gethostname(), os.getpid(), 0)
+
+
+def test_who_comes_when_all_is_over_is_turned_away():
+    made, dataflow, credentials = coordinator(workers=1, join=0.05, heartbeat=0.01)
+    with pytest.raises(GenerationError, match="did not come within"):
+        made.run()
+    ours, theirs = socket.socketpair()
+    made._welcome(Identity(0, 0, TO_COORDINATOR), Connection(ours))  # its handshake had begun before the end
+    assert theirs.recv(1) == b""
+    theirs.close()
+    worker = Worker(0, dataflow, credentials)
+    with pytest.raises(WorkerError, match="the coordinator is gone"):
+        worker.run(made.address, [worker.address])
+    with pytest.raises(OSError, match="refused"):  # its own door is shut, too
+        socket.create_connection(worker.address, timeout=5)
+    ours, theirs = socket.socketpair()
+    worker._welcome(Identity(0, 1, TO_PEER), Connection(ours))
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+def test_workers_that_cannot_be_started_leave_nothing_open():
+    doors = []
+
+    class Broken:
+        host = "127.0.0.1"
+
+        def launch(self, dataflow, credentials, generation, coordinator):
+            doors.append(coordinator.address)
+            raise OSError("no more processes")
+
+        def gather(self):
+            pass
+
+    dataflow = small()
+    with pytest.raises(OSError, match="no more processes"):
+        Job(dataflow, Placement.spread(dataflow, 1), Broken()).run()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(doors[0], timeout=5)
+
+
+def test_the_last_metrics_are_not_followed_by_older_ones():
+    """A heartbeat whose figures were read before the end must not be sent behind those of the end."""
+    worker = Worker(0, small(), Credentials.new())
+    reading, read_on, told = threading.Event(), threading.Event(), []
+    figures = iter(["old", "last"])
+
+    def metrics():
+        figure = next(figures)
+        if figure == "old":
+            reading.set()
+            read_on.wait(SECONDS)
+        return {"figure": figure}
+
+    worker.metrics = metrics
+    worker._tell = lambda event, **what: told.append(what["figure"])
+    beat = threading.Thread(target=worker._report, args=(0.01,), daemon=True)
+    beat.start()
+    assert reading.wait(SECONDS)
+    end = threading.Thread(target=worker._finish, args=({},), daemon=True)
+    end.start()
+    end.join(0.2)
+    read_on.set()
+    for thread in (beat, end):
+        thread.join(SECONDS)
+    worker._close()
+    assert told == ["old", "last"]
 
 
 def test_snapshots_without_a_folder_are_refused():

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -93,6 +93,14 @@ class Outcome:
     """How long it took to `join`, `deploy` and `run`."""
 
 
+class Present(NamedTuple):
+    """A worker that has come: the process that it is."""
+
+    host: str
+    pid: int
+    generation: int
+
+
 @dataclass(frozen=True)
 class _Said:
     worker: int
@@ -136,6 +144,11 @@ class Coordinator:
         self._said: queue.Queue[_Said] = queue.Queue()
         self._workers: dict[int, Connection] = {}
         self._joining = threading.Lock()
+        self._dismissed = False
+        self.failed = False
+        """Whether this generation was given up."""
+        self.present: dict[int, Present] = {}
+        """By number: the workers that have come."""
         self._heard: dict[int, float] = {}
         self._pending: dict[str, list[pa.RecordBatch]] = {}
         sources = {source.name for source in dataflow.sources}
@@ -201,7 +214,6 @@ class Coordinator:
             store=self._settings.store,
             attempt=str(self._attempt),
             files=None if resumed is None else dict(resumed.files),
-            heartbeat=self._settings.heartbeat,
         )
         self._order("start")
 
@@ -303,6 +315,8 @@ class Coordinator:
                 self._reading.discard(said.worker)
             if said.what["all"]:
                 self._working.discard(said.worker)
+        elif said.event == "hello":
+            self.present[said.worker] = Present(said.what["host"], said.what["pid"], self._attempt.generation)
         elif said.event == "stop":
             self._stopping = True
         return said
@@ -319,12 +333,14 @@ class Coordinator:
         number = identity.worker
         with self._joining:
             known = identity.purpose == TO_COORDINATOR and 0 <= number < self._placement.workers
-            if not known or number in self._workers:
+            if self._dismissed or not known or number in self._workers:
                 log.warning("the coordinator refused %s, which is not awaited", identity)
                 connection.close()
                 return
             self._workers[number] = connection
+        beat = json.dumps({"do": "beat", "seconds": self._settings.heartbeat}).encode()
         try:
+            connection.send(Kind.CONTROL, payload=beat)  # now: others may take long to come
             while True:
                 frame = connection.receive()
                 self._heard[number] = time.monotonic()
@@ -335,6 +351,8 @@ class Coordinator:
                     self._said.put(_Said(number, what["event"], what))
         except (OSError, WireError, ValueError, KeyError, TypeError) as error:
             self._said.put(_Said(number, "failed", {"why": f"worker {number} is gone: {error}"}))
+        finally:
+            connection.close()
 
     def _collect(self, operator: int, payload: Any) -> None:
         if operator >= len(self._dataflow.operators):
@@ -345,8 +363,19 @@ class Coordinator:
             self._pending.setdefault(name, []).append(batch)
 
     def _dismiss(self, why: str) -> None:
+        self.failed = bool(why)
         order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
+        with self._joining:
+            self._dismissed = True
         for worker in list(self._workers.values()):
             with contextlib.suppress(OSError):
                 worker.send(Kind.CONTROL, payload=order)
         self._listener.close()
+
+    def close(self) -> None:
+        """Let go of all sockets; called when the workers are gone, or will never come."""
+        with self._joining:
+            self._dismissed = True
+        self._listener.close()
+        for worker in list(self._workers.values()):
+            worker.close()

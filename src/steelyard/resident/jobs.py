@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Settings
+from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Present, Settings
 from steelyard.resident.manifest import difference, shape_of
 from steelyard.resident.operator import Attempt
 from steelyard.resident.security import Credentials, Tls
@@ -85,6 +85,11 @@ class Job:
         """The newest metrics of each instance."""
         return dict(self._coordinator.metrics) if self._coordinator else {}
 
+    @property
+    def workers(self) -> dict[int, Present]:
+        """By number: the workers of the newest generation that have come, each with its machine and process."""
+        return dict(self._coordinator.present) if self._coordinator else {}
+
     def stop(self) -> None:
         """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
         with self._changing:
@@ -112,6 +117,8 @@ class Job:
                 self._diagnose(error, generation, outcome)
             finally:
                 self._launcher.gather()
+                if self._coordinator is not None:
+                    self._coordinator.close()
         raise AssertionError("the last generation returns or raises")
 
     def _require_same_dataflow(self) -> None:

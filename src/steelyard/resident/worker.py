@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,7 @@ from steelyard.resident.connection import ClosedError, Connection, Traffic
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.listener import Listener
 from steelyard.resident.operator import ALONE, Attempt
-from steelyard.resident.security import Credentials, Identity
+from steelyard.resident.security import Credentials, Identity, RefusedError
 from steelyard.resident.snapshot import SnapshotStore, file_of
 from steelyard.resident.wire import Kind, WireError, batch_bytes
 
@@ -70,6 +71,7 @@ class Worker:
         self._failing = threading.Lock()
         self._closing = threading.Event()
         self._control: Connection | None = None
+        self._reporting = threading.Lock()
         self._listener = Listener(host, credentials, generation, self._welcome)
         self.address: Address = self._listener.address
 
@@ -78,9 +80,22 @@ class Worker:
 
         `peers` has the address of every worker, in the order of their numbers.
         """
-        identity = Identity(self._generation, self.number, TO_COORDINATOR)
-        self._control = Connection(self._credentials.connect(coordinator, identity))
+        try:
+            identity = Identity(self._generation, self.number, TO_COORDINATOR)
+            self._control = Connection(self._credentials.connect(coordinator, identity))
+            self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
+            self._serve(self._control, peers)
+        except (RefusedError, ClosedError, OSError, WireError) as error:
+            self._fail(f"the coordinator is gone: {error}")
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise WorkerError(self._failure)
+
+    def _serve(self, control: Connection, peers: Sequence[Address]) -> None:
+        """Do what the coordinator says until it says stop."""
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
+            "beat": self._beat,
             "deploy": lambda order: self._deploy(order, peers),
             "start": self._start,
             "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
@@ -91,24 +106,16 @@ class Worker:
             "status": lambda order: None,
             "finish": self._finish,
         }
-        self._tell("hello", address=list(self.address), pid=os.getpid())
-        try:
-            while True:
-                order = json.loads(bytes(self._control.receive().payload))
-                if order["do"] == "stop":
-                    self._failure = self._failure or order.get("why")
-                    break
-                if order["do"] not in actions:
-                    raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
-                answer = self._obeyed(actions[order["do"]], order)
-                if answer is not None:
-                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
-        except (ClosedError, OSError, WireError) as error:
-            self._fail(f"the coordinator is gone: {error}")
-        finally:
-            self._close()
-        if self._failure is not None:
-            raise WorkerError(self._failure)
+        while True:
+            order = json.loads(bytes(control.receive().payload))
+            if order["do"] == "stop":
+                self._failure = self._failure or order.get("why")
+                return
+            if order["do"] not in actions:
+                raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+            answer = self._obeyed(actions[order["do"]], order)
+            if answer is not None:
+                self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
 
     def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
         """What to answer; None where an order was not carried out: the coordinator hears why, and ends the worker."""
@@ -138,9 +145,11 @@ class Worker:
         """Ask all before waiting for the first."""
         return [answer.result() for answer in list(answers)]
 
+    def _beat(self, order: dict[str, Any]) -> None:
+        """Report from now on: other workers may take long to come, and what is compiled may take long to load."""
+        threading.Thread(target=self._report, args=(order["seconds"],), name="heartbeat", daemon=True).start()
+
     def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
-        beat = threading.Thread(target=self._report, args=(order["heartbeat"],), name="heartbeat", daemon=True)
-        beat.start()  # now: to load what is compiled may take long
         worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
@@ -169,7 +178,8 @@ class Worker:
 
     def _welcome(self, identity: Identity, connection: Connection) -> None:
         with self._met:
-            if identity.purpose != TO_PEER or identity.worker <= self.number or identity.worker in self._peers:
+            known = identity.purpose == TO_PEER and identity.worker > self.number
+            if self._closing.is_set() or not known or identity.worker in self._peers:
                 log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
                 connection.close()
                 return
@@ -210,8 +220,9 @@ class Worker:
 
     def _finish(self, order: dict[str, Any]) -> None:
         """From here on it does not matter who goes first."""
-        self._tell("metrics", **self.metrics())
-        self._closing.set()
+        with self._reporting:
+            self._tell("metrics", **self.metrics())
+            self._closing.set()
 
     def _status(self) -> dict[str, Any]:
         if self._deployment is None:
@@ -222,7 +233,9 @@ class Worker:
         """Send metrics now and then: a worker that is silent is taken for dead."""
         with contextlib.suppress(OSError):
             while not self._closing.wait(seconds):
-                self._tell("metrics", **self.metrics())
+                with self._reporting:  # else older metrics could come behind the last ones
+                    if not self._closing.is_set():
+                        self._tell("metrics", **self.metrics())
 
     def metrics(self) -> dict[str, Any]:
         """What the instances did, and what went to and came from other workers."""
@@ -264,14 +277,16 @@ class Worker:
             if self._failure is not None or self._closing.is_set():
                 return
             self._failure = why
-        with contextlib.suppress(OSError):
-            self._tell("failed", why=why)
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._tell("failed", why=why)
         if self._deployment is not None:
             for runner in self._deployment.runners.values():
                 runner.stop()
 
     def _close(self) -> None:
-        self._closing.set()
+        with self._met:
+            self._closing.set()
         if self._deployment is not None:
             self._deployment.stop(_STOP_SECONDS)
         for connection in list(self._peers.values()):
