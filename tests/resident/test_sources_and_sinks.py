@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
-from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run
+from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, Attempt, InstanceContext
 from steelyard.resident.sources import Source
 from steelyard.workloads import Zipf
+from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
 
 SCHEMA = pa.schema({"x": pa.int64()})
@@ -109,6 +111,31 @@ def test_a_source_goes_on_from_its_snapshot(reads):
     again.restore(json.loads(json.dumps(first.snapshot(1))))
     assert again.watermark == first.watermark
     assert rest(again) == rest(first)
+
+
+def test_a_source_that_has_other_splits_than_its_snapshot_is_refused():
+    with pytest.raises(OptionError, match=r"to go on with splits \['0', '1'\], and has \['0'\]: read the same ones"):
+        source([1, 2], pieces=1).restore(source([1, 2], pieces=2).snapshot(1))
+
+
+def test_a_paced_source_goes_on_at_once_where_it_was(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def paced():
+        reader = Generated(Zipf(keys=5), rows=1000, pace=Constant(10), pieces=2, block_rows=10)
+        reader.splits(1)
+        return reader
+
+    first = paced()
+    assert first.read("0", 0, 100).batch is None
+    now[0] += 0.35
+    assert first.read("0", 0, 100).offset == 3
+    assert first.read("1", 0, 100).batch is None  # its first row is row 10
+    again = paced()
+    assert again.read("0", 205, 100).batch is None  # row 405: the next comes in a tenth of a second
+    now[0] += 0.25
+    assert again.read("0", 205, 100).offset == 207
 
 
 def parquet_step(folder, generation=0, run="r", name="out"):
