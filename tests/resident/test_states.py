@@ -63,11 +63,11 @@ def moved(step, logic):
 def test_a_step_goes_on_from_its_snapshot_as_if_nothing_had_been(name, found, at):
     logic = LOGICS[name]
     whole, cut, time = started(logic), started(logic), 0
-    for number, event in enumerate(found):
+    for number, drawn in enumerate(found):
         if number == at:
             cut = moved(cut, logic)
-        if isinstance(event, int):  # event time never goes back
-            event = time = max(time, event)
+        time = max(time, drawn) if isinstance(drawn, int) else time  # event time never goes back
+        event = time if isinstance(drawn, int) else drawn
         assert fed(cut, event, logic) == fed(whole, event, logic)
     ends = [[*step.on_watermark(AFTER_ALL), *step.finish()] for step in (cut, whole)]
     cut_off, undisturbed = (Counter(tuple(row.values()) for one in end for row in one.to_pylist()) for end in ends)
