@@ -29,6 +29,7 @@ KEYS, SEED, WORKERS, PIECES, BLOCK = 20, 3, 2, 2, 64
 WINDOW_MS = 500
 ENDLESS = 10**9
 PATIENCE = 120.0
+BEGUN = time.monotonic()
 
 
 def reader(rows: int, pace: bool = True) -> Generated:
@@ -80,6 +81,11 @@ def rows_read(store: SnapshotStore) -> int:
     return last
 
 
+def say(what: str) -> None:
+    """For the log that a failing test shows."""
+    print(f"{time.monotonic() - BEGUN:6.1f} s  {what}", flush=True)
+
+
 def main() -> None:
     master, victim, kills, place, report = sys.argv[1:6]
     folder = Path(place)
@@ -99,7 +105,8 @@ def main() -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    generation, seconds = -1, []
+    generation = -1
+    say("the session is there")
 
     def come() -> bool:
         assert not ended, ended
@@ -107,9 +114,8 @@ def main() -> None:
         return len(there) == WORKERS and all(one.generation > generation for one in there.values())
 
     for _ in range(int(kills)):
-        begun = time.monotonic()
         eventually(come, "the next generation")
-        seconds.append(round(time.monotonic() - begun, 2))
+        say("workers have come")
         there = job.workers
         if draw.random() < 0.7:  # else while it is deployed, or goes on from its snapshot
             before = store.latest() or 0
@@ -118,14 +124,17 @@ def main() -> None:
         chosen = there[draw.randrange(WORKERS)]
         assert chosen.pid != os.getpid()
         generation = chosen.generation
+        say(f"kills worker of generation {generation}, after epoch {store.latest()}")
         kill_nine(executor_of(chosen.pid) if victim == "jvm" else chosen.pid)
     eventually(come, "the last generation")
     job.stop()
     thread.join(PATIENCE)
+    say("stopped")
     (outcome,) = ended
     rows = rows_read(store) + 500
     again = resident.run(spark, dataflow(rows, folder), workers=WORKERS, settings=settings)
-    found = {"restarts": outcome.restarts, "rows": rows, "epochs": again.outcome.epochs, "seconds": seconds}
+    found = {"restarts": outcome.restarts, "rows": rows, "epochs": again.outcome.epochs}
+    say("came to its end")
     Path(report).write_text(json.dumps(found))
     spark.stop()
 
