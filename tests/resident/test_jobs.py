@@ -540,6 +540,15 @@ def test_a_worker_of_an_old_generation_that_still_writes_changes_no_newer_snapsh
     assert store.read(1, one) == {"of": "new"}
 
 
+def test_of_two_jobs_with_one_store_the_second_to_commit_fails(tmp_path):
+    store, one = SnapshotStore(tmp_path), Instance("a", 0)
+    mine, other = Attempt("mine", 2), Attempt("other", 0)
+    store.commit(taken(store, 1, other, **{str(one): {"of": "other"}}))
+    with pytest.raises(SteelyardError, match=r"epoch 1 already, of attempt other-0, and this is mine-2: give each job"):
+        store.commit(taken(store, 1, mine, **{str(one): {"of": "mine"}}))
+    assert store.read(1, one) == {"of": "other"}
+
+
 def counted(parallelism=2, window="1 second", name="count", column="key", rows=200):
     flow = Flow(parallelism=2)
     read = flow.source(Generated(Zipf(keys=5), rows=rows), time="event_time", name="read")

@@ -104,9 +104,18 @@ class SnapshotStore:
         return self.load(file_of(self.manifest(epoch).files, instance))
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a snapshot the one to go on from; those before the last two are removed."""
+        """Make a snapshot the one to go on from; those before the last two are removed.
+
+        SteelyardError where the epoch has a commit already: it is another job's, and both would write all rows.
+        """
         data = manifest.packed()
         self.path.mkdir(parents=True, exist_ok=True)
+        if self._commit(manifest.epoch).exists():
+            other = self.manifest(manifest.epoch).attempt
+            raise SteelyardError(
+                f"store {self.path} has a snapshot of epoch {manifest.epoch} already, of attempt {other}, and this is "
+                f"{manifest.attempt}: give each job a store= of its own"
+            )
         written(self._commit(manifest.epoch), lambda file: file.write(data))
         kept = self._committed()[-2:]
         for old in self._committed()[:-2]:
