@@ -28,7 +28,7 @@ class Slow(Rows):
     """Takes a moment for each read, so that snapshots come between."""
 
     def read(self, split, offset, rows):
-        time.sleep(0.003)
+        time.sleep(0.006)
         return super().read(split, offset, rows)
 
 
