@@ -75,7 +75,6 @@ class Job:
         self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()
-        self._run = secrets.token_hex(4)
         self._coordinator: Coordinator | None = None
         self._stopped = False
         self._changing = threading.Lock()
@@ -108,10 +107,10 @@ class Job:
             Where the store has a snapshot of another dataflow.
         """
         self._require_same_dataflow()
-        outcome = Outcome()
+        outcome, run = Outcome(), secrets.token_hex(4)
         for generation in range(self._settings.restarts + 1):
             try:
-                return self._generation(generation, outcome)
+                return self._generation(Attempt(run, generation), outcome)
             except GenerationError as error:
                 outcome.restarts = generation + 1
                 self._diagnose(error, generation, outcome)
@@ -130,21 +129,21 @@ class Job:
                 "run the dataflow that it is of, or give another store="
             )
 
-    def _generation(self, number: int, outcome: Outcome) -> Outcome:
+    def _generation(self, attempt: Attempt, outcome: Outcome) -> Outcome:
         coordinator = Coordinator(
             self._dataflow,
             self._placement,
             self._credentials,
             self._settings,
             self._launcher.host,
-            Attempt(self._run, number),
+            attempt,
             outcome,
         )
         with self._changing:
             self._coordinator = coordinator
             if self._stopped:
                 coordinator.request_stop()
-        self._launcher.launch(self._dataflow, self._credentials, number, coordinator)
+        self._launcher.launch(self._dataflow, self._credentials, attempt.generation, coordinator)
         return coordinator.run()
 
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
