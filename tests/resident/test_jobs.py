@@ -376,7 +376,7 @@ def test_workers_that_never_come_are_named():
         def launch(self, dataflow, credentials, generation, coordinator):
             pass
 
-        def gather(self):
+        def gather(self, failed=False):
             pass
 
     flow = Flow()
@@ -448,7 +448,7 @@ def test_workers_that_cannot_be_started_leave_nothing_open():
             doors.append(coordinator.address)
             raise OSError("no more processes")
 
-        def gather(self):
+        def gather(self, failed=False):
             pass
 
     dataflow = small()

@@ -145,8 +145,6 @@ class Coordinator:
         self._workers: dict[int, Connection] = {}
         self._joining = threading.Lock()
         self._dismissed = False
-        self.failed = False
-        """Whether this generation was given up."""
         self.present: dict[int, Present] = {}
         """By number: the workers that have come."""
         self._heard: dict[int, float] = {}
@@ -363,7 +361,6 @@ class Coordinator:
             self._pending.setdefault(name, []).append(batch)
 
     def _dismiss(self, why: str) -> None:
-        self.failed = bool(why)
         order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
         with self._joining:
             self._dismissed = True

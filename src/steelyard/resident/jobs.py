@@ -39,8 +39,8 @@ class Launcher(Protocol):
         """Start all workers of a generation; what keeps them from starting is told to `coordinator.abort`."""
         ...
 
-    def gather(self) -> None:
-        """Wait until all workers of the last generation are gone."""
+    def gather(self, failed: bool = False) -> None:
+        """Wait until all workers of the last generation are gone; `failed` where some may hang."""
         ...
 
 
@@ -109,13 +109,16 @@ class Job:
         self._require_same_dataflow()
         outcome, run = Outcome(), secrets.token_hex(4)
         for generation in range(self._settings.restarts + 1):
+            failed = True
             try:
-                return self._generation(Attempt(run, generation), outcome)
+                self._generation(Attempt(run, generation), outcome)
+                failed = False
+                return outcome
             except GenerationError as error:
                 outcome.restarts = generation + 1
                 self._diagnose(error, generation, outcome)
             finally:
-                self._launcher.gather()
+                self._launcher.gather(failed)
                 if self._coordinator is not None:
                     self._coordinator.close()
         raise AssertionError("the last generation returns or raises")
@@ -129,7 +132,7 @@ class Job:
                 "run the dataflow that it is of, or give another store="
             )
 
-    def _generation(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+    def _generation(self, attempt: Attempt, outcome: Outcome) -> None:
         coordinator = Coordinator(
             self._dataflow,
             self._placement,
@@ -144,7 +147,7 @@ class Job:
             if self._stopped:
                 coordinator.request_stop()
         self._launcher.launch(self._dataflow, self._credentials, attempt.generation, coordinator)
-        return coordinator.run()
+        coordinator.run()
 
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
@@ -194,7 +197,7 @@ class ThreadLauncher:
         for thread in self._threads:
             thread.start()
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait for the threads."""
         for thread in self._threads:
             thread.join()
@@ -233,7 +236,7 @@ class ProcessLauncher:
         for ours, _ in pipes:
             ours.send_bytes(json.dumps(peers).encode())
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait for the processes; one that does not end is ended."""
         for process in self.processes:
             process.join(LEAVE_SECONDS)

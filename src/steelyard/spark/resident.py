@@ -45,7 +45,6 @@ class SparkLauncher:
         self._session, self._context = spark, spark.sparkContext
         self._thread: threading.Thread | None = None
         self._group = ""
-        self._coordinator: Coordinator | None = None
         self._advertised = "127.0.0.1" if _is_local(spark) else plain_host(str(spark.conf.get("spark.driver.host")))
         bound = spark.conf.get("spark.driver.bindAddress", None)
         self.host = self._advertised if bound is None or _is_local(spark) else plain_host(bound)
@@ -53,7 +52,6 @@ class SparkLauncher:
 
     def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
         """Submit the barrier job, in a thread of its own: it ends when the generation does."""
-        self._coordinator = coordinator
         workers, address = coordinator.workers, (self._advertised, coordinator.address[1])
         task = _task(dataflow, credentials, generation, address)
         self._group = f"steelyard-{uuid.uuid4().hex}"
@@ -75,10 +73,9 @@ class SparkLauncher:
         )
         self._thread.start()
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait until Spark has all slots back; a task that does not end is cancelled."""
         if self._thread is not None:
-            failed = self._coordinator is None or self._coordinator.failed
             self._thread.join(_FAILED_SECONDS if failed else _LEAVE_SECONDS)
             if self._thread.is_alive():
                 self._context.cancelJobGroup(self._group)
