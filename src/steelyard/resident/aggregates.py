@@ -108,7 +108,8 @@ class Aggregation:
 
     def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
         grouped = table.group_by(self._group, use_threads=False)
-        found = grouped.aggregate([(column, function) for column, function, _, _ in wanted])
+        asked = {made: (column, function) for column, function, _, made in wanted}  # rows are counted once for all
+        found = grouped.aggregate(list(asked.values()))
         parts = {name: found.column(made) for _, _, name, made in wanted}
         return pa.table({**{name: found.column(name) for name in self._group}, **parts})
 

@@ -48,6 +48,8 @@ class Reader(ABC):
 
     schema: pa.Schema
     replayable: ClassVar[bool] = True
+    together: ClassVar[bool] = False
+    """Whether splits grow side by side, as a topic's partitions do, rather than follow each other."""
 
     @abstractmethod
     def splits(self, parallelism: int) -> list[str]:
