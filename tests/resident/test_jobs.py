@@ -35,11 +35,17 @@ from steelyard.resident import (
     sum,
 )
 from steelyard.resident.channel import CREDIT
+from steelyard.resident.connection import Connection
+from steelyard.resident.coordinator import Coordinator, GenerationError, Present
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
+from steelyard.resident.manifest import Manifest, difference, shape_of
+from steelyard.resident.operator import Attempt
 from steelyard.resident.quiet import QuietCheck
+from steelyard.resident.security import Credentials, Identity
 from steelyard.resident.snapshot import SnapshotStore, packed, unpacked
 from steelyard.resident.wire import Frame, Kind, WireError
+from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Worker, WorkerError
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 
@@ -370,7 +376,7 @@ def test_workers_that_never_come_are_named():
         def launch(self, dataflow, credentials, generation, coordinator):
             pass
 
-        def gather(self):
+        def gather(self, failed=False):
             pass
 
     flow = Flow()
@@ -379,6 +385,105 @@ def test_workers_that_never_come_are_named():
     job = Job(dataflow, Placement.spread(dataflow, 2), Nobody(), Settings(join=0.1, heartbeat=0.02, restarts=0))
     with pytest.raises(JobError, match=r"workers \[0, 1\] did not come within 0.1 s: are there enough slots"):
         job.run()
+
+
+def small():
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).sink(Memory(), name="out")
+    return flow.dataflow()
+
+
+def coordinator(workers=2, **options):
+    dataflow = small()
+    credentials = Credentials.new()
+    where = Placement.spread(dataflow, workers)
+    return Coordinator(dataflow, where, credentials, Settings(**options)), dataflow, credentials
+
+
+def test_a_worker_that_waits_for_others_is_not_taken_for_dead():
+    made, dataflow, credentials = coordinator(heartbeat=0.05, silence=0.5)
+    workers = [Worker(number, dataflow, credentials) for number in range(2)]
+    peers = [worker.address for worker in workers]
+    outcomes = []
+    threads = [threading.Thread(target=lambda: outcomes.append(made.run()), daemon=True)]
+    threads += [threading.Thread(target=one.run, args=(made.address, peers), daemon=True) for one in workers]
+    threads[0].start()
+    threads[1].start()
+    eventually(lambda: 0 in made.present)
+    time.sleep(1.0)  # longer than the silence that is borne
+    threads[2].start()
+    for thread in threads:
+        thread.join(SECONDS)
+    made.close()
+    assert outcomes[0].results["out"][0].num_rows == 1
+    assert made.present[1] == Present(socket.gethostname(), os.getpid(), 0)
+
+
+def test_who_comes_when_all_is_over_is_turned_away():
+    made, dataflow, credentials = coordinator(workers=1, join=0.05, heartbeat=0.01)
+    with pytest.raises(GenerationError, match="did not come within"):
+        made.run()
+    ours, theirs = socket.socketpair()
+    made._welcome(Identity(0, 0, TO_COORDINATOR), Connection(ours))  # its handshake had begun before the end
+    assert theirs.recv(1) == b""
+    theirs.close()
+    worker = Worker(0, dataflow, credentials)
+    with pytest.raises(WorkerError, match="the coordinator is gone"):
+        worker.run(made.address, [worker.address])
+    with pytest.raises(OSError, match="refused"):  # its own door is shut, too
+        socket.create_connection(worker.address, timeout=5)
+    ours, theirs = socket.socketpair()
+    worker._welcome(Identity(0, 1, TO_PEER), Connection(ours))
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+def test_workers_that_cannot_be_started_leave_nothing_open():
+    doors = []
+
+    class Broken:
+        host = "127.0.0.1"
+
+        def launch(self, dataflow, credentials, generation, coordinator):
+            doors.append(coordinator.address)
+            raise OSError("no more processes")
+
+        def gather(self, failed=False):
+            pass
+
+    dataflow = small()
+    with pytest.raises(OSError, match="no more processes"):
+        Job(dataflow, Placement.spread(dataflow, 1), Broken()).run()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(doors[0], timeout=5)
+
+
+def test_the_last_metrics_are_not_followed_by_older_ones():
+    """A heartbeat whose figures were read before the end must not be sent behind those of the end."""
+    worker = Worker(0, small(), Credentials.new())
+    reading, read_on, told = threading.Event(), threading.Event(), []
+    figures = iter(["old", "last"])
+
+    def metrics():
+        figure = next(figures)
+        if figure == "old":
+            reading.set()
+            read_on.wait(SECONDS)
+        return {"figure": figure}
+
+    worker.metrics = metrics
+    worker._tell = lambda event, **what: told.append(what["figure"])
+    beat = threading.Thread(target=worker._report, args=(0.01,), daemon=True)
+    beat.start()
+    assert reading.wait(SECONDS)
+    end = threading.Thread(target=worker._finish, args=({},), daemon=True)
+    end.start()
+    end.join(0.2)
+    read_on.set()
+    for thread in (beat, end):
+        thread.join(SECONDS)
+    worker._close()
+    assert told == ["old", "last"]
 
 
 def test_snapshots_without_a_folder_are_refused():
@@ -399,21 +504,99 @@ def test_states_are_read_as_they_were_written(state):
 def test_a_state_of_something_else_is_refused(tmp_path):
     with pytest.raises(SteelyardError, match="no state of an operator"):
         unpacked(b"something else")
+    store = SnapshotStore(tmp_path)
+    store.commit(Manifest(3, "a-0", {}, {}))
     with pytest.raises(SteelyardError, match="has no state of a#0"):
-        SnapshotStore(tmp_path).read(3, Instance("a", 0))
+        store.read(3, Instance("a", 0))
+    (tmp_path / "commit-00000004.json").write_text('{"epoch": 4}')
+    with pytest.raises(SteelyardError, match=r"commit-00000004\.json is no commit of a snapshot"):
+        store.newest()
+
+
+def taken(store, epoch, attempt, **states):
+    """A snapshot, not committed: the manifest of these states."""
+    files = {name: store.write(epoch, Instance.parse(name), state, attempt) for name, state in states.items()}
+    return Manifest(epoch, str(attempt), {}, files)
 
 
 def test_only_committed_snapshots_count_and_old_ones_go(tmp_path):
     store = SnapshotStore(tmp_path)
-    one = Instance("a b", 0)
+    one, attempt = Instance("a b", 0), Attempt("r", 0)
     for epoch in range(1, 5):
-        store.write(epoch, one, {"epoch": epoch})
-        store.commit(epoch, {"epoch": epoch})
-    store.write(5, one, {"epoch": 5})
+        store.commit(taken(store, epoch, attempt, **{str(one): {"epoch": epoch}}))
+    taken(store, 5, attempt, **{str(one): {"epoch": 5}})
     assert store.latest() == 4
     assert store.read(4, one) == {"epoch": 4}
-    assert store.commit_of(4) == {"epoch": 4}
+    assert store.newest() == store.manifest(4)
     assert not (tmp_path / "epoch-00000002").exists()
+
+
+def test_a_worker_of_an_old_generation_that_still_writes_changes_no_newer_snapshot(tmp_path):
+    store, one = SnapshotStore(tmp_path), Instance("a", 0)
+    old, new = Attempt("r", 0), Attempt("r", 1)
+    store.commit(taken(store, 1, new, **{str(one): {"of": "new"}}))
+    store.write(1, one, {"of": "old"}, old)  # it was taken for dead
+    store.write(1, one, {"of": "another run"}, Attempt("s", 1))
+    assert store.read(1, one) == {"of": "new"}
+
+
+def test_of_two_jobs_with_one_store_the_second_to_commit_fails(tmp_path):
+    store, one = SnapshotStore(tmp_path), Instance("a", 0)
+    mine, other = Attempt("mine", 2), Attempt("other", 0)
+    store.commit(taken(store, 1, other, **{str(one): {"of": "other"}}))
+    with pytest.raises(SteelyardError, match=r"epoch 1 already, of attempt other-0, and this is mine-2: give each job"):
+        store.commit(taken(store, 1, mine, **{str(one): {"of": "mine"}}))
+    assert store.read(1, one) == {"of": "other"}
+
+
+def counted(parallelism=2, window="1 second", name="count", column="key", rows=200):
+    flow = Flow(parallelism=2)
+    read = flow.source(Generated(Zipf(keys=5), rows=rows), time="event_time", name="read")
+    kept = read.key_by(column).aggregate(n=count(), window=window, name=name, parallelism=parallelism)
+    kept.sink(Memory(), name="out", parallelism=1)
+    return flow.dataflow()
+
+
+OTHERS = {
+    "operator 'count' had parallelism 2, and has 1": {"parallelism": 1},
+    "operator 'count' had parallelism 2, and has 3": {"parallelism": 3},
+    "operator 'count' is gone": {"name": "counts"},
+    "operator 'count' had columns key ": {"column": "value"},
+    "operator 'count' had settings .* and has ": {"window": "2 seconds"},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_job_goes_on_only_with_the_dataflow_that_its_snapshot_is_of(tmp_path, what):
+    settings = Settings(store=str(tmp_path))
+    run(counted(), settings=settings)
+    with pytest.raises(OptionError, match=rf"has a snapshot \(epoch 1\) of another dataflow: {what}"):
+        run(counted(**OTHERS[what]), settings=settings)
+    # workers may be others, and a source may have more
+    assert run(counted(rows=300), workers=1, settings=settings).outcome.epochs == 2
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.booleans())
+def test_shapes_are_equal_for_equal_dataflows_only(before, after, shuffled):
+    def flow(parallelism, shuffle):
+        made = Flow()
+        read = made.source(Rows(pa.table({"x": [1]})), name="read", parallelism=parallelism)
+        (read.shuffle() if shuffle else read.key_by("x")).sink(Memory(), name="out", parallelism=2)
+        return shape_of(made.dataflow())
+
+    assert difference(flow(before, False), flow(before, False)) is None
+    same = before == after and not shuffled
+    assert (difference(flow(before, False), flow(after, shuffled)) is None) == same
+
+
+def test_a_placement_that_leaves_an_instance_out_is_refused():
+    dataflow = counted()
+    whole = Placement.spread(dataflow, 2)
+    fewer = {one: worker for one, worker in whole.worker_of.items() if one != Instance("count", 1)}
+    with pytest.raises(OptionError, match="no worker for count#1"):
+        Job(dataflow, Placement(fewer, 2), ThreadLauncher())
+    with pytest.raises(OptionError, match="has other#0, which the dataflow has not"):
+        Job(dataflow, Placement({**whole.worker_of, Instance("other", 0): 0}, 2), ThreadLauncher())
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=10))

@@ -1,9 +1,12 @@
 """The door: who knows the secret comes in, and nobody else; strangers are logged, and harm nobody."""
 
+import contextlib
+import errno
 import logging
 import socket
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -23,7 +26,7 @@ ME = Identity(generation=4, worker=2, purpose=1)
 
 
 @contextmanager
-def listening(credentials=JOB, generation=4):
+def listening(credentials=JOB, generation=4, host="127.0.0.1"):
     guests = []
     came = threading.Event()
 
@@ -31,7 +34,7 @@ def listening(credentials=JOB, generation=4):
         guests.append((identity, connection))
         came.set()
 
-    listener = Listener("127.0.0.1", credentials, generation, welcome)
+    listener = Listener(host, credentials, generation, welcome)
     listener.came, listener.guests = came, guests
     try:
         yield listener
@@ -52,12 +55,16 @@ def test_a_worker_that_knows_the_secret_is_let_in_with_its_identity():
         mine.close()
 
 
-def turned_away(door, seconds=10):
-    for _ in range(int(seconds / 0.01)):
-        if door.refused:
-            return door.refused
-        threading.Event().wait(0.01)
-    raise AssertionError("nobody was refused")
+def eventually(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+
+
+def turned_away(door):
+    eventually(lambda: door.refused)
+    return door.refused
 
 
 def test_a_wrong_secret_is_refused_and_logged(caplog):
@@ -110,18 +117,101 @@ def test_a_proof_cannot_be_sent_back_to_whom_it_came_from():
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_strangers_who_send_anything_are_refused_and_others_still_come_in(noise):
     with listening() as door:
-        for data in noise:
+        for turned, data in enumerate(noise, 1):
             stranger = socket.create_connection(door.address)
-            stranger.sendall(data)
-            stranger.shutdown(socket.SHUT_WR)
-            while stranger.recv(4096):
-                pass
+            with contextlib.suppress(ConnectionError):  # who is refused with bytes unread gets a reset
+                stranger.sendall(data)
+                stranger.shutdown(socket.SHUT_WR)
+                while stranger.recv(4096):
+                    pass
             stranger.close()
+            eventually(lambda turned=turned: door.refused == turned)
         mine = JOB.connect(door.address, ME)
         assert door.came.wait(10)
         assert len(door.guests) == 1
         assert door.refused == len(noise)
         mine.close()
+
+
+def test_a_stranger_who_sends_a_byte_now_and_then_is_refused_in_the_end(monkeypatch, caplog):
+    monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 0.3)
+    with listening() as door, caplog.at_level(logging.WARNING):
+        stranger = socket.create_connection(door.address)
+        for _ in range(60):  # fewer bytes than a proof has
+            if door.refused:
+                break
+            with contextlib.suppress(ConnectionError):
+                stranger.sendall(b"?")
+            time.sleep(0.02)
+        assert door.refused == 1
+        stranger.close()
+    assert "it did not prove itself within 0.3 s" in caplog.text or "timed out" in caplog.text
+
+
+def test_a_listener_that_sends_a_byte_now_and_then_is_given_up(monkeypatch):
+    monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 0.3)
+    server = socket.create_server(("127.0.0.1", 0))
+    given_up = threading.Event()
+
+    def drip():
+        sock, _ = server.accept()
+        with contextlib.suppress(OSError):
+            while not given_up.wait(0.02):
+                sock.sendall(b"s")
+        sock.close()
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    with pytest.raises((TimeoutError, RefusedError)):
+        JOB.connect(server.getsockname(), ME)
+    given_up.set()
+    thread.join()
+    server.close()
+
+
+class Stumbling:
+    """A listening socket whose first calls fail."""
+
+    def __init__(self, sock, errors):
+        self._sock, self._errors = sock, errors
+
+    def accept(self):
+        if self._errors:
+            raise self._errors.pop(0)
+        return self._sock.accept()
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)
+
+
+def test_a_connection_that_cannot_be_taken_is_logged_and_the_next_one_is(monkeypatch, caplog):
+    errors = [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError(errno.ECONNABORTED, "aborted")]
+    create = socket.create_server
+    monkeypatch.setattr(socket, "create_server", lambda *given, **named: Stumbling(create(*given, **named), errors))
+    with caplog.at_level(logging.WARNING), listening() as door:
+        mine = JOB.connect(door.address, ME)
+        assert door.came.wait(10)
+        mine.close()
+    assert not errors
+    assert "could not be taken: [Errno 24] Too many open files" in caplog.text
+
+
+def loopbacks():
+    """A name, and the addresses that this machine has: some have no IPv6."""
+    yield "localhost"
+    for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        with contextlib.suppress(OSError):
+            socket.create_server((host, 0), family=family).close()
+            yield host
+
+
+def test_a_host_may_be_a_name_or_an_address_of_either_family():
+    for host in loopbacks():
+        with listening(host=host) as door:
+            assert host == "localhost" or door.address[0] == host
+            mine = JOB.connect(door.address, ME)
+            assert door.came.wait(10)
+            mine.close()
 
 
 def test_only_the_given_interface_is_open():

@@ -1,6 +1,9 @@
 """Sources that can be read again from any offset, and sinks that show an epoch once."""
 
 import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +14,11 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
-from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, InstanceContext
+from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
+from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, Attempt, InstanceContext
 from steelyard.resident.sources import Source
 from steelyard.workloads import Zipf
+from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
 
 SCHEMA = pa.schema({"x": pa.int64()})
@@ -109,8 +113,33 @@ def test_a_source_goes_on_from_its_snapshot(reads):
     assert rest(again) == rest(first)
 
 
-def parquet_step(folder):
-    context = InstanceContext(Instance("out", 0), 1, (SCHEMA,), SCHEMA)
+def test_a_source_that_has_other_splits_than_its_snapshot_is_refused():
+    with pytest.raises(OptionError, match=r"to go on with splits \['0', '1'\], and has \['0'\]: read the same ones"):
+        source([1, 2], pieces=1).restore(source([1, 2], pieces=2).snapshot(1))
+
+
+def test_a_paced_source_goes_on_at_once_where_it_was(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def paced():
+        reader = Generated(Zipf(keys=5), rows=1000, pace=Constant(10), pieces=2, block_rows=10)
+        reader.splits(1)
+        return reader
+
+    first = paced()
+    assert first.read("0", 0, 100).batch is None
+    now[0] += 0.35
+    assert first.read("0", 0, 100).offset == 3
+    assert first.read("1", 0, 100).batch is None  # its first row is row 10
+    again = paced()
+    assert again.read("0", 205, 100).batch is None  # row 405: the next comes in a tenth of a second
+    now[0] += 0.25
+    assert again.read("0", 205, 100).offset == 207
+
+
+def parquet_step(folder, generation=0, run="r", name="out"):
+    context = InstanceContext(Instance(name, 0), 1, (SCHEMA,), SCHEMA, attempt=Attempt(run, generation))
     return Parquet(str(folder)).start(context)
 
 
@@ -139,13 +168,76 @@ def test_after_a_failure_a_committed_epoch_is_shown_and_a_later_one_is_not(tmp_p
     state = step.snapshot(1)  # committed, but the step dies before it hears of it
     step.process(0, batch(2))
     step.snapshot(2)  # never committed
-    again = parquet_step(tmp_path)
+    again = parquet_step(tmp_path, generation=1)
     again.restore(state)
     assert shown(tmp_path) == [1]
     again.process(0, batch(2))
     again.snapshot(2)
     again.committed(2)
     assert shown(tmp_path) == [1, 2]
+
+
+def staged(folder):
+    return list(folder.glob("_staged*"))
+
+
+def test_an_old_generation_that_still_writes_changes_no_file_of_a_newer_one(tmp_path):
+    old = parquet_step(tmp_path)
+    old.restore({})
+    old.process(0, batch(1))
+    new = parquet_step(tmp_path, generation=1)
+    new.restore({})
+    new.process(0, batch(1))
+    new.snapshot(1)
+    old.process(0, batch(-1))
+    old.snapshot(1)  # taken for dead, and never committed
+    new.committed(1)
+    assert shown(tmp_path) == [1]
+    parquet_step(tmp_path, generation=2).restore(new.snapshot(2))
+    assert not staged(tmp_path)
+    assert shown(tmp_path) == [1]
+
+
+def test_what_a_generation_showed_without_a_snapshot_is_taken_back(tmp_path):
+    """A job without a store begins anew, and one of its instances may have heard of the end before another died."""
+    first = parquet_step(tmp_path)
+    first.restore({})
+    first.process(0, batch(1))
+    first.snapshot(1)
+    first.committed(1)
+    parquet_step(tmp_path, generation=1).restore({})
+    assert shown(tmp_path) == []
+
+
+def test_other_runs_and_other_sinks_may_write_into_the_same_folder(tmp_path):
+    steps = [parquet_step(tmp_path, run="r"), parquet_step(tmp_path, run="s"), parquet_step(tmp_path, name="in [it]*")]
+    for number, step in enumerate(steps):
+        step.restore({})
+        step.process(0, batch(number))
+        step.snapshot(1)
+    for step in steps:
+        step.committed(1)
+    parquet_step(tmp_path, run="t").restore({})
+    assert shown(tmp_path) == [0, 1, 2]
+
+
+def test_a_file_is_forced_to_disk_before_its_epoch_can_be_committed(tmp_path, monkeypatch):
+    """What is staged is a whole file, and the folder knows its name, when the snapshot is taken."""
+    forced = []
+
+    def fsync(number):
+        forced.append(os.readlink(f"/proc/self/fd/{number}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    step = parquet_step(tmp_path)
+    step.restore({})
+    step.process(0, batch(1))
+    state = step.snapshot(1)
+    (name,) = state["staged"]
+    assert [Path(path).name.startswith(f"._staged-{name}") for path in forced] == [True, False]
+    assert forced[-1] == str(tmp_path)
+    step.committed(1)
+    assert forced[2:] == [str(tmp_path)]
 
 
 def test_files_go_through_a_dataflow_into_files(tmp_path):

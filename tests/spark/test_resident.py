@@ -5,6 +5,7 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,8 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, Step, count, mean, sum
-from steelyard.spark.resident import run
+from steelyard.spark import resident
+from steelyard.spark.resident import SparkLauncher, run
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
@@ -105,6 +107,32 @@ def test_a_worker_that_is_killed_is_followed_by_the_next_generation(spark, tmp_p
     assert results.outcome.restarts == Path(marker).exists()
     batch = Zipf(keys=10, seed=5).rows(0, rows, [0] * rows)
     assert as_rows(results.table("out")) == Counter(Counter(batch["key"].to_pylist()).items())
+
+
+class OnACluster:
+    """As much of a session as tells where its driver is."""
+
+    def __init__(self, **options):
+        self.sparkContext = SimpleNamespace(master="spark://10.0.0.1:7077")
+        self.conf = SimpleNamespace(get=lambda name, *default: options.get(name.rpartition(".")[2], *default))
+
+
+@pytest.mark.parametrize(
+    ("options", "listens", "told"),
+    [
+        ({"host": "10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
+        ({"host": "[fd00::7]"}, "fd00::7", "fd00::7"),
+        ({"host": "driver.example", "bindAddress": "127.0.0.1"}, "127.0.0.1", "driver.example"),
+    ],
+)
+def test_the_coordinator_listens_where_spark_binds_and_is_told_by_the_drivers_name(options, listens, told, monkeypatch):
+    launcher = SparkLauncher(OnACluster(**options))
+    assert launcher.host == listens
+    addresses = []
+    monkeypatch.setattr(resident, "_task", lambda *given: addresses.append(given[-1]))
+    monkeypatch.setattr(resident, "inheritable_thread_target", lambda session: lambda target: lambda: None)
+    launcher.launch(None, None, 0, SimpleNamespace(workers=2, address=(listens, 4711)))
+    assert addresses == [(told, 4711)]
 
 
 def test_more_workers_than_slots_are_refused_before_spark_waits(spark):

@@ -79,6 +79,11 @@ class WindowedAggregate(OperatorLogic):
         """For the end of each window."""
         return True
 
+    @property
+    def state_settings(self) -> str:
+        """Panes are of one window and of these aggregates."""
+        return repr(self.how)
+
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
         return self.how.keys
@@ -172,14 +177,16 @@ class WindowedStep(Step):
         return tuple(found.select(self._schema.names).combine_chunks().to_batches())
 
     def snapshot(self, epoch: int) -> State:
-        """The open panes."""
+        """The open panes, and how far time has come: also where no pane is open, late rows stay late."""
         partials = self._compact()
-        return {"panes": partials, "watermark": self._watermark} if partials is not None else {}
+        known: State = {"watermark": self._watermark}
+        return known if partials is None else {**known, "panes": partials}
 
     def restore(self, state: State) -> None:
         """Go on with these panes."""
         if state:
             self._watermark = state["watermark"]
+        if "panes" in state:
             self._settled = state["panes"]
             panes = _panes(state["panes"])
             self._earliest = int(panes.min()) if len(panes) else AFTER_ALL
@@ -211,6 +218,11 @@ class RunningAggregate(OperatorLogic):
     def __post_init__(self) -> None:
         if self.emit not in ("updates", "end"):
             raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end"])
+
+    @property
+    def state_settings(self) -> str:
+        """What is known of each key is of these aggregates."""
+        return repr(self.how)
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +21,8 @@ from steelyard.core import OptionError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.connection import Connection
 from steelyard.resident.listener import Listener
+from steelyard.resident.manifest import Manifest, shape_of
+from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.quiet import QuietCheck
 from steelyard.resident.security import Credentials, Identity
 from steelyard.resident.snapshot import SnapshotStore
@@ -91,6 +93,14 @@ class Outcome:
     """How long it took to `join`, `deploy` and `run`."""
 
 
+class Present(NamedTuple):
+    """A worker that has come: the process that it is."""
+
+    host: str
+    pid: int
+    generation: int
+
+
 @dataclass(frozen=True)
 class _Said:
     worker: int
@@ -111,8 +121,8 @@ class Coordinator:
         How it is watched over.
     host
         The interface to listen at.
-    generation
-        Which attempt this is.
+    attempt
+        Which attempt this is, of which run of the job.
     outcome
         Where results go when their epoch is committed; shared by all generations of a job.
     """
@@ -124,15 +134,19 @@ class Coordinator:
         credentials: Credentials,
         settings: Settings,
         host: str = "127.0.0.1",
-        generation: int = 0,
+        attempt: Attempt = ALONE,
         outcome: Outcome | None = None,
     ) -> None:
+        self._attempt = attempt
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
         self._said: queue.Queue[_Said] = queue.Queue()
         self._workers: dict[int, Connection] = {}
         self._joining = threading.Lock()
+        self._dismissed = False
+        self.present: dict[int, Present] = {}
+        """By number: the workers that have come."""
         self._heard: dict[int, float] = {}
         self._pending: dict[str, list[pa.RecordBatch]] = {}
         sources = {source.name for source in dataflow.sources}
@@ -145,7 +159,7 @@ class Coordinator:
         self._rounds = 0
         self.metrics: dict[str, dict[str, Any]] = {}
         """The newest metrics of each instance, while it runs."""
-        self._listener = Listener(host, credentials, generation, self._welcome)
+        self._listener = Listener(host, credentials, attempt.generation, self._welcome)
         self.address = self._listener.address
 
     @property
@@ -188,16 +202,16 @@ class Coordinator:
         self.outcome.seconds[what] = time.monotonic() - begun
 
     def _deploy(self) -> None:
-        epoch = self._store.latest() if self._store else None
-        if epoch is not None:
-            self.outcome.epochs = epoch
+        resumed = self._store.newest() if self._store else None
+        if resumed is not None:
+            self.outcome.epochs = resumed.epoch
         worker_of = {str(instance): worker for instance, worker in self._placement.worker_of.items()}
         self._order(
             "deploy",
             placement=worker_of,
             store=self._settings.store,
-            epoch=epoch,
-            heartbeat=self._settings.heartbeat,
+            attempt=str(self._attempt),
+            files=None if resumed is None else dict(resumed.files),
         )
         self._order("start")
 
@@ -242,9 +256,10 @@ class Coordinator:
     def _snapshot(self) -> None:
         """States first, then the commit, which makes the epoch's results visible."""
         epoch = self.outcome.epochs + 1
-        self._order("snapshot", epoch=epoch)
+        answers = self._order("snapshot", epoch=epoch)
         if self._store is not None:
-            self._store.commit(epoch, {"epoch": epoch, "dataflow": self._dataflow.name})
+            files = {one: file for answer in answers.values() for one, file in answer["files"].items()}
+            self._store.commit(Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files))
         self.outcome.epochs = epoch
         for sink, batches in self._pending.items():
             self.outcome.results.setdefault(sink, []).extend(batches)
@@ -298,6 +313,8 @@ class Coordinator:
                 self._reading.discard(said.worker)
             if said.what["all"]:
                 self._working.discard(said.worker)
+        elif said.event == "hello":
+            self.present[said.worker] = Present(said.what["host"], said.what["pid"], self._attempt.generation)
         elif said.event == "stop":
             self._stopping = True
         return said
@@ -314,12 +331,14 @@ class Coordinator:
         number = identity.worker
         with self._joining:
             known = identity.purpose == TO_COORDINATOR and 0 <= number < self._placement.workers
-            if not known or number in self._workers:
+            if self._dismissed or not known or number in self._workers:
                 log.warning("the coordinator refused %s, which is not awaited", identity)
                 connection.close()
                 return
             self._workers[number] = connection
+        beat = json.dumps({"do": "beat", "seconds": self._settings.heartbeat}).encode()
         try:
+            connection.send(Kind.CONTROL, payload=beat)  # now: others may take long to come
             while True:
                 frame = connection.receive()
                 self._heard[number] = time.monotonic()
@@ -330,6 +349,8 @@ class Coordinator:
                     self._said.put(_Said(number, what["event"], what))
         except (OSError, WireError, ValueError, KeyError, TypeError) as error:
             self._said.put(_Said(number, "failed", {"why": f"worker {number} is gone: {error}"}))
+        finally:
+            connection.close()
 
     def _collect(self, operator: int, payload: Any) -> None:
         if operator >= len(self._dataflow.operators):
@@ -341,7 +362,17 @@ class Coordinator:
 
     def _dismiss(self, why: str) -> None:
         order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
+        with self._joining:
+            self._dismissed = True
         for worker in list(self._workers.values()):
             with contextlib.suppress(OSError):
                 worker.send(Kind.CONTROL, payload=order)
         self._listener.close()
+
+    def close(self) -> None:
+        """Let go of all sockets; called when the workers are gone, or will never come."""
+        with self._joining:
+            self._dismissed = True
+        self._listener.close()
+        for worker in list(self._workers.values()):
+            worker.close()

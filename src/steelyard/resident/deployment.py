@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
-from steelyard.resident.operator import InstanceContext
+from steelyard.resident.operator import ALONE, Attempt, InstanceContext
 from steelyard.resident.routing import distributor
 from steelyard.resident.runner import Output, Runner
 from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
@@ -39,9 +39,20 @@ class Deployment:
         Brings frames to other workers.
     events
         What the worker wants to hear of.
+    attempt
+        Which attempt of the job this is part of.
     """
 
-    def __init__(self, dataflow: Dataflow, placement: Placement, worker: int, send: Send, events: Events) -> None:
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        placement: Placement,
+        worker: int,
+        send: Send,
+        events: Events,
+        attempt: Attempt = ALONE,
+    ) -> None:
+        self._attempt = attempt
         self.dataflow, self._placement, self._worker, self._send = dataflow, placement, worker, send
         self._channels = dataflow.channels()
         self._mailboxes: dict[Instance, Mailbox] = {}
@@ -99,6 +110,7 @@ class Deployment:
             inputs,
             self.dataflow.schemas[instance.operator],
             lambda batch: events.deliver(instance, batch),
+            self._attempt,
         )
         logic: Any = operator.logic
         outputs = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import secrets
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,8 +14,11 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Settings
+from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Present, Settings
+from steelyard.resident.manifest import difference, shape_of
+from steelyard.resident.operator import Attempt
 from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.worker import Address, Worker, WorkerError
 
 log = logging.getLogger(__name__)
@@ -35,8 +39,8 @@ class Launcher(Protocol):
         """Start all workers of a generation; what keeps them from starting is told to `coordinator.abort`."""
         ...
 
-    def gather(self) -> None:
-        """Wait until all workers of the last generation are gone."""
+    def gather(self, failed: bool = False) -> None:
+        """Wait until all workers of the last generation are gone; `failed` where some may hang."""
         ...
 
 
@@ -67,6 +71,7 @@ class Job:
         settings: Settings | None = None,
         credentials: Credentials | None = None,
     ) -> None:
+        _require_all_placed(dataflow, placement)
         self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()
@@ -78,6 +83,11 @@ class Job:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The newest metrics of each instance."""
         return dict(self._coordinator.metrics) if self._coordinator else {}
+
+    @property
+    def workers(self) -> dict[int, Present]:
+        """By number: the workers of the newest generation that have come, each with its machine and process."""
+        return dict(self._coordinator.present) if self._coordinator else {}
 
     def stop(self) -> None:
         """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
@@ -93,28 +103,51 @@ class Job:
         ------
         JobError
             After `settings.restarts` generations have failed beside the first; it says why the last one did.
+        OptionError
+            Where the store has a snapshot of another dataflow.
         """
-        outcome = Outcome()
+        self._require_same_dataflow()
+        outcome, run = Outcome(), secrets.token_hex(4)
         for generation in range(self._settings.restarts + 1):
+            failed = True
             try:
-                return self._generation(generation, outcome)
+                self._generation(Attempt(run, generation), outcome)
+                failed = False
+                return outcome
             except GenerationError as error:
                 outcome.restarts = generation + 1
                 self._diagnose(error, generation, outcome)
             finally:
-                self._launcher.gather()
+                self._launcher.gather(failed)
+                if self._coordinator is not None:
+                    self._coordinator.close()
         raise AssertionError("the last generation returns or raises")
 
-    def _generation(self, number: int, outcome: Outcome) -> Outcome:
+    def _require_same_dataflow(self) -> None:
+        found = SnapshotStore(self._settings.store).newest() if self._settings.store else None
+        what = difference(found.shape, shape_of(self._dataflow)) if found is not None else None
+        if found is not None and what is not None:
+            raise OptionError(
+                f"store {self._settings.store} has a snapshot (epoch {found.epoch}) of another dataflow: {what}; "
+                "run the dataflow that it is of, or give another store="
+            )
+
+    def _generation(self, attempt: Attempt, outcome: Outcome) -> None:
         coordinator = Coordinator(
-            self._dataflow, self._placement, self._credentials, self._settings, self._launcher.host, number, outcome
+            self._dataflow,
+            self._placement,
+            self._credentials,
+            self._settings,
+            self._launcher.host,
+            attempt,
+            outcome,
         )
         with self._changing:
             self._coordinator = coordinator
             if self._stopped:
                 coordinator.request_stop()
-        self._launcher.launch(self._dataflow, self._credentials, number, coordinator)
-        return coordinator.run()
+        self._launcher.launch(self._dataflow, self._credentials, attempt.generation, coordinator)
+        coordinator.run()
 
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
@@ -126,6 +159,14 @@ class Job:
             outcome.results.clear()
         resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
         log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
+
+
+def _require_all_placed(dataflow: Dataflow, placement: Placement) -> None:
+    known, placed = set(dataflow.instances), set(placement.worker_of)
+    if known - placed:
+        raise OptionError(f"the placement has no worker for {sorted(known - placed)[0]}: place every instance")
+    if placed - known:
+        raise OptionError(f"the placement has {sorted(placed - known)[0]}, which the dataflow has not: leave it out")
 
 
 def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:
@@ -160,7 +201,7 @@ class ThreadLauncher:
         for thread in self._threads:
             thread.start()
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait for the threads."""
         for thread in self._threads:
             thread.join()
@@ -202,7 +243,7 @@ class ProcessLauncher:
         for ours, _ in pipes:
             ours.send_bytes(json.dumps(peers).encode())
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait for the processes; one that does not end is ended."""
         for process in self.processes:
             process.join(LEAVE_SECONDS)

@@ -58,6 +58,11 @@ class Join(OperatorLogic):
         """With windows, for the end of each."""
         return self.windows is not None
 
+    @property
+    def state_settings(self) -> str:
+        """Rows are kept by key and window."""
+        return f"{self.left}, {self.right}, {self.windows}"
+
     def __post_init__(self) -> None:
         if not self.left or len(self.left) != len(self.right):
             raise OptionError(f"a join needs as many key columns left as right, got {self.left} and {self.right}")
@@ -151,16 +156,8 @@ class _Pairs:
 
     def add(self, port: int, batch: pa.RecordBatch) -> tuple[list[pa.Array], int]:
         """Keep a batch; gives the columns of its pairs, left side's first, and how many they are."""
-        keys = [batch.column(key) for key in self._keys[port]]
-        if any(key.null_count for key in keys):
-            whole = keys[0].is_valid()
-            for key in keys[1:]:
-                whole = pc.and_(whole, key.is_valid())
-            batch = batch.filter(whole)
-            keys = [batch.column(key) for key in self._keys[port]]
-        slots = self._index.slots(keys)
+        batch, slots = self.keep(port, batch)
         mine, found = self.sides[1 - port].matching(slots, len(self._index))
-        self.sides[port].add(batch, slots, len(self._index))
         if not len(mine):
             return [], 0
         ours = pa.Table.from_batches([batch])
@@ -171,6 +168,19 @@ class _Pairs:
         right = right.select(self._from_right).take(pa.array(right_at))
         columns = [column.combine_chunks() for column in [*left.columns, *right.columns]]
         return columns, len(mine)
+
+    def keep(self, port: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Ints]:
+        """Keep a batch, and pair it with nothing; gives its rows that have a key, and the key's slot of each."""
+        keys = [batch.column(key) for key in self._keys[port]]
+        if any(key.null_count for key in keys):
+            whole = keys[0].is_valid()
+            for key in keys[1:]:
+                whole = pc.and_(whole, key.is_valid())
+            batch = batch.filter(whole)
+            keys = [batch.column(key) for key in self._keys[port]]
+        slots = self._index.slots(keys)
+        self.sides[port].add(batch, slots, len(self._index))
+        return batch, slots
 
 
 class RunningJoinStep(Step):
@@ -193,7 +203,7 @@ class RunningJoinStep(Step):
         """Go on with these rows."""
         for port, side in enumerate(("left", "right")):
             for batch in state[side].to_batches() if state else ():
-                self._pairs.add(port, batch)
+                self._pairs.keep(port, batch)
 
 
 class WindowedJoinStep(Step):
@@ -250,4 +260,4 @@ class WindowedJoinStep(Step):
             pairs = self._open[start] = _Pairs(self._logic, self._inputs, self._from_right)
             for port, side in enumerate(("left", "right")):
                 for batch in state[f"{side} {start}"].to_batches():
-                    pairs.add(port, batch)
+                    pairs.keep(port, batch)

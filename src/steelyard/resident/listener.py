@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 MAX_PENDING = 64
 """Handshakes at once; who comes then is turned away unheard, so that strangers cannot use up threads."""
+_BREATH = 0.1
+"""Seconds before the next try where a connection could not be taken: without free file numbers none can."""
 
 
 class Listener:
@@ -40,6 +42,7 @@ class Listener:
         welcome: Callable[[Identity, Connection], None],
     ) -> None:
         self._credentials, self._generation, self._welcome = credentials, generation, welcome
+        self._closed = threading.Event()
         self._sock = socket.create_server((host, 0), family=_family(host), backlog=MAX_PENDING)
         self._pending = threading.BoundedSemaphore(MAX_PENDING)
         self.address: tuple[str, int] = self._sock.getsockname()[:2]
@@ -49,15 +52,22 @@ class Listener:
         self._thread.start()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 sock, peer = self._sock.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if not self._closed.is_set():
+                    log.warning("a connection could not be taken: %s", error)
+                    self._closed.wait(_BREATH)
+                continue
             if not self._pending.acquire(blocking=False):
                 self._refuse(sock, peer, f"{MAX_PENDING} others have not proved themselves yet")
                 continue
-            threading.Thread(target=self._greet, args=(sock, peer), name="handshake", daemon=True).start()
+            try:
+                threading.Thread(target=self._greet, args=(sock, peer), name="handshake", daemon=True).start()
+            except RuntimeError as error:  # no more threads
+                self._pending.release()
+                self._refuse(sock, peer, str(error))
 
     def _greet(self, plain: socket.socket, peer: tuple[str, int]) -> None:
         try:
@@ -78,6 +88,7 @@ class Listener:
 
     def close(self) -> None:
         """Take no more connections; those that were let in stay."""
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._sock.close()
@@ -85,4 +96,5 @@ class Listener:
 
 
 def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Of an address or a name: a name is what it resolves to first."""
+    return socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -20,6 +20,30 @@ BEFORE_ALL = -(1 << 63)
 """The watermark before the first row."""
 AFTER_ALL = (1 << 63) - 1
 """The watermark behind the last row."""
+
+
+class Attempt(NamedTuple):
+    """Who writes: a run of a job, and one of its generations. No two attempts ever have the same."""
+
+    run: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.generation}"
+
+    @classmethod
+    def parse(cls, text: str) -> Attempt:
+        """The attempt that `str` gave.
+
+        >>> Attempt.parse("9f3a-2")
+        Attempt(run='9f3a', generation=2)
+        """
+        run, _, generation = text.rpartition("-")
+        return cls(run, int(generation))
+
+
+ALONE = Attempt("alone", 0)
+"""Of what runs without a job."""
 
 
 def _nowhere(batch: pa.RecordBatch) -> None:
@@ -40,6 +64,8 @@ class InstanceContext:
         The columns that it gives.
     deliver
         Hands a batch of results to whoever runs the dataflow; they are seen when their epoch is committed.
+    attempt
+        Which attempt of the job it is part of: for names of files that an earlier attempt must not touch.
     """
 
     instance: Instance
@@ -47,6 +73,7 @@ class InstanceContext:
     inputs: Sequence[pa.Schema]
     schema: pa.Schema
     deliver: Callable[[pa.RecordBatch], None] = field(default=_nowhere, compare=False)
+    attempt: Attempt = ALONE
 
 
 class Step:
@@ -99,6 +126,11 @@ class OperatorLogic(ABC):
     def waits_for_time(self) -> bool:
         """Whether it gives results when event time has passed them, as windows do."""
         return False
+
+    @property
+    def state_settings(self) -> str:
+        """What its states depend on beside its columns: a job goes on from a snapshot only with the same."""
+        return ""
 
     def keys(self, port: int) -> tuple[str, ...] | None:
         """The columns by which rows of this input must meet in one instance; None where any will do."""

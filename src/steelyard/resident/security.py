@@ -14,6 +14,7 @@ import secrets
 import socket
 import ssl
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ _DIGEST = hashlib.sha256().digest_size
 _IDENTITY = struct.Struct("!IiI")
 _LEAST_SECRET = 16
 HANDSHAKE_SECONDS = 10.0
-"""How long a peer may take to prove itself."""
+"""How long a peer may take to prove itself, from its first byte to its last."""
 
 
 class RefusedError(SteelyardError):
@@ -86,11 +87,12 @@ class Credentials:
 
     def accept(self, plain: socket.socket) -> tuple[socket.socket, Identity]:
         """The listener's half: the socket to go on with, and who is at its other end. RefusedError, or OSError."""
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
         plain.settimeout(HANDSHAKE_SECONDS)
         sock = self.tls.context(True).wrap_socket(plain, server_side=True) if self.tls else plain
         challenge = secrets.token_bytes(_CHALLENGE)
         sock.sendall(GREETING + challenge)
-        answer = _exactly(sock, _CHALLENGE + _IDENTITY.size + _DIGEST)
+        answer = _exactly(sock, _CHALLENGE + _IDENTITY.size + _DIGEST, deadline)
         said, proof = answer[:-_DIGEST], answer[-_DIGEST:]
         if not hmac.compare_digest(proof, self._proof(b"connects", challenge, said)):
             raise RefusedError("it does not know the secret")
@@ -100,16 +102,17 @@ class Credentials:
 
     def connect(self, address: tuple[str, int], me: Identity) -> socket.socket:
         """The other half: a socket to a listener that has proved itself. RefusedError, or OSError."""
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
         plain = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
         try:
             sock = self.tls.context(False).wrap_socket(plain) if self.tls else plain
-            greeting = _exactly(sock, len(GREETING) + _CHALLENGE)
+            greeting = _exactly(sock, len(GREETING) + _CHALLENGE, deadline)
             if not greeting.startswith(GREETING):
                 raise RefusedError(f"{address[0]}:{address[1]} does not listen for workers")
             challenge = greeting[len(GREETING) :]
             said = secrets.token_bytes(_CHALLENGE) + _IDENTITY.pack(*me)
             sock.sendall(said + self._proof(b"connects", challenge, said))
-            if not hmac.compare_digest(_exactly(sock, _DIGEST), self._proof(b"listens", challenge, said)):
+            if not hmac.compare_digest(_exactly(sock, _DIGEST, deadline), self._proof(b"listens", challenge, said)):
                 raise RefusedError(f"{address[0]}:{address[1]} does not know the secret")
             sock.settimeout(None)
         except BaseException:
@@ -118,9 +121,14 @@ class Credentials:
         return sock
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """So many bytes; TimeoutError where they are not here by then, however regularly single ones come."""
     data = b""
     while len(data) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"it did not prove itself within {HANDSHAKE_SECONDS:g} s")
+        sock.settimeout(left)
         part = sock.recv(size - len(data))
         if not part:
             raise RefusedError("it closed the connection before it had proved itself")

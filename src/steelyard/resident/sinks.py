@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.resident.operator import Batches, InstanceContext, OperatorLogic, State, Step
+from steelyard.resident.durable import names_to_disk, written
+from steelyard.resident.operator import Attempt, Batches, InstanceContext, OperatorLogic, State, Step
 
 _STAGED = "_staged-"
 """Begins the name of a file that is not committed; readers of Parquet folders leave such files out."""
-_PART = re.compile(r"epoch-(\d+)-part-(\d+)\.parquet")
 
 
 class SinkLogic(OperatorLogic):
@@ -71,8 +71,9 @@ class _CallbackStep(Step):
 class Parquet(SinkLogic):
     """Writes Parquet files, one for each epoch and instance; exactly once.
 
-    A file is written under a hidden name when its epoch ends, and gets its own name when the snapshot that
-    ended the epoch is durable. After a failure, files of epochs that did not come so far are removed.
+    A file is written under a hidden name when its epoch ends, forced to disk, and gets its own name when the
+    snapshot that ended the epoch is durable. Names carry the attempt that wrote them, and a snapshot has the
+    exact names that are to be seen: what a failed attempt left is not, and is removed.
     """
 
     path: str
@@ -84,12 +85,11 @@ class Parquet(SinkLogic):
 
 class _ParquetStep(Step):
     def __init__(self, folder: Path, context: InstanceContext) -> None:
-        self._folder, self._part, self._schema = folder, context.instance.number, context.schema
+        self._folder, self._attempt, self._schema = folder, context.attempt, context.schema
+        self._part = f"part-{context.instance.number:04d}-{quote(context.instance.operator, safe='')}"
         self._rows: list[pa.RecordBatch] = []
+        self._staged: list[str] = []
         self._folder.mkdir(parents=True, exist_ok=True)
-
-    def _name(self, epoch: int) -> str:
-        return f"epoch-{epoch:06d}-part-{self._part:04d}.parquet"
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         self._rows.append(batch)
@@ -98,28 +98,32 @@ class _ParquetStep(Step):
     def snapshot(self, epoch: int) -> State:
         if self._rows:
             table = pa.Table.from_batches(self._rows, self._schema)
-            pq.write_table(table, self._folder / (_STAGED + self._name(epoch)))
+            name = f"epoch-{epoch:06d}-{self._part}-{self._attempt}.parquet"
+            written(self._folder / (_STAGED + name), lambda file: pq.write_table(table, file))
+            self._staged.append(name)
             self._rows = []
-        return {"epoch": epoch}
+        return {"staged": list(self._staged), "attempt": str(self._attempt)}
 
     def restore(self, state: State) -> None:
-        """Called in every generation, with no state in the first."""
-        self._publish(int(state["epoch"]) if state else 0)
-        for _, file in self._staged():  # of epochs whose snapshot did not become durable
-            file.unlink()
+        """Called in every generation, with no state where there is no snapshot."""
+        self._staged = list(state.get("staged", ()))
+        self._publish()
+        runs = {self._attempt.run} | ({Attempt.parse(state["attempt"]).run} if state else set())
+        for run in runs:
+            for file in self._folder.glob(f"{_STAGED}epoch-*-{self._part}-{run}-*.parquet"):
+                file.unlink(missing_ok=True)  # of epochs whose snapshot did not become durable
+        if not state:  # nor did any before: a job without a store begins anew
+            for file in self._folder.glob(f"epoch-*-{self._part}-{self._attempt.run}-*.parquet"):
+                file.unlink(missing_ok=True)
 
     def committed(self, epoch: int) -> None:
-        self._publish(epoch)
+        self._publish()
 
-    def _publish(self, epoch: int) -> None:
-        for number, file in self._staged():
-            if number <= epoch:
-                file.rename(self._folder / self._name(number))
-
-    def _staged(self) -> list[tuple[int, Path]]:
-        found = []
-        for file in self._folder.glob(f"{_STAGED}*"):
-            name = _PART.fullmatch(file.name.removeprefix(_STAGED))
-            if name and int(name[2]) == self._part:
-                found.append((int(name[1]), file))
-        return sorted(found)
+    def _publish(self) -> None:
+        """Show what is staged; an attempt before this one may have shown some of it already."""
+        for name in self._staged:
+            if not (self._folder / name).exists():
+                (self._folder / (_STAGED + name)).rename(self._folder / name)
+        if self._staged:
+            names_to_disk(self._folder)
+        self._staged = []

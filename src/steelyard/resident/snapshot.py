@@ -1,27 +1,27 @@
 """Snapshots on a file system that all workers see: the state of each instance, and what makes it count.
 
-States are written first, each under its own name; the commit, one small file that is moved into place, makes
-them the point to go on from. What no commit names never happened.
+States are written first, each under a name of its own attempt; the commit, one small file that is moved into
+place, names them and makes them the point to go on from. What no commit names never happened: a worker that was
+taken for dead and still writes can harm nobody.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import struct
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Instance
-from steelyard.resident.operator import State
+from steelyard.resident.durable import written
+from steelyard.resident.manifest import Manifest
+from steelyard.resident.operator import Attempt, State
 
 _MAGIC = b"SYSTATE1"
 _LENGTH = struct.Struct("!Q")
@@ -83,31 +83,46 @@ class SnapshotStore:
     def _folder(self, epoch: int) -> Path:
         return self.path / f"epoch-{epoch:08d}"
 
-    def _state(self, epoch: int, instance: Instance) -> Path:
-        return self._folder(epoch) / f"{quote(str(instance), safe='')}.state"
+    def _commit(self, epoch: int) -> Path:
+        return self.path / f"commit-{epoch:08d}.json"
 
-    def write(self, epoch: int, instance: Instance, state: State) -> int:
-        """Keep the state of an instance; gives its bytes. Called in workers."""
+    def write(self, epoch: int, instance: Instance, state: State, attempt: Attempt) -> str:
+        """Keep the state of an instance; gives the name under which the commit is to name it. Called in workers."""
         data = packed(state)
-        self._folder(epoch).mkdir(parents=True, exist_ok=True)
-        _written(self._state(epoch, instance), data)
-        return len(data)
+        folder = self._folder(epoch)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{quote(str(instance), safe='')}.{attempt}.state"
+        written(file, lambda opened: opened.write(data))
+        return f"{folder.name}/{file.name}"
+
+    def load(self, file: str) -> State:
+        """The state under a name that `write` gave."""
+        return unpacked((self.path / file).read_bytes())
 
     def read(self, epoch: int, instance: Instance) -> State:
         """The state of an instance in a snapshot; SteelyardError where it has none."""
-        try:
-            return unpacked(self._state(epoch, instance).read_bytes())
-        except FileNotFoundError:
-            raise SteelyardError(
-                f"the snapshot of epoch {epoch} in {self.path} has no state of {instance}: was the dataflow changed?"
-            ) from None
+        return self.load(file_of(self.manifest(epoch).files, instance))
 
-    def commit(self, epoch: int, what: Mapping[str, Any]) -> None:
-        """Make a snapshot the one to go on from; those before the last two are removed."""
-        _written(self.path / f"commit-{epoch:08d}.json", json.dumps(what).encode())
+    def commit(self, manifest: Manifest) -> None:
+        """Make a snapshot the one to go on from; those before the last two are removed.
+
+        SteelyardError where the epoch has a commit already: it is another job's, and both would write all rows.
+        """
+        data = manifest.packed()
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self._commit(manifest.epoch).exists():
+            other = self.manifest(manifest.epoch).attempt
+            raise SteelyardError(
+                f"store {self.path} has a snapshot of epoch {manifest.epoch} already, of attempt {other}, and this is "
+                f"{manifest.attempt}: give each job a store= of its own"
+            )
+        written(self._commit(manifest.epoch), lambda file: file.write(data))
+        kept = self._committed()[-2:]
         for old in self._committed()[:-2]:
-            (self.path / f"commit-{old:08d}.json").unlink()
-            shutil.rmtree(self._folder(old), ignore_errors=True)
+            self._commit(old).unlink()
+        for folder in self.path.glob("epoch-*"):
+            if int(folder.name.removeprefix("epoch-")) < kept[0]:
+                shutil.rmtree(folder, ignore_errors=True)  # with what failed attempts left
 
     def _committed(self) -> list[int]:
         return sorted(int(file.stem.removeprefix("commit-")) for file in self.path.glob("commit-*.json"))
@@ -117,17 +132,19 @@ class SnapshotStore:
         epochs = self._committed()
         return epochs[-1] if epochs else None
 
-    def commit_of(self, epoch: int) -> dict[str, Any]:
+    def manifest(self, epoch: int) -> Manifest:
         """What was committed with a snapshot."""
-        found: dict[str, Any] = json.loads((self.path / f"commit-{epoch:08d}.json").read_bytes())
-        return found
+        file = self._commit(epoch)
+        return Manifest.unpacked(file.read_bytes(), str(file))
+
+    def newest(self) -> Manifest | None:
+        """The commit of the newest snapshot that is whole, or None."""
+        epoch = self.latest()
+        return None if epoch is None else self.manifest(epoch)
 
 
-def _written(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole, or not at all, also after a power cut."""
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+def file_of(files: Mapping[str, str], instance: Instance) -> str:
+    """The file of an instance's state; SteelyardError where a commit names none."""
+    if str(instance) not in files:
+        raise SteelyardError(f"the snapshot has no state of {instance}: was the dataflow changed?")
+    return files[str(instance)]

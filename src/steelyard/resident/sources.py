@@ -161,6 +161,9 @@ class SourceStep:
     def restore(self, state: State) -> None:
         """Go on from these offsets."""
         if state:
+            if set(state["offsets"]) != set(self._offset):
+                was, now = sorted(state["offsets"]), sorted(self._offset)
+                raise OptionError(f"a source is to go on with splits {was}, and has {now}: read the same ones")
             self._offset = {name: int(offset) for name, offset in state["offsets"].items()}
             self._newest = {name: int(newest) for name, newest in state["newest"].items()}
             self._turn = list(state["open"])
@@ -186,7 +189,8 @@ class Generated(Reader):
     arrivals
         Event times.
     pace
-        Rows a second at which they become readable; None means at once. The clock starts with the first read.
+        Rows a second at which they become readable; None means at once. The clock starts with the first read,
+        and in a job that goes on from a snapshot, at the time of the row that it goes on with.
     pieces
         Number of splits; None makes one for each instance.
     block_rows
@@ -227,8 +231,10 @@ class Generated(Reader):
         if count <= 0:
             return Read(None, offset, True)
         if self.pace is not None:
-            begun = self._cache.setdefault("begun", time.monotonic())
-            count = min(count, int(self.pace.rows_until(time.monotonic() - begun)) - first)
+            now = time.monotonic()
+            if "begun" not in self._cache:
+                self._cache["begun"] = now - (float(self.pace.time_of_row(first)) if offset else 0.0)
+            count = min(count, int(self.pace.rows_until(now - self._cache["begun"])) - first)
             if count <= 0:
                 return Read(None, offset, False)
         batch = self.workload.rows(first, count, self.arrivals.times(first, count))

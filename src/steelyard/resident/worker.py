@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +20,9 @@ from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.resident.connection import ClosedError, Connection, Traffic
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.listener import Listener
-from steelyard.resident.security import Credentials, Identity
-from steelyard.resident.snapshot import SnapshotStore
+from steelyard.resident.operator import ALONE, Attempt
+from steelyard.resident.security import Credentials, Identity, RefusedError
+from steelyard.resident.snapshot import SnapshotStore, file_of
 from steelyard.resident.wire import Kind, WireError, batch_bytes
 
 log = logging.getLogger(__name__)
@@ -64,10 +66,12 @@ class Worker:
         self._ended: set[Instance] = set()
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
+        self._attempt = ALONE
         self._failure: str | None = None
         self._failing = threading.Lock()
         self._closing = threading.Event()
         self._control: Connection | None = None
+        self._reporting = threading.Lock()
         self._listener = Listener(host, credentials, generation, self._welcome)
         self.address: Address = self._listener.address
 
@@ -76,9 +80,22 @@ class Worker:
 
         `peers` has the address of every worker, in the order of their numbers.
         """
-        identity = Identity(self._generation, self.number, TO_COORDINATOR)
-        self._control = Connection(self._credentials.connect(coordinator, identity))
+        try:
+            identity = Identity(self._generation, self.number, TO_COORDINATOR)
+            self._control = Connection(self._credentials.connect(coordinator, identity))
+            self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
+            self._serve(self._control, peers)
+        except (RefusedError, ClosedError, OSError, WireError) as error:
+            self._fail(f"the coordinator is gone: {error}")
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise WorkerError(self._failure)
+
+    def _serve(self, control: Connection, peers: Sequence[Address]) -> None:
+        """Do what the coordinator says until it says stop."""
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
+            "beat": self._beat,
             "deploy": lambda order: self._deploy(order, peers),
             "start": self._start,
             "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
@@ -89,33 +106,29 @@ class Worker:
             "status": lambda order: None,
             "finish": self._finish,
         }
-        self._tell("hello", address=list(self.address), pid=os.getpid())
-        try:
-            while True:
-                order = json.loads(bytes(self._control.receive().payload))
-                if order["do"] == "stop":
-                    self._failure = self._failure or order.get("why")
-                    break
-                if order["do"] not in actions:
-                    raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
-                if self._obeyed(actions[order["do"]], order):
-                    self._tell("did", what=order["do"], round=order.get("round", 0), **self._status())
-        except (ClosedError, OSError, WireError) as error:
-            self._fail(f"the coordinator is gone: {error}")
-        finally:
-            self._close()
-        if self._failure is not None:
-            raise WorkerError(self._failure)
+        while True:
+            order = json.loads(bytes(control.receive().payload))
+            if order["do"] == "stop":
+                self._failure = self._failure or order.get("why")
+                return
+            if order["do"] not in actions:
+                raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+            answer = self._obeyed(actions[order["do"]], order)
+            if answer is not None:
+                self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
 
-    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> bool:
-        """Whether an order was carried out; where it was not, the coordinator hears why, and ends the worker."""
+    def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
+        """What to answer; None where an order was not carried out: the coordinator hears why, and ends the worker."""
+        answer: object = None
         try:
-            action(order)
+            answer = action(order)
         except CancelledError:
             self._fail(f"worker {self.number} could not {order['do']}: an instance has ended")
         except Exception as error:  # noqa: BLE001 - files, states, peers: whatever it is, it ends this generation
             self._fail(f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}")
-        return self._failure is None
+        if self._failure is not None:
+            return None
+        return answer if isinstance(answer, dict) else {}
 
     def _tell(self, event: str, **what: Any) -> None:
         assert self._control is not None
@@ -132,17 +145,21 @@ class Worker:
         """Ask all before waiting for the first."""
         return [answer.result() for answer in list(answers)]
 
+    def _beat(self, order: dict[str, Any]) -> None:
+        """Report from now on: other workers may take long to come, and what is compiled may take long to load."""
+        threading.Thread(target=self._report, args=(order["seconds"],), name="heartbeat", daemon=True).start()
+
     def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
-        beat = threading.Thread(target=self._report, args=(order["heartbeat"],), name="heartbeat", daemon=True)
-        beat.start()  # now: to load what is compiled may take long
         worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
         events = Events(self._instance_failed, self._instance_ended, self._deliver)
-        made = Deployment(self._dataflow, placement, self.number, self._send, events)
+        self._attempt = Attempt.parse(order["attempt"])
+        made = Deployment(self._dataflow, placement, self.number, self._send, events, self._attempt)
+        files = order["files"]
         for instance, runner in made.runners.items():
-            restored = order["epoch"] is not None and self._store is not None
-            runner.restore(self._store.read(order["epoch"], instance) if restored and self._store else {})
+            restored = files is not None and self._store is not None
+            runner.restore(self._store.load(file_of(files, instance)) if restored and self._store else {})
         self._meet(peers)
         self._deployment = made
         for number, connection in self._peers.items():
@@ -161,7 +178,8 @@ class Worker:
 
     def _welcome(self, identity: Identity, connection: Connection) -> None:
         with self._met:
-            if identity.purpose != TO_PEER or identity.worker <= self.number or identity.worker in self._peers:
+            known = identity.purpose == TO_PEER and identity.worker > self.number
+            if self._closing.is_set() or not known or identity.worker in self._peers:
                 log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
                 connection.close()
                 return
@@ -191,16 +209,20 @@ class Worker:
         for runner in self._runners():
             runner.start()
 
-    def _snapshot(self, order: dict[str, Any]) -> None:
+    def _snapshot(self, order: dict[str, Any]) -> dict[str, Any]:
         runners = list(self._runners())
+        files = {}
         for runner, state in zip(runners, self._all(one.snapshot(order["epoch"]) for one in runners), strict=True):
             if self._store is not None:
-                self._store.write(order["epoch"], runner.instance, state)
+                written = self._store.write(order["epoch"], runner.instance, state, self._attempt)
+                files[str(runner.instance)] = written
+        return {"files": files}
 
     def _finish(self, order: dict[str, Any]) -> None:
         """From here on it does not matter who goes first."""
-        self._tell("metrics", **self.metrics())
-        self._closing.set()
+        with self._reporting:
+            self._tell("metrics", **self.metrics())
+            self._closing.set()
 
     def _status(self) -> dict[str, Any]:
         if self._deployment is None:
@@ -211,7 +233,9 @@ class Worker:
         """Send metrics now and then: a worker that is silent is taken for dead."""
         with contextlib.suppress(OSError):
             while not self._closing.wait(seconds):
-                self._tell("metrics", **self.metrics())
+                with self._reporting:  # else older metrics could come behind the last ones
+                    if not self._closing.is_set():
+                        self._tell("metrics", **self.metrics())
 
     def metrics(self) -> dict[str, Any]:
         """What the instances did, and what went to and came from other workers."""
@@ -253,14 +277,16 @@ class Worker:
             if self._failure is not None or self._closing.is_set():
                 return
             self._failure = why
-        with contextlib.suppress(OSError):
-            self._tell("failed", why=why)
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._tell("failed", why=why)
         if self._deployment is not None:
             for runner in self._deployment.runners.values():
                 runner.stop()
 
     def _close(self) -> None:
-        self._closing.set()
+        with self._met:
+            self._closing.set()
         if self._deployment is not None:
             self._deployment.stop(_STOP_SECONDS)
         for connection in list(self._peers.values()):

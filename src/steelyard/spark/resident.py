@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _LEAVE_SECONDS = 30.0
 """How long tasks have to end by themselves before their job is cancelled."""
+_FAILED_SECONDS = 2.0
+"""The same after a failure: Spark would go on to run the stage again, for a coordinator that is gone."""
 
 
 class SparkLauncher:
@@ -46,12 +48,14 @@ class SparkLauncher:
         self._session, self._context = spark, spark.sparkContext
         self._thread: threading.Thread | None = None
         self._group = ""
-        self.host = "127.0.0.1" if _is_local(spark) else str(spark.conf.get("spark.driver.host"))
+        self._advertised = "127.0.0.1" if _is_local(spark) else plain_host(str(spark.conf.get("spark.driver.host")))
+        bound = spark.conf.get("spark.driver.bindAddress", None)
+        self.host = self._advertised if bound is None or _is_local(spark) else plain_host(bound)
         """The interface that Spark's own driver uses."""
 
     def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
         """Submit the barrier job, in a thread of its own: it ends when the generation does."""
-        workers, address = coordinator.workers, coordinator.address
+        workers, address = coordinator.workers, (self._advertised, coordinator.address[1])
         task = _task(self._kind, dataflow, credentials, generation, address)
         self._group = f"steelyard-{uuid.uuid4().hex}"
 
@@ -72,10 +76,10 @@ class SparkLauncher:
         )
         self._thread.start()
 
-    def gather(self) -> None:
+    def gather(self, failed: bool = False) -> None:
         """Wait until Spark has all slots back; a task that does not end is cancelled."""
         if self._thread is not None:
-            self._thread.join(_LEAVE_SECONDS)
+            self._thread.join(_FAILED_SECONDS if failed else _LEAVE_SECONDS)
             if self._thread.is_alive():
                 self._context.cancelJobGroup(self._group)
                 self._thread.join()
@@ -87,7 +91,7 @@ def _task(
     def work(_: Iterable[Any]) -> Iterator[str]:
         context = BarrierTaskContext.get()
         number = context.partitionId()
-        host = context.getTaskInfos()[number].address.rpartition(":")[0] or "127.0.0.1"
+        host = plain_host(context.getTaskInfos()[number].address.rpartition(":")[0]) or "127.0.0.1"
         worker = kind(number, dataflow, credentials, host, generation)
         peers = [(name, port) for name, port in map(json.loads, context.allGather(json.dumps(worker.address)))]
         try:
@@ -99,6 +103,15 @@ def _task(
             yield ""
 
     return work
+
+
+def plain_host(host: str) -> str:
+    """A host as sockets want it: Spark writes IPv6 addresses in brackets.
+
+    >>> plain_host("[::1]"), plain_host("10.0.0.7")
+    ('::1', '10.0.0.7')
+    """
+    return host.removeprefix("[").removesuffix("]")
 
 
 def _is_local(spark: SparkSession) -> bool:

@@ -21,6 +21,10 @@ _DEFAULTS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # States of Python aggregates are gathered in lists, which Spark would sort for beyond 128 keys a task.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # A barrier job that finds too few slots, since an executor was just lost, looks again after a second, for ten
+    # minutes in all; by default after fifteen.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "600",
 }
 _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
