@@ -109,7 +109,7 @@ class Stream:
     def _timed_rows(self, share: float = 1.0) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
 
-        rows = self.rows if share == 1.0 else self.rows.sample(share, seed=0)
+        rows = self.rows if share == 1.0 else self.rows.sample(fraction=share, seed=0)
         return rows.withColumn("event_time", F.timestamp_seconds(F.lit(self.batch * WINDOW_SECONDS)))
 
     def next(self, share: float = 1.0) -> BatchReport:

@@ -511,3 +511,9 @@ class CentralScheduler:
             with contextlib.suppress(OSError):
                 connection.send(Kind.CONTROL, payload=order)
         self._listener.close()
+
+    def close(self) -> None:
+        """Let go of all sockets; called when the workers are gone, or will never come."""
+        self._listener.close()
+        for connection in list(self._connections.values()):
+            connection.close()

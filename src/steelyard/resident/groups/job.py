@@ -76,8 +76,11 @@ class GroupJob:
         """Run until the end; JobError where workers failed too often."""
         scheduling = self._batches.scheduling
         for generation in range(scheduling.restarts + 1):
+            failed = True
             try:
-                return self._generation(generation)
+                self._generation(generation)
+                failed = False
+                return self.outcome
             except GenerationError as error:
                 self.outcome.restarts = generation + 1
                 if generation == scheduling.restarts:
@@ -85,10 +88,12 @@ class GroupJob:
                 again = f"generation {generation} failed: {error}; the next goes on from batch {self.outcome.saved}"
                 log.warning(again)
             finally:
-                self._launcher.gather()
+                self._launcher.gather(failed)
+                if self._central is not None:
+                    self._central.close()
         raise AssertionError("the last generation returns or raises")
 
-    def _generation(self, number: int) -> GroupOutcome:
+    def _generation(self, number: int) -> None:
         batches = self._batches
         central = CentralScheduler(
             batches.program,
@@ -106,7 +111,7 @@ class GroupJob:
             if self._stopped:
                 central.request_stop()
         self._launcher.launch(batches, self._credentials, number, central)
-        return central.run()
+        central.run()
 
 
 def run_batches(
