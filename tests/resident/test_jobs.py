@@ -225,6 +225,41 @@ def test_lines_of_a_socket_are_read_to_their_end():
     server.close()
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_instances_move_while_rows_come_and_the_answer_is_the_same(tmp_path, workers):
+    flow = Flow()
+    reader = Generated(Zipf(keys=5), rows=3000, pace=Constant(4000), block_rows=16)
+    flow.source(reader, batch_rows=16, name="read").key_by("key").aggregate(
+        n=count(), emit="end", parallelism=2, name="counts"
+    ).sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), Settings(store=str(tmp_path), heartbeat=0.05))
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(job.run()), daemon=True)
+    thread.start()
+    eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 100)
+    job.move(Placement(dict.fromkeys(dataflow.instances, workers - 1), workers))
+    thread.join(SECONDS)
+    assert (outcomes[0].moves, outcomes[0].restarts) == (1, 0)
+    assert set(job.workers) == set(range(workers))
+    table = pa.Table.from_batches(outcomes[0].results["out"])
+    assert builtins.sum(table["n"].to_pylist()) == 3000
+    assert len(set(table["key"].to_pylist())) == table.num_rows == 5
+
+
+def test_a_move_needs_a_store_and_a_place_for_everything(tmp_path):
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]})), name="read").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    there = Placement.spread(dataflow, 1)
+    with pytest.raises(OptionError, match="give a folder"):
+        Job(dataflow, there, ThreadLauncher()).move(there)
+    with pytest.raises(OptionError, match="no worker for out#0"):
+        Job(dataflow, there, ThreadLauncher(), Settings(store=str(tmp_path))).move(
+            Placement({Instance("read", 0): 0}, 1)
+        )
+
+
 def test_a_job_that_is_stopped_ends_cleanly_and_goes_on_later(tmp_path):
     def dataflow(rows):
         flow = Flow()

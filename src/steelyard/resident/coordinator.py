@@ -89,6 +89,8 @@ class Outcome:
     """Snapshots that were committed, the last included."""
     restarts: int = 0
     """Generations that failed."""
+    moves: int = 0
+    """Generations that made room for one with another placement."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long it took to `join`, `deploy` and `run`."""
 
@@ -166,6 +168,11 @@ class Coordinator:
     def workers(self) -> int:
         """How many there are to be."""
         return self._placement.workers
+
+    @property
+    def ended(self) -> bool:
+        """Whether every instance has given its last row."""
+        return not self._working
 
     def request_stop(self) -> None:
         """Stop reading, let what was read come to its end in a last snapshot, and end. Any thread may call it."""

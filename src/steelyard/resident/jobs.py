@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -77,6 +78,7 @@ class Job:
         self._credentials = credentials or Credentials.new()
         self._coordinator: Coordinator | None = None
         self._stopped = False
+        self._wanted: Placement | None = None
         self._changing = threading.Lock()
 
     @property
@@ -96,6 +98,25 @@ class Job:
             if self._coordinator is not None:
                 self._coordinator.request_stop()
 
+    def move(self, placement: Placement) -> None:
+        """Go on with another placement, also of another number of workers. Any thread may call it while `run` runs.
+
+        Sources stop, a snapshot is taken, and the next generation of workers goes on from it. A dataflow that comes to
+        its end first is not moved any more.
+
+        Raises
+        ------
+        OptionError
+            Without a store there is no snapshot to go on from; and an instance must have a place.
+        """
+        if self._settings.store is None:
+            raise OptionError("to move instances takes a snapshot: give a folder for it, Settings(store=...)")
+        _require_all_placed(self._dataflow, placement)
+        with self._changing:
+            self._wanted = placement
+            if self._coordinator is not None:
+                self._coordinator.request_stop()
+
     def run(self) -> Outcome:
         """Run until the end.
 
@@ -108,20 +129,31 @@ class Job:
         """
         self._require_same_dataflow()
         outcome, run = Outcome(), secrets.token_hex(4)
-        for generation in range(self._settings.restarts + 1):
+        for generation in itertools.count():
             failed = True
             try:
                 self._generation(Attempt(run, generation), outcome)
                 failed = False
-                return outcome
+                if not self._moved():
+                    return outcome
+                outcome.moves += 1
             except GenerationError as error:
-                outcome.restarts = generation + 1
+                outcome.restarts += 1
                 self._diagnose(error, generation, outcome)
             finally:
                 self._launcher.gather(failed)
                 if self._coordinator is not None:
                     self._coordinator.close()
-        raise AssertionError("the last generation returns or raises")
+        raise AssertionError("generations have no end of their own")
+
+    def _moved(self) -> bool:
+        """Whether a generation that has ended is to be followed by one with another placement."""
+        with self._changing:
+            wanted, self._wanted = self._wanted, None
+            if wanted is None or self._stopped or self._coordinator is None or self._coordinator.ended:
+                return False
+            self._placement = wanted
+            return True
 
     def _require_same_dataflow(self) -> None:
         found = SnapshotStore(self._settings.store).newest() if self._settings.store else None
@@ -144,7 +176,7 @@ class Job:
         )
         with self._changing:
             self._coordinator = coordinator
-            if self._stopped:
+            if self._stopped or self._wanted is not None:
                 coordinator.request_stop()
         self._launcher.launch(self._dataflow, self._credentials, attempt.generation, coordinator)
         coordinator.run()
@@ -152,7 +184,7 @@ class Job:
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
         _require_replay(self._dataflow, error)
-        if generation == self._settings.restarts:
+        if outcome.restarts > self._settings.restarts:
             raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
         if not self._settings.store:  # everything comes again
             outcome.epochs = 0
