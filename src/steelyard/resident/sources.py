@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from steelyard.core import OptionError
 from steelyard.resident.operator import (
-    AFTER_ALL,
     BEFORE_ALL,
     InstanceContext,
     OperatorLogic,
@@ -48,6 +47,10 @@ class Reader(ABC):
 
     schema: pa.Schema
     replayable: ClassVar[bool] = True
+    grows: ClassVar[bool] = False
+    """Whether a split that was read to its end may have more rows when the job is started again."""
+    refused: int = 0
+    """Rows that were left out so far."""
 
     @abstractmethod
     def splits(self, parallelism: int) -> list[str]:
@@ -110,8 +113,6 @@ class Source(OperatorLogic):
 class SourceStep:
     """The splits of one instance, read in turn, and how far event time has come in all of them."""
 
-    refused: int = 0
-
     def __init__(self, logic: Source, reader: Reader, splits: Sequence[str]) -> None:
         self._logic, self._reader = logic, reader
         self._offset = dict.fromkeys(splits, 0)
@@ -124,13 +125,19 @@ class SourceStep:
         return not self._turn
 
     @property
+    def refused(self) -> int:
+        """Rows that the reader left out."""
+        return self._reader.refused
+
+    @property
     def watermark(self) -> int:
-        """Earlier than this no row comes any more, but for late ones."""
-        if not self._turn:
-            return AFTER_ALL
+        """Earlier than this no row comes any more, but for late ones; at the end, as far as the furthest split came."""
         if self._logic.time is None:
             return BEFORE_ALL
-        newest = min(self._newest[split] for split in self._turn)
+        if self._turn:
+            newest = min(self._newest[split] for split in self._turn)
+        else:
+            newest = max(self._newest.values(), default=BEFORE_ALL)
         return newest if newest == BEFORE_ALL else newest - self._logic.delay
 
     def read(self) -> pa.RecordBatch | None:
@@ -157,11 +164,13 @@ class SourceStep:
         return {"offsets": dict(self._offset), "newest": dict(self._newest), "open": list(self._turn)}
 
     def restore(self, state: State) -> None:
-        """Go on from these offsets."""
+        """Go on from these offsets; splits that were not there then are read from their beginning."""
         if state:
-            self._offset = {name: int(offset) for name, offset in state["offsets"].items()}
-            self._newest = {name: int(newest) for name, newest in state["newest"].items()}
-            self._turn = list(state["open"])
+            new = [split for split in self._turn if split not in state["offsets"]]
+            again = [split for split in self._turn if self._reader.grows and split in state["offsets"]]
+            self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in state["offsets"].items()}
+            self._newest = dict.fromkeys(new, BEFORE_ALL) | {name: int(at) for name, at in state["newest"].items()}
+            self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
 
     def committed(self, epoch: int) -> None:
         """Offsets are in the snapshot: there is nothing else to do."""
