@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ def partials_of(how, keys, values):
 def by_key(how, given_rows, cuts):
     """The results of rows that were cut into batches, by key."""
     bounds = sorted({0, len(given_rows), *(cut % len(given_rows) for cut in cuts)})
-    parts = [given_rows[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts = [given_rows[a:b] for a, b in pairwise(bounds)]
     merged = how.merged([partials_of(how, *map(list, zip(*part, strict=True))) for part in parts])
     return {row["k"]: row for row in how.results(merged).to_pylist()}
 
