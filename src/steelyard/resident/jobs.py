@@ -71,6 +71,8 @@ class Job:
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()
         self._coordinator: Coordinator | None = None
+        self.outcome = Outcome()
+        """What it gave so far."""
         self._stopped = False
         self._changing = threading.Lock()
 
@@ -94,7 +96,7 @@ class Job:
         JobError
             After `settings.restarts` generations have failed beside the first; it says why the last one did.
         """
-        outcome = Outcome()
+        outcome = self.outcome
         for generation in range(self._settings.restarts + 1):
             try:
                 return self._generation(generation, outcome)

@@ -198,6 +198,8 @@ class Generated(Reader):
         Number of splits; None makes one for each instance.
     block_rows
         Splits take blocks of so many rows in turn.
+    began
+        The moment, in seconds since 1970, from which `pace` counts; None where that is the first read.
 
     Examples
     --------
@@ -213,6 +215,7 @@ class Generated(Reader):
     pace: Rate | None = None
     pieces: int | None = None
     block_rows: int = DEFAULT_BATCH_ROWS
+    began: float | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -235,7 +238,8 @@ class Generated(Reader):
             return Read(None, offset, True)
         if self.pace is not None:
             begun = self._cache.setdefault("begun", time.monotonic())
-            count = min(count, int(self.pace.rows_until(time.monotonic() - begun)) - first)
+            elapsed = time.monotonic() - begun if self.began is None else time.time() - self.began
+            count = min(count, int(self.pace.rows_until(elapsed)) - first)
             if count <= 0:
                 return Read(None, offset, False)
         batch = self.workload.rows(first, count, self.arrivals.times(first, count))
