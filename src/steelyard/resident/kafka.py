@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -308,8 +309,8 @@ class _KafkaStep(Step):
         producer, header = self._producer, [(EPOCH_HEADER, str(epoch).encode())]
         producer.begin_transaction()
         for row in table.to_pylist():
-            key = json.dumps({name: row[name] for name in self._logic.key_columns}, default=_plain)
-            value = json.dumps(row, default=_plain)
+            key = _document({name: row[name] for name in self._logic.key_columns})
+            value = _document(row)
             while True:
                 try:
                     producer.produce(self._logic.topic, value, key, headers=header, on_delivery=noted)
@@ -324,6 +325,16 @@ class _KafkaStep(Step):
 
     def close(self) -> None:
         self._marks.close()
+
+
+def _document(row: Mapping[str, Any]) -> str:
+    """A row as Spark's to_json writes it, nulls included; JSON has no NaN and nothing infinite, so these are text."""
+    odd = {name: str(at).replace("nan", "NaN").replace("inf", "Infinity") for name, at in row.items() if _is_odd(at)}
+    return json.dumps({**row, **odd}, default=_plain, separators=(",", ":"), ensure_ascii=False)
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:

@@ -171,7 +171,7 @@ class ResidentQuery(Query[EpochReport]):
         return {
             "message": said,
             "isDataAvailable": self.is_active,
-            "isTriggerActive": self.is_active,
+            "isTriggerActive": False,  # there are no batches that one would have to wait for
             "committedBatch": epochs,
         }
 
