@@ -20,21 +20,23 @@ from steelyard.resident.windows import Window
 
 TIME = pa.timestamp("us", "UTC")
 floats = st.one_of(st.none(), st.sampled_from([0.0, -1.5, 2.0, 1e6, math.nan, math.inf]), st.floats(-1e3, 1e3))
-rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), floats), min_size=1, max_size=40)
+panes = st.integers(0, 5).map(lambda number: 10 * number)
+rows = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), floats, panes), min_size=1, max_size=60)
 
 
-def partials_of(how, keys, values):
+def partials_of(how, keys, values, times):
     batch = pa.record_batch({"k": pa.array(keys, pa.string()), "x": pa.array(values, pa.float64())})
-    batch = batch.append_column("at", pa.array([0] * len(keys), TIME))
-    return how.partials(batch, np.zeros(len(keys), np.int64))
+    batch = batch.append_column("at", pa.array(times, TIME))
+    return how.partials(batch, np.array(times, np.int64))
 
 
 def by_key(how, given_rows, cuts):
-    """The results of rows that were cut into batches, by key."""
+    """The results of rows that were cut into batches, by key and pane."""
     bounds = sorted({0, len(given_rows), *(cut % len(given_rows) for cut in cuts)})
     parts = [given_rows[a:b] for a, b in pairwise(bounds)]
     merged = how.merged([partials_of(how, *map(list, zip(*part, strict=True))) for part in parts])
-    return {row["k"]: row for row in how.results(merged).to_pylist()}
+    at = merged.column("__pane").cast(pa.int64()).to_pylist()
+    return {(row["k"], pane): row for row, pane in zip(how.results(merged).to_pylist(), at, strict=True)}
 
 
 @given(rows, st.lists(st.integers(0, 100), max_size=4))
@@ -42,13 +44,13 @@ def test_extremes_and_variances_do_not_depend_on_how_rows_are_cut(given_rows, cu
     aggregates = (("v", Variance("x")), ("low", Extreme("x", False)), ("n", rows_of()), ("high", Extreme("x", True)))
     how = Aggregation(("k",), aggregates, Window("at", 10, 10))
     values = defaultdict(list)
-    for key, value in given_rows:
-        values[key] += [] if value is None else [value]
+    for key, value, pane in given_rows:
+        values[key, pane] += [] if value is None else [value]
     got = by_key(how, given_rows, cuts)
     assert set(got) == set(values)
     for key, known in values.items():
         order = sorted(known, key=lambda x: (math.isnan(x), x))  # NaN is above all others
-        assert got[key]["n"] == [k for k, _ in given_rows].count(key)
+        assert got[key]["n"] == [(k, pane) for k, _, pane in given_rows].count(key)
         assert [got[key]["low"], got[key]["high"]] == pytest.approx(
             [order[0], order[-1]] if order else [None, None], nan_ok=True
         )
@@ -63,8 +65,8 @@ def test_extremes_and_variances_do_not_depend_on_how_rows_are_cut(given_rows, cu
 
 def test_variances_of_large_numbers_keep_their_digits():
     how = Aggregation(("k",), (("v", Variance("x")),), Window("at", 10, 10))
-    shifted = [("a", 1e9 + x) for x in (4.0, 7.0, 13.0, 16.0)]
-    assert by_key(how, shifted, [1, 2, 3])["a"]["v"] == 30.0
+    shifted = [("a", 1e9 + x, 0) for x in (4.0, 7.0, 13.0, 16.0)]
+    assert by_key(how, shifted, [1, 2, 3])["a", 0]["v"] == 30.0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30))

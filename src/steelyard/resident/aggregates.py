@@ -17,6 +17,7 @@ from steelyard.resident.windows import END, START, Window
 
 PANE = "__pane"
 """Column of partials: the start of the pane."""
+_ROW = "__row"
 _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """How the partials of each Arrow function are merged."""
 
@@ -147,8 +148,13 @@ class Aggregation:
         return made
 
     def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
-        grouped = table.group_by(self._group, use_threads=False)
-        found = grouped.aggregate([(column, function) for column, function, _, _ in wanted])
+        asked = [(column, function) for column, function, _, _ in wanted]
+        if self.states:  # whose groups are in the order of their first rows, which Arrow's are not always
+            table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+            found = table.group_by(self._group, use_threads=False).aggregate([*asked, (_ROW, "min")])
+            found = found.sort_by(f"{_ROW}_min")
+        else:
+            found = table.group_by(self._group, use_threads=False).aggregate(asked)
         parts = {name: found.column(made) for _, _, name, made in wanted}
         return pa.table({**{name: found.column(name) for name in self._group}, **parts})
 

@@ -19,7 +19,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows in order of their group, groups in the order of their first rows, as Arrow's `group_by` gives them.
+    """Rows in order of their group, groups in the order of their first rows.
 
     Parameters
     ----------

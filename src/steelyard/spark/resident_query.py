@@ -129,12 +129,12 @@ class ResidentQuery(Query[EpochReport]):
         metrics = {**self._job.outcome.metrics, **self._job.metrics}
 
         def total(operator: str, what: str) -> int:
-            return sum(one[what] for name, one in metrics.items() if name.rpartition("[")[0] == operator)
+            return sum(one[what] for name, one in metrics.items() if name.rpartition("#")[0] == operator)
 
         times = [
             one["watermark"]
             for name, one in metrics.items()
-            if name.rpartition("[")[0] == AGGREGATE and one["watermark"] is not None
+            if name.rpartition("#")[0] == AGGREGATE and one["watermark"] is not None
         ]
         known = [at for at in times if BEFORE_ALL < at < AFTER_ALL]
         return EpochReport(
