@@ -123,3 +123,11 @@ def test_windows_that_time_has_not_passed_stay_open_at_the_end(seconds, parallel
             expected[start, second % 3][1] += x
     got = windows(events(seconds), parallelism, grouping=grouping)
     assert got == sorted((*key, *value) for key, value in expected.items())
+
+
+def test_states_stand_beside_their_own_keys_where_there_are_many():
+    how = Aggregation(("k",), (("n", rows_of()), ("low", Extreme("x", False))), Window("at", 10, 10))
+    draw = np.random.default_rng(5)
+    numbers = draw.integers(0, 700, 3000).tolist()
+    got = by_key(how, [(str(number), float(number), number % 4 * 10) for number in numbers], [900, 1700])
+    assert {key: row["low"] for key, row in got.items()} == {(str(n), n % 4 * 10): float(n) for n in set(numbers)}
