@@ -60,8 +60,8 @@ class Topic:
 
     def first(self):
         """Some record, as the client gives it."""
-        consumer = client().Consumer({**self.config, "group.id": "first", "auto.offset.reset": "earliest"})
-        consumer.subscribe([self.name])
+        consumer = client().Consumer({**self.config, "group.id": uuid.uuid4().hex})
+        consumer.assign([client().TopicPartition(self.name, number, 0) for number in range(PARTITIONS)])
         try:
             return consumer.consume(1, ANSWER_SECONDS)[0]
         finally:
@@ -133,11 +133,9 @@ class FailOnce(Step):
 
 def test_results_are_in_the_topic_once_after_a_failure(topic, kafka_servers, tmp_path):
     out = Topic(kafka_servers)
-    rows = 4000
-    values = [
-        json.dumps({"k": f"k{n % 5}", "at": f"2024-05-01T00:{n // 60 % 60:02}:{n % 60:02}Z"}) for n in range(rows)
-    ]
-    topic.write(sorted(values))
+    times = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z" for n in range(3600)]
+    values = [json.dumps({"k": f"k{n % 5}", "at": at}) for n, at in enumerate(times)]
+    topic.write(values)
     documents = JsonRows(EVENT)
     read = Transformed(topic.source(), lambda batch: (documents(batch.column("value")), 0), EVENT)
     flow = Flow("fares", parallelism=2)

@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError
+from steelyard.spark.pipeline import build
+from steelyard.spark.pipeline_file import PipelineError, parse_pipeline
 from tests.spark.cases import Longest, Mean, same
 
 pytestmark = pytest.mark.spark
@@ -188,7 +190,7 @@ def test_a_map_function_and_a_generated_source_give_the_same_on_both_engines(spa
 
 
 def test_a_query_that_goes_on_can_be_watched_and_stopped_and_goes_on_from_its_snapshot(spark, tmp_path):
-    read = generated(spark, max_rows=3000, rate="2000")
+    read = generated(spark, max_rows=6000, rate="2000")
     described = (
         sy.stream(read)
         .with_watermark("event_time", "0 seconds")
@@ -213,7 +215,7 @@ def test_a_query_that_goes_on_can_be_watched_and_stopped_and_goes_on_from_its_sn
     assert query.exception() is None
     assert described.start().await_termination(60)
     got = spark.read.parquet(str(tmp_path / "out"))
-    assert got.agg(F.sum("rows")).first()[0] == 2800  # the last window stays open
+    assert got.agg(F.sum("rows")).first()[0] == 5800  # the last window stays open
     assert got.groupBy("window_start", "key").count().where("count > 1").isEmpty()
 
 
@@ -273,3 +275,27 @@ def test_another_engine_and_workers_without_one_are_refused(spark):
         sy.stream(spark.range(1)).engine("residnet")
     with pytest.raises(OptionError, match="workers are those of 'resident'"):
         sy.stream(spark.range(1)).engine("microbatch", workers=2)
+
+
+PIPELINE = """\
+key = "key"
+engine = "{engine}"
+source = {{ format = "steelyard", workload = "zipf", keys = 5, max_rows = 3000, start = "2024-05-01T00:00:00Z" }}
+watermark = {{ column = "event_time", delay = "1 second" }}
+window = {{ size = "500 milliseconds" }}
+aggregates = {{ rows = {{ count = "*" }}, most = {{ max = "value" }} }}
+sink = {{ format = "memory", name = "piped_{engine}" }}
+trigger = {{ available_now = true }}
+"""
+
+
+def test_a_pipeline_file_chooses_its_engine_by_one_word(spark):
+    for engine in ("microbatch", "resident"):
+        pipeline = parse_pipeline(PIPELINE.format(engine=engine))
+        assert ("engine", engine) in pipeline.steps()
+        assert build(pipeline, spark).start().await_termination(120)
+    found = [listed(spark.table(f"piped_{engine}")) for engine in ("microbatch", "resident")]
+    assert len({row["window_start"] for row in found[1]}) == 3
+    same(found[1], found[0], ["window_start", "key"])
+    with pytest.raises(PipelineError, match="unknown engine 'flink'"):
+        parse_pipeline(PIPELINE.format(engine="flink"))

@@ -298,7 +298,8 @@ class Runner:
     def _advance(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
-            self.metrics.watermark = watermark
+            if watermark < AFTER_ALL:  # the end is no time that anybody wants to read
+                self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
 

@@ -30,6 +30,8 @@ from steelyard.spark.sinks import sink as make_sink
 
 EPOCH_SECONDS = 1.0
 """Between two snapshots, where no trigger says otherwise."""
+REPORT_SECONDS = 0.2
+"""Between two reports of a worker, which a query's progress is made of."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
 
@@ -87,6 +89,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
         settings=JobSettings(
             store=str(checkpoint / "snapshots"),
             interval=None if how.available_now else settings.interval or EPOCH_SECONDS,
+            heartbeat=REPORT_SECONDS,
         ),
     )
     return ResidentQuery(made, how.name, show)
