@@ -110,6 +110,24 @@ def test_a_search_agrees_with_the_plain_one(kind):
     assert len(found[0]) > 100
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_stretches_of_any_length_have_room(kind, share):
+    rng = np.random.default_rng(4)
+    left, right = rng.normal(size=(60, 3)), rng.normal(size=(900, 3))
+    if kind == kernel.ANGULAR:
+        left, right = kernel.units(left), kernel.units(right)
+    starts, ends = np.sort(rng.integers(0, 901, (60, 2)), axis=1).T
+    starts[::7] = ends[::7]  # some are empty
+    starts[11], ends[11] = 0, 900
+    table = kernel.pairwise(kind, left, right)
+    t = float(np.quantile(table, share))
+    i, j = np.nonzero(table <= t)
+    inside = (starts[i] <= j) & (j < ends[i])
+    found = kernel.within_stretches(kind, left, right, starts.copy(), ends.copy(), t, kernel.cut_of(kind, t))
+    assert as_set(found) == set(zip(i[inside].tolist(), j[inside].tolist(), table[i, j][inside].tolist(), strict=True))
+
+
 @pytest.mark.parametrize("kind", [kernel.ANGULAR, kernel.EUCLIDEAN])
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("offset", [0.0, 1e6])

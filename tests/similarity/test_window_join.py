@@ -133,6 +133,36 @@ def test_large_and_small_blocks_find_the_same(monkeypatch, limits, self_join):
     assert found == expected(parts, 0.5, self_join)
 
 
+def test_portions_are_what_add_gives_and_store_what_it_stores(monkeypatch):
+    monkeypatch.setattr(blocks, "FLAT_CELLS", 40)
+    rng = np.random.default_rng(5)
+    parts = [with_roles(drawn(rng, 60, True, 60 * k), 0.5, rng) for k in range(2)]
+    whole, bit_by_bit = (WindowJoin(EUCLIDEAN, 0.5, self_join=True) for _ in range(2))
+    for part in parts:
+        portions = list(bit_by_bit.portions(part))
+        assert len(portions) > 3
+        assert sorted(row for portion in portions for row in rows_of(portion)) == rows_of(whole.add(part))
+    assert bit_by_bit.records == whole.records == 120
+    assert bit_by_bit.loads().comparisons.tolist() == whole.loads().comparisons.tolist()
+
+
+def test_what_a_record_carries_turns_with_its_id():
+    rng = np.random.default_rng(1)
+    parts = [with_roles(drawn(rng, 40, True, 40 * k), 0.5, rng) for k in range(2)]
+    join = WindowJoin(EUCLIDEAN, 0.5, self_join=True)
+    for part in parts:
+        rows = part.rows
+        names = pa.table({"name": pa.array([f"r{number}" for number in rows.ids])})
+        carrying = Rows(rows.ids[::-1], rows.sides, rows.windows, rows.records, names.take(pa.array(range(40))[::-1]))
+        found = join.add(Members(part.worksets, part.roles, carrying))
+        assert len(found)
+        assert found.left_carried is not None
+        assert found.right_carried is not None
+        assert found.left_carried["name"].to_pylist() == [f"r{number}" for number in found.left]
+        assert found.right_carried["name"].to_pylist() == [f"r{number}" for number in found.right]
+        assert (found.left < found.right).all()
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=30)
 def test_the_load_of_a_workset_is_its_closed_form(seed):

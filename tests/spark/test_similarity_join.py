@@ -16,7 +16,7 @@ import steelyard as sy
 from steelyard.core import BadRowError, OptionError, SteelyardError
 from steelyard.similarity import Bandit, EveryWindow, ImbalanceAbove, metric
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.join_engine import JoinEngine
+from steelyard.spark.join_engine import FIRST, JoinEngine
 from steelyard.spark.sinks import MemorySink
 
 pytestmark = pytest.mark.spark
@@ -104,6 +104,41 @@ def test_a_static_join_gives_the_pairs_of_brute_force(spark, name):
     untimed = [(key, 0, vector) for key, _, vector in rows]
     same(pairs, brute_force(untimed, untimed, name, 0.15, 1), ordered=False)
     assert found["distance"].to_numpy().max() <= 0.15
+
+
+@pytest.mark.parametrize("key", ["bigint", "int", "string"])
+@pytest.mark.parametrize("two", [True, False])
+def test_a_static_join_with_windows_takes_any_ids(spark, key, two):
+    rows = [(int(name) * 3 % 101, at, vector) for name, at, vector in vectors(60, seed=8)]
+    others = [(1000 + at, at, vector) for _, at, vector in vectors(60, seed=9)] if two else rows
+    sides = [frame(spark, [(str(name), *rest) for name, *rest in side]) for side in (rows, others)]
+    left, right = (side.withColumn("id", F.col("id").cast(key)) for side in sides)
+    join = sy.similarity_join(
+        left, right if two else None, on="vector", id="id", time="at", window="20 seconds", threshold=0.05, workers=2
+    )
+    found = join.to_df().collect()
+    pairs = [(int(row.left_id), int(row.right_id), int(row.window_start.timestamp())) for row in found]
+    same(pairs, brute_force(rows, others, "angular", 0.05, 20), ordered=two)
+    if not two and key != "string":
+        assert all(a < b for a, b, _ in pairs)
+
+
+def test_vectors_of_single_precision_are_joined_by_their_own_values(spark):
+    rows = vectors(60, seed=3, dimension=3)
+    single = frame(spark, rows).withColumn("vector", F.col("vector").cast("array<float>"))
+    found = sy.similarity_join(single, on="vector", id="id", threshold=0.1, workers=2).to_df().toArrow()
+    rounded = [(name, 0, np.float32(vector).astype(float).tolist()) for name, _, vector in rows]
+    pairs = [(a, b, 0) for a, b in zip(found["left_id"].to_pylist(), found["right_id"].to_pylist(), strict=True)]
+    same(pairs, brute_force(rounded, rounded, "angular", 0.1, 1), ordered=False)
+
+
+def test_the_dimension_is_found_behind_many_bad_rows(spark):
+    bad = [(f"bad{n}", 0, [float("nan"), 1.0]) for n in range(FIRST + 5)]
+    good = [(name, 0, vector) for name, _, vector in vectors(30, seed=2)]
+    rows = frame(spark, bad + good).coalesce(1)
+    found = sy.similarity_join(rows, on="vector", id="id", threshold=0.1, workers=2).to_df().toArrow()
+    pairs = [(a, b, 0) for a, b in zip(found["left_id"].to_pylist(), found["right_id"].to_pylist(), strict=True)]
+    same(pairs, brute_force(good, good, "angular", 0.1, 1), ordered=False)
 
 
 @pytest.mark.parametrize(("name", "threshold"), [("edit", 2.0), ("jaccard", 0.4)])

@@ -208,17 +208,35 @@ def keep(lefts: Ints, rights: Ints, distances: Floats, count: int, i: int, j: in
 
 @njit(cache=True)
 def within_stretches(kind: int, left: Vectors, right: Vectors, starts: Ints, ends: Ints, t: float, cut: float) -> Pairs:
-    """The pairs within `t` of each row `i` on the left with the rows `starts[i]` until before `ends[i]`."""
+    """The pairs within `t` of each row `i` on the left with the rows `starts[i]` until before `ends[i]`.
+
+    Every pair is written down, and the place of the next one moves on if it stays: there is no branch to guess wrong.
+    """
     lefts, rights, distances = room(_FIRST_ROOM)
     count = 0
     for i in range(len(left)):
+        width = ends[i] - starts[i]
+        if count + width > len(lefts):
+            more_lefts, more_rights, more_distances = room(max(2 * len(lefts), count + width))
+            more_lefts[:count] = lefts[:count]
+            more_rights[:count] = rights[:count]
+            more_distances[:count] = distances[:count]
+            lefts, rights, distances = more_lefts, more_rights, more_distances
+        near = count
         for j in range(starts[i], ends[i]):
             measure = measure_of(kind, left, i, right, j)
-            if measure <= cut:
-                distance = distance_of(kind, measure, left, i, right, j)
-                if distance <= t:
-                    lefts, rights, distances = keep(lefts, rights, distances, count, i, j, distance)
-                    count += 1
+            rights[near] = j
+            distances[near] = measure
+            near += measure <= cut
+        kept = count
+        for place in range(count, near):
+            j = rights[place]
+            distance = distance_of(kind, distances[place], left, i, right, j)
+            lefts[kept] = i
+            rights[kept] = j
+            distances[kept] = distance
+            kept += distance <= t
+        count = kept
     return lefts[:count], rights[:count], distances[:count]
 
 

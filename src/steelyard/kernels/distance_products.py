@@ -13,7 +13,7 @@ import numpy as np
 
 from steelyard.kernels.distance import EUCLIDEAN, Floats, Pairs, Vectors, room, scan_products
 
-_TILE_ROWS, _TILE_COLUMNS = 256, 4096
+_TILE_ROWS, _TILE_COLUMNS = 256, 2048
 """The size of a product that is looked through at once: it stays in the cache."""
 _FIRST_ROWS = 32
 """Rows of the first tile, which shows whether single precision will do."""
@@ -43,8 +43,10 @@ def within_products(kind: int, left: Vectors, right: Vectors, t: float, cut: flo
     sides = _sides(first, second, squares, bound, np.float32 if single else np.float64)
     found = room(1024)
     count = 0
+    tile = np.empty(_TILE_ROWS * _TILE_COLUMNS, dtype=sides.first.dtype)  # one for all: new pages are not free
     for row, column, rows, columns in _tiles(len(left), len(right)):
-        products = np.matmul(sides.first[row : row + rows], sides.second[column : column + columns].T)
+        products = tile[: rows * columns].reshape(rows, columns)
+        np.matmul(sides.first[row : row + rows], sides.second[column : column + columns].T, out=products)
         before = count
         lefts, rights, distances, count, settled = scan_products(
             kind, products, sides.row_cut, sides.column_cut, row, column, left, right, t, cut, *found, count
@@ -54,6 +56,7 @@ def within_products(kind: int, left: Vectors, right: Vectors, t: float, cut: flo
         if single and in_vain * _DEAR > products.size:
             single = False
             sides = _sides(first, second, squares, bound, np.float64)
+            tile = np.empty(len(tile), dtype=np.float64)
     return found[0][:count], found[1][:count], found[2][:count]
 
 

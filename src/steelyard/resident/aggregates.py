@@ -148,13 +148,13 @@ class Aggregation:
         return made
 
     def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
-        asked = [(column, function) for column, function, _, _ in wanted]
+        asked = {made: (column, function) for column, function, _, made in wanted}  # rows are counted once for all
         if self.states:  # whose groups are in the order of their first rows, which Arrow's are not always
             table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
-            found = table.group_by(self._group, use_threads=False).aggregate([*asked, (_ROW, "min")])
+            asked[_ROW] = (_ROW, "min")
+        found = table.group_by(self._group, use_threads=False).aggregate(list(asked.values()))
+        if self.states:
             found = found.sort_by(f"{_ROW}_min")
-        else:
-            found = table.group_by(self._group, use_threads=False).aggregate(asked)
         parts = {name: found.column(made) for _, _, name, made in wanted}
         return pa.table({**{name: found.column(name) for name in self._group}, **parts})
 

@@ -31,7 +31,7 @@ class Launcher(Protocol):
     host: str
     """The interface that the coordinator listens at."""
 
-    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
         """Start all workers of a generation; what keeps them from starting is told to `coordinator.abort`."""
         ...
 
@@ -138,18 +138,22 @@ def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:
 
 
 class ThreadLauncher:
-    """Workers as threads of this process: for tests, and for dataflows that are mostly Arrow's own work."""
+    """Workers as threads of this process: for tests, and for dataflows that are mostly Arrow's own work.
+
+    `kind` is what a worker is: something that is made as a `Worker` is.
+    """
 
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
-        self.workers: list[Worker] = []
+    def __init__(self, kind: Any = Worker) -> None:
+        self._kind = kind
+        self.workers: list[Any] = []
         self._threads: list[threading.Thread] = []
 
-    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
         """One thread a worker."""
         count = coordinator.workers
-        self.workers = [Worker(number, dataflow, credentials, self.host, generation) for number in range(count)]
+        self.workers = [self._kind(number, dataflow, credentials, self.host, generation) for number in range(count)]
         peers = [worker.address for worker in self.workers]
         self._threads = [
             threading.Thread(target=_served, args=(worker, coordinator.address, peers), daemon=True)
@@ -164,7 +168,7 @@ class ThreadLauncher:
             thread.join()
 
 
-def _served(worker: Worker, coordinator: Address, peers: Sequence[Address]) -> None:
+def _served(worker: Any, coordinator: Address, peers: Sequence[Address]) -> None:
     try:
         worker.run(coordinator, peers)
     except WorkerError as error:
@@ -176,16 +180,19 @@ class ProcessLauncher:
 
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Any = Worker) -> None:
+        self._kind = kind
         self.processes: list[Any] = []
 
-    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
         """One process a worker; they tell each other their addresses through pipes."""
         context = multiprocessing.get_context("fork")
         pipes = [context.Pipe() for _ in range(coordinator.workers)]
         self.processes = [
             context.Process(
-                target=_forked, args=(number, dataflow, credentials, generation, coordinator.address, pipe), daemon=True
+                target=_forked,
+                args=(self._kind, number, dataflow, credentials, generation, coordinator.address, pipe),
+                daemon=True,
             )
             for number, (_, pipe) in enumerate(pipes)
         ]
@@ -217,9 +224,9 @@ def _address(number: int, pipe: Any) -> Address:
 
 
 def _forked(
-    number: int, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Address, pipe: Any
+    kind: Any, number: int, dataflow: Any, credentials: Credentials, generation: int, coordinator: Address, pipe: Any
 ) -> None:
-    worker = Worker(number, dataflow, credentials, ProcessLauncher.host, generation)
+    worker = kind(number, dataflow, credentials, ProcessLauncher.host, generation)
     pipe.send_bytes(f"{worker.address[0]} {worker.address[1]}".encode())
     peers = [(host, port) for host, port in json.loads(pipe.recv_bytes())]
     _served(worker, coordinator, peers)

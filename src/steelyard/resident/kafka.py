@@ -89,6 +89,7 @@ class KafkaTopic(Reader):
     starts: Mapping[str, int]
     ends: Mapping[str, int] | None = None
     grows: ClassVar[bool] = True
+    together: ClassVar[bool] = True
     schema: pa.Schema = RECORDS
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -47,6 +47,8 @@ class Reader(ABC):
 
     schema: pa.Schema
     replayable: ClassVar[bool] = True
+    together: ClassVar[bool] = False
+    """Whether splits grow side by side, as a topic's partitions do, rather than follow each other."""
     grows: ClassVar[bool] = False
     """Whether a split that was read to its end may have more rows when the job is started again."""
     refused: int = 0

@@ -39,6 +39,11 @@ class Transformed(Reader):
         return self.reader.replayable
 
     @property
+    def together(self) -> bool:  # type: ignore[override]
+        """As what is read."""
+        return self.reader.together
+
+    @property
     def grows(self) -> bool:  # type: ignore[override]
         """As what is read."""
         return self.reader.grows

@@ -12,8 +12,8 @@ from steelyard.similarity.protocol import Bools, Floats, Ints, Metric, Records
 
 #: Blocks with up to so many pairs are compared together, larger ones by one search each.
 SMALL_CELLS = 1 << 14
-#: Pairs of small blocks that are compared at once.
-FLAT_CELLS = 1 << 21
+#: Pairs of small blocks that are compared at once: what is made of them stays in the cache.
+FLAT_CELLS = 1 << 18
 #: Rows of a large block that are compared at once with themselves and with what follows them.
 TRIANGLE_ROWS = 1024
 
@@ -171,11 +171,16 @@ def search(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings, *, dist
     mine, theirs = a.members.rows.records, b.members.rows.records
     for groups in _portions(np.flatnonzero(meetings.free), meetings.cells):
         group, i, j = _every_pair(a, b, meetings, groups)
-        distance = metric.rows(mine, i, theirs, j) if distances else np.full(len(i), np.nan)
+        distance = np.full(len(i), np.nan)
+        if distances:
+            low, other_low = int(i.min()), int(j.min())
+            left = _stretch(metric, mine, low, int(i.max()) + 1)
+            distance = metric.rows(left, i - low, _stretch(metric, theirs, other_low, int(j.max()) + 1), j - other_low)
         yield Matches(i, j, distance, group, np.ones(len(i), dtype=bool))
     small = ~meetings.free & (meetings.cells <= SMALL_CELLS)
-    for groups in _portions(np.flatnonzero(small), meetings.cells):
-        yield _search_groups(metric, t, a, b, meetings, groups)
+    for some in (small & ~meetings.twin, small & meetings.twin):
+        for groups in _portions(np.flatnonzero(some), meetings.cells):
+            yield _search_groups(metric, t, a, b, meetings, groups)
     for large in np.flatnonzero(~meetings.free & ~small):
         yield from _search_large(metric, t, a, b, meetings, int(large))
 
@@ -204,10 +209,11 @@ def _search_groups(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings,
     starts, others = (np.concatenate([[0], np.cumsum(n)]) for n in (a.lengths[x], b.lengths[y]))
     left, right = metric.take(a.members.rows.records, mine), metric.take(b.members.rows.records, theirs)
     i, j, distance = metric.within_groups(left, starts, right, others, t)
-    group = groups[np.searchsorted(starts, i, side="right") - 1]
-    i, j = mine[i], theirs[j]
-    once = ~meetings.twin[group] | (i < j)
-    return Matches(i[once], j[once], distance[once], group[once], np.zeros(int(once.sum()), dtype=bool))
+    group = np.repeat(groups, a.lengths[x])
+    if meetings.twin[groups].any():
+        once = ~meetings.twin[group[i]] | (mine[i] < theirs[j])
+        i, j, distance = i[once], j[once], distance[once]
+    return Matches(mine[i], theirs[j], distance, group[i], np.zeros(len(i), dtype=bool))
 
 
 def _search_large(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings, group: int) -> Iterator[Matches]:

@@ -6,7 +6,7 @@ in several sliding windows is stored and compared once, and its pairs are report
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -192,28 +192,36 @@ class WindowJoin:
         Members of closed windows only are left out and counted in `late`. Without `find` comparisons are counted
         but not done: loads at a scale at which the pairs themselves would not fit.
         """
+        return Pairs.join(list(self.portions(members, find=find)))
+
+    def portions(self, members: Members, *, find: bool = True) -> Iterator[Pairs]:
+        """What `add` returns, a portion at a time: pairs can go on while others are looked for.
+
+        Members are stored, and comparisons counted, when the last portion was taken.
+        """
         in_time = members.rows.windows[:, 1] > self.closed
         if not in_time.all():
             self.late += int((~in_time).sum())
             members = members.take(self.metric, np.flatnonzero(in_time))
         if not len(members):
-            return Pairs.none()
+            return
         new = Run.of(self.metric, members)
         stored = self.bytes + int(new.sizes.sum())
         self._bound(stored, 0)
-        found: list[Pairs] = []
+        found = 0
         counted = [self._counted]
         for run in (new, *self._runs):
             meetings = Meetings.of(new, run, self.closed)
             if find:
-                self._bound(stored, sum(map(len, found)) + meetings.free_pairs)
+                self._bound(stored, found + meetings.free_pairs)
                 for matches in search(self.metric, self.t, new, run, meetings, distances=self.distances):
-                    found.append(self._pairs(new, run, meetings, matches))
-                    self._bound(stored, sum(map(len, found)))
+                    pairs = self._pairs(new, run, meetings, matches)
+                    found += len(pairs)
+                    self._bound(stored, found)
+                    yield pairs
             counted.append((meetings.worksets, meetings.cells * ~meetings.free, meetings.cells * meetings.free))
         self._store(new)
         self._counted = _sum_counts(counted)
-        return Pairs.join(found)
 
     def loads(self, *, reset: bool = False) -> Loads:
         """What each workset cost since the last reset, and holds now."""
@@ -302,11 +310,15 @@ class WindowJoin:
             distance, free = np.repeat(distance, spans), np.repeat(free, spans)
             window = ranges(window, spans)
         left, right = mine.ids[i], theirs.ids[j]
+        if self.self_join and mine.carried is None:  # nothing else has to turn with the ids
+            ids = np.minimum(left, right), np.maximum(left, right)
+            return Pairs(*ids, distance, window, meetings.worksets[group], free)
         turned = left > right if self.self_join else mine.sides[i] == RIGHT
         carried: list[pa.Table | None] = [None, None]
         if mine.carried is not None and theirs.carried is not None:
-            both = pa.concat_tables([mine.carried, theirs.carried])
-            j = j + len(mine)
+            both = mine.carried
+            if theirs is not mine:
+                both, j = pa.concat_tables([mine.carried, theirs.carried]), j + len(mine)
             carried = [both.take(pa.array(np.where(turned, *ends))) for ends in ((j, i), (i, j))]
         ids = np.where(turned, right, left), np.where(turned, left, right)
         return Pairs(*ids, distance, window, meetings.worksets[group], free, *carried)

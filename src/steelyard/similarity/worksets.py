@@ -306,9 +306,10 @@ class Formulation:
         """The nearest centroid of each record that is at home here (else GUEST or REST), and its distance."""
         home, distance = np.where(outer, GUEST, REST), np.full(count, np.inf)
         fit = near.only((near.distance <= self.t) & ~outer[near.record] & (born[near.centroid] <= near.record))
-        order = np.lexsort((fit.centroid, fit.distance, fit.record))[::-1]  # of many writes the last one stays
+        np.minimum.at(distance, fit.record, fit.distance)
+        fit = fit.only(fit.distance == distance[fit.record])
+        order = np.argsort(-fit.centroid, kind="stable")  # of many writes the last one stays: the smallest number
         home[fit.record[order]] = fit.centroid[order]
-        distance[fit.record[order]] = fit.distance[order]
         creators = np.flatnonzero(born >= 0)
         home[born[creators]], distance[born[creators]] = creators, 0.0
         return home, distance

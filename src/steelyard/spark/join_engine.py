@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from steelyard.core import BadRowError, JoinReport, Learning, OptionError
 from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
 from steelyard.similarity.members import split_key, to_column
+from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
@@ -29,6 +30,7 @@ from steelyard.spark.join_tasks import (
     JoinProgram,
     Kept,
     Run,
+    home_joiner,
     joiner,
     mover,
     placer,
@@ -41,7 +43,9 @@ from steelyard.spark.sinks import Sink, claim
 from steelyard.spark.tasklog import TaskLog
 
 SAMPLE = 2_000
-"""Records of the first batch that centroids are chosen from."""
+"""Records of the first batch that centroids are chosen from..."""
+FIRST = 20
+"""... and those that tell the dimension of vectors, where centroids are random."""
 BAD = "no id, no time, or not a record of the metric"
 
 
@@ -93,7 +97,9 @@ class Plan:
         self.program = program
         self.centroids = centroids
         id_type = rows.schema["id"].dataType
-        record = from_arrow_type(as_list(centroids.type))
+        # Vectors travel as bytes: Spark would copy them number by number.
+        vectors = isinstance(program.metric, VectorMetric)
+        record = T.BinaryType() if vectors else from_arrow_type(as_list(centroids.type))
         carried = [("side", T.ByteType()), ("at", T.LongType()), ("id", id_type), ("record", record)]
         self._routed = _fields(
             ("partition", T.IntegerType()), ("outer", T.BooleanType()), ("number", T.LongType()), *carried
@@ -113,30 +119,32 @@ class Plan:
     def pairs(self, rows: DataFrame, commit: JoinCommit, run: Run, log: TaskLog | None) -> DataFrame:
         """The pairs that these rows make, with each other and with what the commit says is kept."""
         program = self.program
-        if not is_determinate(rows):  # a task that is asked again must number its rows alike
+        # A task that is asked again must number its rows alike, where files and moves go by the numbers. Where nothing
+        # is kept, a pair is found in one task, whatever the numbers.
+        if run.name and not is_determinate(rows):
             rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id"))
         route = router(program, self.centroids, run, log, arrow_schema(self._routed))
-        place = placer(program, commit.geometry, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
-        join = joiner(program, Kept(commit.records, commit.left), run, log, arrow_schema(self.pairs_schema))
+        kept, pairs = Kept(commit.records, commit.left), arrow_schema(self.pairs_schema)
         routed = map_in_arrow(rows, route, self._routed).repartitionById(program.parts, "partition")
         if not (commit.assignment or commit.splits) and (program.parts == program.workers or not run.name):
             # Every workset is where it was made: what places its records can join them, and nothing moves again.
-            return map_in_arrow(routed, lambda batches: join(place(batches)), self.pairs_schema)
+            return map_in_arrow(routed, home_joiner(program, commit.geometry, kept, run, log, pairs), self.pairs_schema)
+        place = placer(program, commit.geometry, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
+        join = joiner(program, kept, run, log, pairs)
         placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
         return map_in_arrow(placed, join, self.pairs_schema)
 
     def shown(self, pairs: DataFrame, emitted: int | None) -> DataFrame:
         """Pairs as users read them."""
-        columns = [F.col("left_id"), F.col("right_id"), F.col("distance")]
+        columns = ["left_id", "right_id", "distance"]
         if self.program.metric.normal:
-            columns.append((F.lit(1.0) - F.col("distance")).alias("similarity"))
+            columns.append("1D - distance AS similarity")
         if self.program.windows is not None:
-            start, length = F.col("window_start"), F.lit(self.program.windows.length)
-            columns += [F.timestamp_micros(start).alias("window_start")]
-            columns += [F.timestamp_micros(start + length).alias("window_end")]
+            columns.append("timestamp_micros(window_start) AS window_start")
+            columns.append(f"timestamp_micros(window_start + {self.program.windows.length}L) AS window_end")
         if emitted is not None:
-            columns.append(((F.lit(emitted) - F.col("at")) / 1e6).alias("latency"))
-        return pairs.select(*columns)
+            columns.append(f"({emitted}L - at) / 1e6D AS latency")
+        return pairs.selectExpr(*columns)
 
 
 class JoinEngine(BatchEngine[JoinReport]):
@@ -372,14 +380,16 @@ class JoinEngine(BatchEngine[JoinReport]):
 
 def chosen_centroids(rows: DataFrame, program: JoinProgram, space: str, seed: int) -> pa.ChunkedArray | None:
     """Centroids of space partitions for a join over such rows; None where there is no record yet."""
-    sample = rows.select("item").where("item is not null").limit(SAMPLE).toArrow()
-    if not sample.num_rows:
+    items = rows.select("item").where("item is not null")
+    records = None
+    if space == "random" and isinstance(program.metric, VectorMetric) and _is_of_numbers(rows.schema["item"].dataType):
+        # Only the dimension is asked for, and one task without a shuffle tells it.
+        first = pa.array([row.item for row in items.take(FIRST)], to_arrow_type(rows.schema["item"].dataType))
+        records = _good_records(program, first)
+    if records is None:
+        records = _good_records(program, items.limit(SAMPLE).toArrow().column("item"))
+    if records is None:
         return None
-    records, bad = program.metric.records(sample.column("item"), program.dimension)
-    good = np.flatnonzero(~bad)
-    if not len(good):
-        return None
-    records = program.metric.take(records, good)
     vectors = isinstance(records, np.ndarray) and records.ndim == 2
     if space == "farthest" or not vectors:
         chosen = SpacePartitions.farthest(records, program.parts, program.metric, program.t, seed)
@@ -388,6 +398,16 @@ def chosen_centroids(rows: DataFrame, program: JoinProgram, space: str, seed: in
     else:
         raise OptionError.unknown("space", space, ("random", "farthest"))
     return pa.chunked_array([to_column(program.metric, chosen.centroids)])
+
+
+def _good_records(program: JoinProgram, column: pa.Array | pa.ChunkedArray) -> Any:
+    """The records of a column without the bad ones; None where there is not one."""
+    records, bad = program.metric.records(column, program.dimension) if len(column) else (None, np.ones(0, dtype=bool))
+    return None if bad.all() else program.metric.take(records, np.flatnonzero(~bad))
+
+
+def _is_of_numbers(kind: T.DataType) -> bool:
+    return isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NumericType)
 
 
 def dimension_of(centroids: pa.ChunkedArray) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from steelyard.similarity.splitting import Splits
 from steelyard.similarity.window_join import Pairs
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_state import GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
-from steelyard.spark.tasklog import TaskLog, timed
+from steelyard.spark.tasklog import TaskLog, Timing, timed
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
@@ -25,6 +25,10 @@ ROUTE, PLACE, JOIN = "route", "place", "join"
 POSITION_BITS, PARTITION_BITS, BATCH_BITS = 28, 14, 20
 SENT = 100000
 """Pairs that go to Spark at a time."""
+SENT_BYTES = 1 << 28
+"""Bytes of vectors that go to Spark at a time: Arrow counts the bytes of a batch in 32 bits."""
+NUMBERS = {4: np.float32, 8: np.float64}
+"""Of which vectors are made, by their width."""
 CARRIED = ("id", "at")
 """What goes with a record: the user's id, and its time in microseconds."""
 
@@ -130,7 +134,7 @@ def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: Task
         with timed(log, ROUTE) as timing:
             for part in parts:
                 with timing.working(part.num_rows):
-                    good = is_good(program, part)
+                    records, good = _records(program, part)
                     at = _instants(part.column("at"))
                     numbers = _numbers(run.batch, task, position, part.num_rows)
                     position += part.num_rows
@@ -139,22 +143,21 @@ def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: Task
                     open_still = good & (program.windows_of(at)[:, 1] > run.closed)
                     late += int((good & ~open_still).sum())
                     index = np.flatnonzero(open_still)
-                    rows = part.take(pa.array(index))
-                    records, _ = program.metric.records(rows.column("item"), program.dimension)
-                    routed = space.route(records)
+                    routed = space.route(records if len(index) == len(good) else program.metric.take(records, index))
                     distances += routed.distances
                     copies += len(routed.record)
-                    chosen = pa.array(routed.record)
+                    index = index[routed.record]
+                    chosen = pa.array(index)
                     columns = {
                         "partition": pa.array(routed.partition, pa.int32()),
                         "outer": pa.array(routed.outer),
-                        "number": pa.array(numbers[index][routed.record]),
-                        "side": rows.column("side").take(chosen),
-                        "at": pa.array(at[index][routed.record]),
-                        "id": rows.column("id").take(chosen),
-                        "record": to_column(program.metric, program.metric.take(records, routed.record)),
+                        "number": pa.array(numbers[index]),
+                        "side": part.column("side").take(chosen),
+                        "at": pa.array(at[index]),
+                        "id": part.column("id").take(chosen),
                     }
-                yield _batch(columns, schema)
+                    batches = list(_sent(program, columns, program.metric.take(records, index), schema))
+                yield from batches
             timing.extra = {"late": late, "bad": bad, "latest": seen, "distances": distances, "copies": copies}
 
     return work
@@ -176,29 +179,11 @@ def placer(
 
     def work(parts: Batches) -> Batches:
         with timed(log, PLACE) as timing:
-            batches = [part for part in parts if part.num_rows]
-            if not batches:
-                return
-            with timing.working():
-                table = pa.Table.from_batches(batches)
-                # Ids of worksets count up as records come: in the order of their times, whoever is asked again.
-                table = table.sort_by([("at", "ascending"), ("side", "ascending"), ("number", "ascending")])
-                partition = int(table.column("partition")[0].as_py())
-                timing.rows = table.num_rows
-                formulation = _formulation(program, partition, geometry, run)
-                placed = formulation.add(_rows(program, table), table.column("outer").to_numpy())
-                members = program.splits(splits).apply(program.metric, placed.members)
-                worker = program.workers_of(members.worksets, assignment)
-                timing.extra = {
-                    "partition": partition,
-                    "distances": placed.distances,
-                    "members": len(members),
-                    "created": len(placed.created),
-                }
-                if run.name:
-                    timing.extra["segment"] = _keep_geometry(formulation, partition, run)
-            columns = _columns(program, members, worker)
-            yield _batch(columns, schema)
+            members = _placed(program, parts, geometry, splits, run, timing)
+        if members is None:
+            return
+        columns = _columns(members, program.workers_of(members.worksets, assignment))
+        yield from _sent(program, columns, members.rows.records, schema)
 
     return work
 
@@ -215,55 +200,134 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
             if not batches:
                 return
             with timing.working():
-                table = pa.Table.from_batches(batches).sort_by([("number", "ascending"), ("workset", "ascending")])
+                table = pa.Table.from_batches(batches)
+                order = np.lexsort((table.column("workset").to_numpy(), table.column("number").to_numpy()))
                 worker = int(table.column("worker")[0].as_py())
-                timing.rows = table.num_rows
-                join = WindowJoin(
-                    program.metric,
-                    program.t,
-                    self_join=program.self_join,
-                    distances=program.distances,
-                    max_bytes=program.max_bytes,
-                )
-                join.closed = run.closed
-                for members in stored_members(program, worker, kept, run):
-                    join.put_in(members)
-                members = Members(
-                    table.column("workset").to_numpy(), table.column("role").to_numpy(), _rows(program, table)
-                )
-                pairs = join.add(members)
-                loads = join.loads()
-                timing.extra = {
-                    "worker": worker,
-                    "worksets": loads.worksets,
-                    "comparisons": loads.comparisons,
-                    "free": loads.free,
-                    "sizes": loads.bytes,
-                    "pairs": len(pairs),
-                }
-                if run.name:
-                    timing.extra["segment"] = _keep_members(program, members, worker, run)
-            if len(pairs):
-                found = _batch(_pair_columns(program, pairs, schema.names), schema)
-                for start in range(0, len(pairs), SENT):
-                    yield found.slice(start, SENT)
+                worksets, roles = table.column("workset").to_numpy(), table.column("role").to_numpy()
+                members = Members(worksets, roles, _rows(program, table)).take(program.metric, order)
+            yield from _joined(program, members, worker, kept, run, timing, schema)
 
     return work
+
+
+def home_joiner(
+    program: JoinProgram,
+    geometry: Mapping[int, tuple[Segment, ...]],
+    kept: Kept,
+    run: Run,
+    log: TaskLog | None,
+    schema: pa.Schema,
+) -> Task:
+    """`placer` and `joiner` in one, for worksets that stay where they are made: nothing goes through Spark in between.
+
+    Takes what `router` gives; gives what `joiner` gives.
+    """
+
+    carried: Sequence[str] = CARRIED
+    if not run.name:  # nothing is kept: what pairs do not show need not go along
+        numbered = pa.types.is_integer(schema.field("left_id").type)
+        carried = tuple(name for name in CARRIED if name in schema.names or (name == "id" and not numbered))
+
+    def work(parts: Batches) -> Batches:
+        with timed(log, PLACE) as timing:
+            members = _placed(program, parts, geometry, {}, run, timing, carried)
+        with timed(log, JOIN) as timing:
+            if members is None:
+                return
+            worker = int(program.workers_of(members.worksets[:1], {})[0])
+            yield from _joined(program, members, worker, kept, run, timing, schema)
+
+    return work
+
+
+def _placed(
+    program: JoinProgram,
+    parts: Batches,
+    geometry: Mapping[int, tuple[Segment, ...]],
+    splits: Mapping[int, int],
+    run: Run,
+    timing: Timing,
+    carried: Sequence[str] = CARRIED,
+) -> Members | None:
+    """The records of one space partition as members of worksets; None where there are none."""
+    batches = [part for part in parts if part.num_rows]
+    if not batches:
+        return None
+    with timing.working():
+        table = pa.Table.from_batches(batches)
+        # Ids of worksets count up as records come: in the order of their times, whoever is asked again.
+        order = np.lexsort([table.column(name).to_numpy() for name in ("number", "side", "at")])
+        partition = int(table.column("partition")[0].as_py())
+        timing.rows = table.num_rows
+        formulation = _formulation(program, partition, geometry, run)
+        rows = _rows(program, table, carried).take(program.metric, order)
+        placed = formulation.add(rows, table.column("outer").to_numpy()[order])
+        members = program.splits(splits).apply(program.metric, placed.members) if splits else placed.members
+        timing.extra = {
+            "partition": partition,
+            "distances": placed.distances,
+            "members": len(members),
+            "created": len(placed.created),
+        }
+        if run.name:
+            timing.extra["segment"] = _keep_geometry(formulation, partition, run)
+    return members
+
+
+def _joined(
+    program: JoinProgram, members: Members, worker: int, kept: Kept, run: Run, timing: Timing, schema: pa.Schema
+) -> Batches:
+    """The pairs of a worker's new members, a portion at a time."""
+    found = 0
+    with timing.working(len(members)):
+        join = WindowJoin(
+            program.metric,
+            program.t,
+            self_join=program.self_join,
+            distances=program.distances,
+            max_bytes=program.max_bytes,
+        )
+        join.closed = run.closed
+        for stored in stored_members(program, worker, kept, run):
+            join.put_in(stored)
+        portions = join.portions(members)
+    while True:
+        with timing.working():
+            pairs = next(portions, None)
+            if pairs is None:
+                break
+            batch = _batch(_pair_columns(program, pairs, schema.names), schema)
+        found += len(pairs)
+        for start in range(0, len(pairs), SENT):
+            yield batch.slice(start, SENT)
+    if not run.name:
+        return
+    with timing.working():
+        loads = join.loads()
+        timing.extra = {
+            "worker": worker,
+            "worksets": loads.worksets,
+            "comparisons": loads.comparisons,
+            "free": loads.free,
+            "sizes": loads.bytes,
+            "pairs": found,
+            "segment": _keep_members(program, members, worker, run),
+        }
 
 
 def _pair_columns(program: JoinProgram, pairs: Pairs, wanted: list[str]) -> dict[str, Any]:
     """What is wanted of pairs; windows and times only where there are windows."""
     left, right = pairs.left_carried, pairs.right_carried
-    assert left is not None
-    assert right is not None
     columns = {
-        "left_id": left.column("id"),
-        "right_id": right.column("id"),
+        "left_id": pa.array(pairs.left) if left is None else left.column("id"),
+        "right_id": pa.array(pairs.right) if right is None else right.column("id"),
         "distance": pa.array(program.metric.surface(pairs.distance)),
     }
     if program.windows is not None:
         columns["window_start"] = pa.array(program.windows.bounds(pairs.window)[0])
     if "at" in wanted:
+        assert left is not None
+        assert right is not None
         columns["at"] = pa.array(np.maximum(left.column("at").to_numpy(), right.column("at").to_numpy()))
     return columns
 
@@ -307,12 +371,12 @@ def stored_members(program: JoinProgram, worker: int, kept: Kept, run: Run) -> I
         yield members if stays.all() else members.take(program.metric, np.flatnonzero(stays))
 
 
-def is_good(program: JoinProgram, part: pa.RecordBatch) -> Any:
-    """bool[n]: which rows have an id, a time and a record."""
-    _, bad = program.metric.records(part.column("item"), program.dimension)
+def _records(program: JoinProgram, part: pa.RecordBatch) -> tuple[Any, Any]:
+    """The records of some rows, and bool[n]: which rows have an id, a time and a record."""
+    records, bad = program.metric.records(part.column("item"), program.dimension)
     missing = part.column("id").is_null().to_numpy(zero_copy_only=False)
     untimed = part.column("at").is_null().to_numpy(zero_copy_only=False)
-    return ~(bad | missing | untimed)
+    return records, ~(bad | missing | untimed)
 
 
 def refuser(program: JoinProgram, schema: pa.Schema) -> Task:
@@ -320,7 +384,7 @@ def refuser(program: JoinProgram, schema: pa.Schema) -> Task:
 
     def work(parts: Batches) -> Batches:
         for part in parts:
-            for position in np.flatnonzero(~is_good(program, part)).tolist():
+            for position in np.flatnonzero(~_records(program, part)[1]).tolist():
                 row = part.slice(position, 1)
                 yield _batch({"reason": pa.array([_reason(program, row)]), "row": pa.array([as_json(row)])}, schema)
 
@@ -383,28 +447,59 @@ def _segment(name: str, batch: int, members: Members, size: int) -> dict[str, An
     }
 
 
-def _rows(program: JoinProgram, table: pa.Table) -> Rows:
-    """The rows of a table that came through Spark."""
+def _rows(program: JoinProgram, table: pa.Table, carried: Sequence[str] = CARRIED) -> Rows:
+    """The rows of a table that came through Spark. If they carry nothing, the user's ids are their own."""
     at = table.column("at").to_numpy()
     return Rows(
-        table.column("number").to_numpy(),
+        table.column("number" if carried else "id").to_numpy().astype(np.int64, copy=False),
         table.column("side").to_numpy(),
         program.windows_of(at),
         from_spark(program, table.column("record")),
-        table.select(list(CARRIED)).combine_chunks(),
+        table.select(list(carried)).combine_chunks() if carried else None,
     )
 
 
 def from_spark(program: JoinProgram, column: pa.ChunkedArray) -> Any:
     """Records from a column that went through Spark, which has lists where Arrow had lists of a fixed size."""
     kind = column.type
+    if program.dimension is not None and pa.types.is_binary(kind):
+        return _vectors(column, program.dimension)
     if program.dimension is not None and pa.types.is_list(kind):
         flat = pa.concat_arrays([chunk.flatten() for chunk in column.chunks])
         column = pa.chunked_array([pa.FixedSizeListArray.from_arrays(flat, program.dimension)])
     return from_column(program.metric, column)
 
 
-def _columns(program: JoinProgram, members: Members, worker: Any) -> dict[str, Any]:
+def _vectors(column: pa.ChunkedArray, dimension: int) -> Any:
+    """float32[n, d] or float64[n, d], as their width tells, from a column of bytes."""
+    pieces = []
+    for chunk in column.chunks:
+        _, ends, data = chunk.buffers()
+        first, last = np.frombuffer(ends, np.int32)[[chunk.offset, chunk.offset + len(chunk)]].tolist()
+        pieces.append(np.frombuffer(data, np.uint8)[first:last])
+    whole = np.concatenate(pieces)
+    return whole.view(NUMBERS[len(whole) // (len(column) * dimension)]).reshape(-1, dimension)
+
+
+def _bytes(vectors: Any) -> pa.Array:
+    """Vectors as a column of bytes."""
+    ends = np.arange(len(vectors) + 1, dtype=np.int32) * np.int32(vectors.shape[1] * vectors.itemsize)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(vectors))]
+    return pa.Array.from_buffers(pa.binary(), len(vectors), buffers)
+
+
+def _sent(program: JoinProgram, columns: Mapping[str, Any], records: Any, schema: pa.Schema) -> Batches:
+    """Columns and their records as batches for Spark. Vectors go as bytes: Spark need not look at each number."""
+    if not pa.types.is_binary(schema.field("record").type):
+        yield _batch({**columns, "record": to_column(program.metric, records)}, schema)
+        return
+    step = max(1, SENT_BYTES // (records.shape[1] * records.itemsize))
+    for start in range(0, len(records), step):
+        some = {name: column.slice(start, step) for name, column in columns.items()}
+        yield _batch({**some, "record": _bytes(records[start : start + step])}, schema)
+
+
+def _columns(members: Members, worker: Any) -> dict[str, Any]:
     rows = members.rows
     assert rows.carried is not None
     return {
@@ -415,7 +510,6 @@ def _columns(program: JoinProgram, members: Members, worker: Any) -> dict[str, A
         "side": pa.array(rows.sides),
         "at": rows.carried.column("at"),
         "id": rows.carried.column("id"),
-        "record": to_column(program.metric, rows.records),
     }
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from steelyard.core import OptionError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.resident.coordinator import Coordinator, Settings
+from steelyard.resident.coordinator import Settings
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.worker import Address, Worker
@@ -37,19 +37,22 @@ class SparkLauncher:
     ----------
     spark
         A session with a free slot for each worker, and without dynamic allocation, which barrier jobs forbid.
+    kind
+        What a worker is: something that is made as a `Worker` is.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, kind: Any = Worker) -> None:
+        self._kind = kind
         self._session, self._context = spark, spark.sparkContext
         self._thread: threading.Thread | None = None
         self._group = ""
         self.host = "127.0.0.1" if _is_local(spark) else str(spark.conf.get("spark.driver.host"))
         """The interface that Spark's own driver uses."""
 
-    def launch(self, dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Coordinator) -> None:
+    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
         """Submit the barrier job, in a thread of its own: it ends when the generation does."""
         workers, address = coordinator.workers, coordinator.address
-        task = _task(dataflow, credentials, generation, address)
+        task = _task(self._kind, dataflow, credentials, generation, address)
         self._group = f"steelyard-{uuid.uuid4().hex}"
 
         def submit() -> None:
@@ -79,13 +82,13 @@ class SparkLauncher:
 
 
 def _task(
-    dataflow: Dataflow, credentials: Credentials, generation: int, coordinator: Address
+    kind: Any, dataflow: Any, credentials: Credentials, generation: int, coordinator: Address
 ) -> Callable[[Iterable[Any]], Iterator[str]]:
     def work(_: Iterable[Any]) -> Iterator[str]:
         context = BarrierTaskContext.get()
         number = context.partitionId()
         host = context.getTaskInfos()[number].address.rpartition(":")[0] or "127.0.0.1"
-        worker = Worker(number, dataflow, credentials, host, generation)
+        worker = kind(number, dataflow, credentials, host, generation)
         peers = [(name, port) for name, port in map(json.loads, context.allGather(json.dumps(worker.address)))]
         try:
             worker.run(coordinator, peers)
@@ -148,14 +151,19 @@ def job(
 ) -> Job:
     """The same, not yet running: its `run` may be called in a thread, and its `stop` from elsewhere."""
     where = placement or Placement.spread(dataflow, workers)
+    require_barrier(spark, where.workers)
+    return Job(dataflow, where, SparkLauncher(spark), settings, Credentials.new(tls))
+
+
+def require_barrier(spark: SparkSession, workers: int) -> None:
+    """OptionError where a session cannot run so many workers as one barrier job."""
     slots = spark.sparkContext.defaultParallelism
-    if _is_local(spark) and where.workers > slots:
+    if _is_local(spark) and workers > slots:
         raise OptionError(
-            f"{where.workers} workers need as many slots, and {spark.sparkContext.master} has {slots}: "
-            f"start Spark with local[{where.workers}], or give fewer workers"
+            f"{workers} workers need as many slots, and {spark.sparkContext.master} has {slots}: "
+            f"start Spark with local[{workers}], or give fewer workers"
         )
     if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         raise OptionError(
             "spark.dynamicAllocation.enabled is true, and barrier jobs do not go with it: set it to false"
         )
-    return Job(dataflow, where, SparkLauncher(spark), settings, Credentials.new(tls))

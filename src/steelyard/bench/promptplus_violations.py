@@ -1,0 +1,129 @@
+"""A rate that swings: how many batches end too late, by how they are scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from steelyard.bench import charts
+from steelyard.bench.promptplus_techniques import (
+    BOUNDARY,
+    FIXED,
+    GROUP,
+    ONE_BY_ONE,
+    POLICY,
+    PROMPTPLUS,
+    ROWS,
+    Course,
+    course,
+    session,
+    warm_up,
+)
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.workloads.rates import Sinusoid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INTERVAL, QUICK_INTERVAL = 1.0, 0.5
+BATCHES, QUICK_BATCHES = 60, 30
+PERIOD = 24
+"""Batches of a swing."""
+MEAN, AMPLITUDE = 1.4, 0.4
+"""Of the rate, over that which the first plan is made for."""
+TECHNIQUES = (PROMPTPLUS, BOUNDARY, FIXED, ONE_BY_ONE)
+SOURCE = "Abdelhamid 2021, Fig 3.7b, text"
+
+
+@benchmark(
+    "promptplus-violations",
+    title="Batches that end too late while the rate swings",
+    figure="Abdelhamid 2021, Fig 3.7b",
+)
+def promptplus_violations(run: Run) -> Result:
+    """The share of batches that end more than an interval after their rows have come, by technique."""
+    interval = QUICK_INTERVAL if run.quick else INTERVAL
+    batches = QUICK_BATCHES if run.quick else BATCHES
+    techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
+    rate = Sinusoid(MEAN * ROWS / interval, AMPLITUDE, PERIOD * interval)
+    spark = session("promptplus-violations")
+    found: dict[str, Course] = {}
+    try:
+        run.progress.say("warming up")
+        warm_up(spark)
+        for technique in run.progress.track(techniques, "promptplus-violations"):
+            run.progress.say(technique)
+            found[technique] = course(spark, technique, rate, batches, interval)
+    finally:
+        spark.stop()
+    return result_of(found, interval)
+
+
+def result_of(found: Mapping[str, Course], interval: float) -> Result:
+    """The share of late batches of each technique."""
+    names = {
+        PROMPTPLUS: "prompt_plus_late",
+        BOUNDARY: "boundary_late",
+        FIXED: "fixed_late",
+        ONE_BY_ONE: "one_job_a_batch_late",
+    }
+    metrics = {names[name]: one.violations for name, one in found.items()}
+    others = [value for name, value in metrics.items() if name != "prompt_plus_late"]
+    metrics["late_less_than_best_rival"] = min(others) - metrics["prompt_plus_late"]
+    return Result(
+        parameters={
+            "interval": interval,
+            "batches": len(found[PROMPTPLUS].ran),
+            "group": GROUP,
+            "policy": POLICY,
+            "mean_rate": MEAN,
+            "amplitude": AMPLITUDE,
+            "period_batches": PERIOD,
+        },
+        metrics=metrics,
+        published=[Published("well below the others", SOURCE, "prompt_plus_late")],
+        tables=[_table(found)],
+        series=[Series(name, [ran.batch + 1 for ran in one.ran], one.loads) for name, one in found.items()],
+        targets=[
+            Target(
+                "late_less_than_best_rival",
+                at_least=0,
+                explanation="; ".join(found[PROMPTPLUS].changes) or "nothing was decided",
+            )
+        ],
+        chart=lambda figure: _draw(figure, found),
+        notes=[
+            "A batch is late if it ends more than an interval after the end of its own, the wait for batches before it "
+            "included. No source is held back.",
+            "Rows wait in their map tasks. All begin with the same plan and a W of the same size; one Spark job a "
+            "batch waits less a row, by what a job takes without any rows.",
+        ],
+    )
+
+
+def _table(found: Mapping[str, Course]) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            name,
+            100 * one.violations,
+            max(one.loads),
+            max(ran.delay for ran in one.ran),
+            sum(ran.blocks for ran in one.ran) / len(one.ran),
+            len(one.changes),
+        )
+        for name, one in found.items()
+    ]
+    columns = ("technique", "late, %", "largest W", "longest delay, intervals", "map tasks, mean", "changes of plan")
+    return Table("late batches", columns, rows)
+
+
+def _draw(figure: Figure, found: Mapping[str, Course]) -> None:
+    figure.set_size_inches(12, 4.8)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 2))
+    charts.bars(left, {name: 100 * one.violations for name, one in found.items()}, title="Late batches, %")
+    shown = [
+        Series(name, [ran.batch + 1 for ran in one.ran], [ran.delay for ran in one.ran]) for name, one in found.items()
+    ]
+    charts.lines(right, shown, title="Delay in intervals", x="batch")
+    charts.bound(right, 1, "late above")

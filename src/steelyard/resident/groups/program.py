@@ -1,0 +1,228 @@
+"""What is done with every batch, and how batches are made and scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from steelyard.core import OptionError
+from steelyard.core.durations import micros
+from steelyard.partition.registry import tuple_policy
+from steelyard.resident.aggregates import Aggregate, Aggregation, count
+from steelyard.resident.operator import conform, schema_of
+from steelyard.resident.sources import Reader
+from steelyard.resident.windows import Window
+from steelyard.workloads.rates import Rate
+
+ROWS = "__rows"
+"""An aggregate that map tasks add: how many rows a partial is of."""
+_ALLOCATORS = ("prompt", "hash")
+
+RowFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class BatchProgram:
+    """A keyed aggregation of every batch, or of windows of event time across batches.
+
+    Parameters
+    ----------
+    source
+        Rows, which can be read again from an offset.
+    keys
+        Key columns, of what `function` gives.
+    aggregates
+        Named aggregates: `{"n": count(), "total": sum("value")}`.
+    rate
+        Rows a second that have come at a moment; None takes `batch_rows` rows a batch, whenever it is.
+    batch_rows
+        The most rows of a batch without a rate.
+    function
+        Called with the rows of each block in its map task; gives rows of the columns `schema`.
+    schema
+        Those columns; None where they are those of the source.
+    partitioner
+        Cuts batches into blocks: a name of the registry, or a policy. It sees the rows of the source, so keys must be
+        columns of the source too where there is a function, or else blocks are cut in order of rows.
+    allocator
+        Sends key clusters to buckets: `prompt` (Algorithm 3) or `hash`.
+    window, slide, time, delay
+        Windows as durations, over a column of event times that may be late by `delay`; without, each batch is
+        aggregated by itself.
+
+    Examples
+    --------
+    >>> from steelyard.resident import Rows, count
+    >>> BatchProgram(Rows(pa.table({"k": [1]})), ("k",), {"n": count()}).result_schema.names
+    ['k', 'n']
+    """
+
+    source: Reader
+    keys: tuple[str, ...]
+    aggregates: dict[str, Aggregate]
+    rate: Rate | None = None
+    batch_rows: int = 65_536
+    function: RowFunction | None = None
+    schema: pa.Schema | None = None
+    partitioner: object = "prompt"
+    allocator: str = "prompt"
+    window: str | None = None
+    slide: str | None = None
+    time: str | None = None
+    delay: str | None = None
+    name: str = "batches"
+
+    def __post_init__(self) -> None:
+        if self.allocator not in _ALLOCATORS:
+            raise OptionError.unknown("allocator", self.allocator, _ALLOCATORS)
+        if not self.keys:
+            raise OptionError('batches are cut by keys: give keys=("column",)')
+        if self.batch_rows < 1:
+            raise OptionError(f"batch_rows must be 1 or more, got {self.batch_rows}")
+        if self.slide is not None and self.window is None:
+            raise OptionError(f"slide={self.slide!r} needs a window: give window= too")
+        if self.window is not None and self.time is None:
+            raise OptionError("a window needs event times: give time=, the name of their column")
+        if not self.source.replayable:
+            raise OptionError(f"{type(self.source).__name__} cannot be read again, and batches may have to be")
+        if self.window is not None and self.time not in self.source_schema.names:
+            raise OptionError.unknown("time column", self.time or "", self.source_schema.names)
+        tuple_policy(self.partitioner)  # type: ignore[arg-type]  # a name that is none is an error here
+        _ = self.result_schema  # and so is a column that is none
+
+    @cached_property
+    def how(self) -> Aggregation:
+        """Keys, aggregates and windows."""
+        return Aggregation(self.keys, tuple(self.aggregates.items()), self._window)
+
+    @cached_property
+    def counted(self) -> Aggregation:
+        """The same, and the rows of each partial: what map tasks compute."""
+        return Aggregation(self.keys, (*self.aggregates.items(), (ROWS, count())), self._window)
+
+    @property
+    def _window(self) -> Window | None:
+        return Window.of(self.time or "", self.window, self.slide) if self.window else None
+
+    @property
+    def delay_micros(self) -> int:
+        """How late rows may be."""
+        return micros(self.delay, "delay") if self.delay else 0
+
+    @cached_property
+    def source_schema(self) -> pa.Schema:
+        """The columns that are read."""
+        return schema_of(self.source.schema)
+
+    @cached_property
+    def row_schema(self) -> pa.Schema:
+        """The columns that are aggregated."""
+        return self.source_schema if self.schema is None else self.schema
+
+    @cached_property
+    def partial_schema(self) -> pa.Schema:
+        """The columns that go from map to reduce tasks."""
+        return self.how.partial_schema(self.row_schema)
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The columns of results; OptionError for a column that is not there."""
+        return self.how.result_schema(self.partial_schema)
+
+    @property
+    def cut_by_key(self) -> bool:
+        """Whether the keys are known before the function has been called."""
+        return all(key in self.source_schema.names for key in self.keys)
+
+    def applied(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What the function makes of rows; OptionError where they have other columns than it said."""
+        if self.function is None:
+            return rows
+        return conform(self.function(rows), self.row_schema, "the function of the batches")
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """How batches are scheduled.
+
+    Parameters
+    ----------
+    interval
+        Seconds of a batch.
+    group
+        Batches that are scheduled with one message a worker, G.
+    ahead
+        How many batches before a group's end the next one is sent, the scheduling window; 0 sends it when the last
+        batch of the group is done, as a scheduler does that looks at one group at a time.
+    adjust
+        A change of the plan holds from so many batches behind the one that caused it, the adjustment window.
+    boundary
+        Whether the plan changes only where a group begins.
+    overdue
+        Share of the interval after which a batch that still runs is taken for overloaded, before it ends.
+    batches
+        End behind so many; None ends with the source.
+    blocks, buckets
+        Map and reduce tasks to begin with.
+    slots
+        Tasks that a worker runs at once.
+    backlog
+        Batches that may wait; behind that the source is not read until they are done.
+    snapshot
+        Batches between two snapshots of the windows.
+    restarts
+        How often workers may fail.
+    silence
+        Seconds without a word after which a worker counts as dead.
+    """
+
+    interval: float = 1.0
+    group: int = 10
+    ahead: int = 2
+    adjust: int = 2
+    boundary: bool = False
+    overdue: float = 0.9
+    batches: int | None = None
+    blocks: int = 4
+    buckets: int = 4
+    slots: int = 2
+    backlog: int = 64
+    snapshot: int = 10
+    restarts: int = 3
+    silence: float = 30.0
+    join: float = 120.0
+
+    def __post_init__(self) -> None:
+        rules = {
+            "interval": ("above 0 seconds", self.interval > 0),
+            "group": ("1 batch or more", self.group >= 1),
+            "ahead": ("0 or more batches, and at most a group", 0 <= self.ahead <= self.group),
+            "adjust": ("1 batch or more", self.adjust >= 1),
+            "overdue": ("above 0", self.overdue > 0),
+            "batches": ("1 or more", self.batches is None or self.batches >= 1),
+            "blocks": ("1 or more", self.blocks >= 1),
+            "buckets": ("1 or more", self.buckets >= 1),
+            "slots": ("1 or more", self.slots >= 1),
+            "backlog": ("1 batch or more", self.backlog >= 1),
+            "snapshot": ("1 batch or more", self.snapshot >= 1),
+            "restarts": ("0 or more", self.restarts >= 0),
+        }
+        for name, (rule, holds) in rules.items():
+            if not holds:
+                raise OptionError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What workers are given: a program, and how it is scheduled."""
+
+    program: BatchProgram
+    scheduling: Scheduling
+
+    @property
+    def name(self) -> str:
+        """The program's."""
+        return self.program.name

@@ -1,0 +1,119 @@
+"""What tasks compute: partials of a block by bucket, merged buckets, and windows. No sockets here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core.counts import Ints
+from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.resident.aggregate import WindowedStep
+from steelyard.resident.groups.plan import ExecutionPlan
+from steelyard.resident.groups.program import ROWS, BatchProgram
+from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.routing import key_ids, parted
+from steelyard.resident.windows import timely
+
+_ALLOCATORS: dict[str, Any] = {"prompt": PromptAllocator(), "hash": HashAllocator()}
+
+
+class Buckets(NamedTuple):
+    """What a map task has for the reduce tasks of one worker."""
+
+    partials: pa.RecordBatch
+    """Bucket behind bucket."""
+    rows: list[tuple[int, int]]
+    """(bucket, rows of it) for each of the worker's buckets, also those that get nothing."""
+
+
+class Mapped(NamedTuple):
+    """The output of a map task."""
+
+    by_worker: dict[int, Buckets]
+    refused: int
+    """Rows without a time."""
+
+
+def map_block(
+    program: BatchProgram, rows: pa.RecordBatch, split: Ints | None, plan: ExecutionPlan, number: int
+) -> Mapped:
+    """Apply the function, combine rows by key (and pane), and send each key cluster to a bucket (Algorithm 3)."""
+    made = program.applied(rows)
+    given = made.num_rows
+    how = program.counted
+    if how.window is not None:
+        made, times = timely(made, how.window, BEFORE_ALL)
+        partials = how.partials(made, times - times % how.window.pane)
+    else:
+        partials = how.partials(made)
+    weights = np.asarray(partials.column(f"{ROWS}.count_all").to_numpy(), dtype=np.int64)
+    whole = _one(partials.select(program.partial_schema.names).cast(program.partial_schema))
+    ids = key_ids(whole, program.keys)
+    several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
+    bucket = _ALLOCATORS[program.allocator].allot(weights, several, ids, plan.buckets, number).bucket
+    return Mapped(_by_worker(whole, bucket, plan), given - made.num_rows)
+
+
+def _by_worker(partials: pa.RecordBatch, bucket: np.ndarray[Any, Any], plan: ExecutionPlan) -> dict[int, Buckets]:
+    """Buckets of a worker side by side: sorted by worker, then by bucket."""
+    place = np.mod(bucket, plan.workers) * plan.buckets + bucket
+    order = np.argsort(place, kind="stable")
+    ordered = partials.take(pa.array(order))
+    sizes = np.bincount(bucket, minlength=plan.buckets)
+    found, start = {}, 0
+    for worker in range(min(plan.workers, plan.buckets)):
+        rows = [(number, int(sizes[number])) for number in plan.buckets_of(worker)]
+        length = sum(size for _, size in rows)
+        found[worker] = Buckets(ordered.slice(start, length), rows)
+        start += length
+    return found
+
+
+def slices(found: Buckets) -> list[tuple[int, pa.RecordBatch]]:
+    """(bucket, partials) for each bucket."""
+    made, start = [], 0
+    for bucket, size in found.rows:
+        made.append((bucket, found.partials.slice(start, size)))
+        start += size
+    return made
+
+
+def reduce_bucket(program: BatchProgram, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Partials of all map tasks, merged: one row for each key (and pane)."""
+    filled = [pa.Table.from_batches([part]) for part in parts if part.num_rows]
+    if not filled:
+        return _one(program.partial_schema.empty_table())
+    merged = program.how.merged(filled) if len(filled) > 1 else filled[0]
+    return _one(merged.cast(program.partial_schema))
+
+
+def by_keeper(program: BatchProgram, partials: pa.RecordBatch, workers: int) -> dict[int, pa.RecordBatch]:
+    """Partials for the windows of each worker, by the hash of their keys; a worker that gets none is there too."""
+    found = dict.fromkeys(range(workers), partials.slice(0, 0))
+    if workers == 1 or not partials.num_rows:
+        return found | ({0: partials} if partials.num_rows else {})
+    for worker, part in parted(partials, np.mod(key_ids(partials, program.keys), workers), workers):
+        found[worker] = part
+    return found
+
+
+def batch_results(program: BatchProgram, partials: pa.RecordBatch) -> pa.RecordBatch:
+    """Results of a bucket without windows."""
+    return _one(program.how.results(pa.Table.from_batches([partials])).cast(program.result_schema))
+
+
+def windows_of(program: BatchProgram) -> WindowedStep | None:
+    """Empty windows, where the program has any."""
+    if program.how.window is None:
+        return None
+    return WindowedStep(program.how, program.how.window, True, program.result_schema)
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)

@@ -1,0 +1,360 @@
+"""A worker of the group-ahead engine: runs the tasks that its local scheduler gives, and passes on what they make."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.resident.connection import ClosedError, Connection
+from steelyard.resident.groups.local import LocalScheduler, Stage, Task
+from steelyard.resident.groups.messages import BLOCK, MERGED, PARTIALS, Note, packed, pairs, unpacked
+from steelyard.resident.groups.plan import ExecutionPlan, Schedule
+from steelyard.resident.groups.program import Batches
+from steelyard.resident.groups.receiver import Position, Receiver, Released
+from steelyard.resident.groups.tasks import (
+    Buckets,
+    batch_results,
+    by_keeper,
+    map_block,
+    reduce_bucket,
+    slices,
+    windows_of,
+)
+from steelyard.resident.listener import Listener
+from steelyard.resident.operator import AFTER_ALL
+from steelyard.resident.security import Credentials, Identity
+from steelyard.resident.wire import Kind, WireError, batch_bytes, batch_from
+from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Address, WorkerError
+
+log = logging.getLogger(__name__)
+
+RESULTS, STATE = 0, 1
+"""Channels to the driver: results of a batch, and windows of a snapshot."""
+RECEIVING = 0
+"""The worker that reads the source."""
+_PEER_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+class GroupWorker:
+    """One worker of one generation.
+
+    Parameters
+    ----------
+    number
+        Which, from 0; the first reads the source.
+    batches
+        What is done with batches, and how they are scheduled.
+    credentials, host, generation
+        As for a `Worker`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        batches: Batches,
+        credentials: Credentials,
+        host: str = "127.0.0.1",
+        generation: int = 0,
+    ) -> None:
+        self.number = number
+        self._program, self._scheduling = batches.program, batches.scheduling
+        self._credentials, self._generation = credentials, generation
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._schedule, self._local = Schedule(), LocalScheduler()
+        self._work: dict[Task, list[tuple[Note, pa.RecordBatch]]] = {}
+        self._windows = windows_of(self._program)
+        self._receiver: Receiver | None = None
+        self._peers: dict[int, Connection] = {}
+        self._control: Connection | None = None
+        self._failure: str | None = None
+        self._closing = False
+        self._listener = Listener(host, credentials, generation, self._welcome)
+        self.address: Address = self._listener.address
+
+    # -- what the driver says
+
+    def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
+        """Serve until the driver ends it; WorkerError where something failed, here or elsewhere."""
+        actions: dict[str, Callable[[dict[str, Any]], object]] = {
+            "begin": lambda order: self._begin(order, peers),
+            "group": self._group,
+            "update": self._update,
+            "done": self._done,
+            "end": lambda order: self._receiver.end() if self._receiver else None,
+        }
+        try:
+            identity = Identity(self._generation, self.number, TO_COORDINATOR)
+            self._control = Connection(self._credentials.connect(coordinator, identity))
+            self._tell("hello", pid=os.getpid())
+            while True:
+                order = json.loads(bytes(self._control.receive().payload))
+                if order["do"] == "stop":
+                    self._failure = self._failure or order.get("why")
+                    break
+                if order["do"] not in actions:
+                    raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+                actions[order["do"]](order)
+        except (ClosedError, OSError, WireError) as error:
+            self._fail(f"the driver is gone: {error}")
+        except Exception as error:  # noqa: BLE001 - the driver hears of it, whatever it is
+            self._fail(f"worker {self.number}: {type(error).__name__}: {error}")
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise WorkerError(self._failure)
+
+    def _tell(self, event: str, **what: Any) -> None:
+        assert self._control is not None
+        self._control.send(Kind.CONTROL, payload=json.dumps({"event": event, **what}).encode())
+
+    def _begin(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
+        """Meet the others, restore windows, and start the threads that run tasks."""
+        first = order["first"]
+        self._schedule, self._local = Schedule(first), LocalScheduler(first)
+        if order["windows"] is not None and self._windows is not None:
+            assert self._control is not None
+            panes = batch_from(self._control.receive().payload, self._program.partial_schema)
+            self._windows.restore({"panes": pa.Table.from_batches([panes]), "watermark": order["windows"]})
+        self._meet(peers)
+        for number, connection in self._peers.items():
+            self._thread(partial(self._listen, number, connection), f"from worker {number}")
+        for slot in range(self._scheduling.slots):
+            self._thread(self._serve, f"slot {slot}")
+        self._thread(lambda: self._report(order["heartbeat"]), "heartbeat")
+        if self.number == RECEIVING:
+            replay = {int(batch): Position.of(end) for batch, end in order["replay"].items()}
+            self._receiver = Receiver(
+                *(self._program, self._scheduling, self._schedule, self._changed),
+                *(first, Position.of(order["position"]), replay, order["start"]),
+                self._announce,
+                lambda error: self._failed("the receiver", error),
+            )
+            self._receiver.start()
+        self._tell("begun")
+
+    def _thread(self, target: Callable[[], None], name: str) -> None:
+        threading.Thread(target=target, name=name, daemon=True).start()
+
+    def _report(self, seconds: float) -> None:
+        with contextlib.suppress(OSError):
+            while not self._closing:
+                time.sleep(seconds)
+                self._tell("alive", waiting=self._local.waiting)
+
+    def _group(self, order: dict[str, Any]) -> None:
+        with self._changed:
+            self._schedule.group(order["first"], order["batches"], ExecutionPlan.from_dict(order["plan"]))
+            self._local.schedule(self._schedule.until)
+            self._changed.notify_all()
+
+    def _update(self, order: dict[str, Any]) -> None:
+        with self._changed:
+            self._schedule.update(order["first"], ExecutionPlan.from_dict(order["plan"]))
+
+    def _done(self, order: dict[str, Any]) -> None:
+        with self._changed:
+            self._schedule.forget(order["below"])
+            if self._receiver is not None:
+                self._receiver.done = order["below"]
+            self._changed.notify_all()
+
+    # -- blocks, partials, windows: from here to others, and from others to here
+
+    def _announce(self, made: Released) -> None:
+        """Send the blocks of a batch to the workers whose map tasks take them."""
+        cut, plan = made.cut, made.plan
+        split = np.empty(0, np.int64) if cut.split is None else cut.split
+        # told first: results may be there before the last block is sent
+        self._tell(
+            "released",
+            batch=made.batch,
+            rows=cut.rows,
+            keys=cut.keys,
+            plan=plan.to_dict(),
+            end=made.end.to_list(),
+            last=made.last,
+            partition_seconds=made.partition_seconds,
+            wait_seconds=made.wait_seconds,
+            sizes=[block.num_rows for block in cut.blocks],
+        )
+        for number, block in enumerate(cut.blocks):
+            watermark = AFTER_ALL if made.last else made.watermark
+            note = Note(plan, number, watermark, made.last, split, cut.split is None)
+            self._pass_on(plan.map_worker(number), BLOCK, made.batch, note, block)
+
+    def _pass_on(self, worker: int, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
+        if worker == self.number:
+            self._take(channel, batch, note, rows)
+            return
+        try:
+            self._peers[worker].send(Kind.DATA, channel, batch, batch_bytes(rows), packed(note))
+        except OSError as error:
+            raise WorkerError(f"worker {worker} is gone: {error}") from error
+
+    def _listen(self, number: int, connection: Connection) -> None:
+        try:
+            while True:
+                frame = connection.receive()
+                if frame.kind is not Kind.DATA or frame.channel not in (BLOCK, PARTIALS, MERGED):
+                    raise WireError(f"a {frame.kind.name} frame of channel {frame.channel} is no part of a batch")
+                schema = self._program.source_schema if frame.channel == BLOCK else self._program.partial_schema
+                self._take(frame.channel, frame.number, unpacked(frame.note), batch_from(frame.payload, schema))
+        except OSError as error:
+            self._fail(f"worker {self.number} lost worker {number}: {error}")
+        except Exception as error:  # noqa: BLE001 - nobody else would notice
+            self._fail(f"worker {self.number} refused what worker {number} sent: {type(error).__name__}: {error}")
+
+    def _take(self, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
+        """Something has come for a task here."""
+        with self._changed:
+            if channel == BLOCK:
+                self._keep(Task(batch, Stage.MAP, note.number), note, rows)
+                self._local.block(batch, note.number)
+            elif channel == PARTIALS:
+                sizes = [(int(bucket), int(size)) for bucket, size in note.numbers.reshape(-1, 2)]
+                for bucket, part in slices(Buckets(rows, sizes)):
+                    self._keep(Task(batch, Stage.REDUCE, bucket), note, part)
+                    self._local.contribution(batch, bucket, note.plan.blocks)
+            else:
+                self._keep(Task(batch, Stage.WINDOWS, 0), note, rows)
+                self._local.reduced(batch, note.plan.buckets)
+            self._changed.notify_all()
+
+    def _keep(self, task: Task, note: Note, rows: pa.RecordBatch) -> None:
+        self._work.setdefault(task, []).append((note, rows))
+
+    # -- tasks
+
+    def _serve(self) -> None:
+        """One slot: the most urgent task, again and again."""
+        while True:
+            with self._changed:
+                task = self._local.next()
+                while task is None and not self._closing:
+                    self._changed.wait()
+                    task = self._local.next()
+                if task is None:
+                    return
+                parts = self._work.pop(task)
+            begun = time.perf_counter()
+            try:
+                self._perform(task, parts)
+                self._tell("task", batch=task.batch, stage=task.stage.name.lower(), seconds=time.perf_counter() - begun)
+            except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+                self._failed(f"{task.stage.name.lower()} task {task.number} of batch {task.batch}", error)
+                return
+            with self._changed:
+                self._local.finished(task)
+                self._changed.notify_all()
+
+    def _perform(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+        {Stage.MAP: self._map, Stage.REDUCE: self._reduce, Stage.WINDOWS: self._window}[task.stage](task, parts)
+
+    def _map(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+        ((note, rows),) = parts
+        split = None if note.all_split else note.numbers
+        made = map_block(self._program, rows, split, note.plan, task.number)
+        for worker, found in made.by_worker.items():
+            told = note._replace(number=task.number, numbers=pairs(found.rows), all_split=False)
+            self._pass_on(worker, PARTIALS, task.batch, told, found.partials)
+
+    def _reduce(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+        note = parts[0][0]
+        merged = reduce_bucket(self._program, [rows for _, rows in parts])
+        if self._windows is None:
+            self._deliver(task.batch, batch_results(self._program, merged))
+            return
+        told = note._replace(number=task.number, numbers=np.empty(0, np.int64))
+        for worker, rows in by_keeper(self._program, merged, note.plan.workers).items():
+            self._pass_on(worker, MERGED, task.batch, told, rows)
+
+    def _window(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+        assert self._windows is not None
+        for _, rows in parts:
+            self._windows.process(0, rows)
+        note = parts[0][0]
+        for results in self._windows.on_watermark(note.watermark):
+            self._deliver(task.batch, results)
+        due = (task.batch + 1) % self._scheduling.snapshot == 0
+        if due and not note.last:
+            self._send_windows(task.batch)
+        saved = due and not note.last
+        self._tell("windows", batch=task.batch, refused=self._windows.refused, saved=saved, watermark=note.watermark)
+
+    def _deliver(self, batch: int, results: pa.RecordBatch) -> None:
+        assert self._control is not None
+        if results.num_rows:
+            self._control.send(Kind.RESULT, RESULTS, batch, batch_bytes(results))
+
+    def _send_windows(self, batch: int) -> None:
+        """The open panes to the driver, which gives them back after a failure."""
+        assert self._control is not None
+        assert self._windows is not None
+        state = self._windows.snapshot(batch)
+        panes = state["panes"] if state else self._program.partial_schema.empty_table()
+        whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema).combine_chunks().to_batches()
+        empty = [pa.array([], field.type) for field in self._program.partial_schema]
+        rows = whole[0] if whole else pa.RecordBatch.from_arrays(empty, schema=self._program.partial_schema)
+        self._control.send(Kind.RESULT, STATE, batch, batch_bytes(rows))
+
+    # -- peers
+
+    def _meet(self, peers: Sequence[Address]) -> None:
+        for number in range(self.number):
+            identity = Identity(self._generation, self.number, TO_PEER)
+            self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
+                missing = set(range(len(peers))) - set(self._peers) - {self.number}
+                raise WorkerError(f"workers {sorted(missing)} did not come within {_PEER_SECONDS:g} s")
+
+    def _welcome(self, identity: Identity, connection: Connection) -> None:
+        with self._changed:
+            if identity.purpose != TO_PEER or identity.worker <= self.number or identity.worker in self._peers:
+                log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
+                connection.close()
+                return
+            self._peers[identity.worker] = connection
+            self._changed.notify_all()
+
+    # -- the end
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        if not self._closing:
+            log.error("%s failed in worker %d\n%s", what, self.number, "".join(traceback.format_exception(error)[-3:]))
+        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}")
+
+    def _fail(self, why: str) -> None:
+        with self._lock:
+            if self._failure is not None or self._closing:
+                return
+            self._failure = why
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._tell("failed", why=why)
+
+    def _close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._receiver is not None:
+            self._receiver.stop()
+            self._receiver.join(_STOP_SECONDS)
+        for connection in list(self._peers.values()):
+            connection.close()
+        self._listener.close()
+        if self._control is not None:
+            self._control.close()
