@@ -127,9 +127,41 @@ def steelyard_totals(
     return {"written": written(spark, servers, "totals"), "answer": plain_answer(spark, servers, "fares")}
 
 
+def either_engine(servers: str, jars: str, directory: str, count: int) -> dict[str, Any]:
+    """Windows over a topic of JSON records, on one engine and on the other, which also writes them to a topic."""
+    import steelyard as sy
+
+    config = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    spark = sy.session("kafka tests", master="local[2]", config=config)
+    second = sf.timestamp_seconds(sf.lit(1_700_000_000) + sf.floor(sf.col("id") / 10))
+    rows = spark.range(0, count, numPartitions=1).select((sf.col("id") % 7).alias("k"), second.alias("at"))
+    records = rows.select(sf.col("k").cast("string").alias("key"), sf.to_json(sf.struct("*")).alias("value"))
+    options = {"kafka.bootstrap.servers": servers}
+    records.write.format("kafka").options(**options).option("topic", "either").save()
+    read = {**options, "subscribe": "either", "startingOffsets": "earliest"}
+    stream = parsed(spark.readStream.format("kafka").options(**read).load(), "k bigint, at timestamp")
+    described = (
+        sy.stream(stream)
+        .with_watermark("at", "10 minutes")
+        .group_by("k")
+        .window("20 seconds", slide="10 seconds")
+        .agg(rows=sy.count(), last=sy.max("at"))
+        .trigger(available_now=True)
+    )
+    found = {}
+    for engine in ("microbatch", "resident"):
+        described.engine(engine).sink("memory", name=engine).start().await_termination()
+        found[engine] = sorted([str(value) for value in row] for row in spark.table(engine).collect())
+    sink = described.engine("resident").sink("kafka", servers=servers, topic="either-windows")
+    sink.checkpoint(f"{directory}/checkpoint").start().await_termination()
+    schema = "window_start timestamp, window_end timestamp, k bigint, rows bigint, last timestamp"
+    written = parsed(consume(spark, servers, "either-windows"), schema)
+    return {**found, "topic": sorted([str(value) for value in row] for row in written.collect())}
+
+
 if __name__ == "__main__":
     _, name, request, answer = sys.argv
-    programs = {"round_trip": round_trip, "steelyard_totals": steelyard_totals}
+    programs = {"round_trip": round_trip, "steelyard_totals": steelyard_totals, "either_engine": either_engine}
     try:
         Path(answer).write_text(json.dumps(programs[name](**json.loads(request))))
     finally:

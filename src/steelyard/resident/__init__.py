@@ -6,7 +6,7 @@ of a Spark barrier job.
 
 from steelyard.core.dataflow import Dataflow, DataflowError, Placement
 from steelyard.core.dataflow_picture import mermaid, svg
-from steelyard.resident.aggregates import count, max, mean, min, sum
+from steelyard.resident.aggregates import count, max, mean, min, sum, variance
 from steelyard.resident.coordinator import Settings
 from steelyard.resident.flow import Flow, Stream
 from steelyard.resident.jobs import JobError, Results, run
@@ -43,4 +43,5 @@ __all__ = [
     "run",
     "sum",
     "svg",
+    "variance",
 ]

@@ -68,10 +68,14 @@ class WindowedAggregate(OperatorLogic):
         Keys, aggregates and the window.
     from_partials
         Whether partials come in, rather than rows.
+    open_end
+        Whether windows that event time has not passed stay open at the end of all rows, as in Spark: they are in the
+        last snapshot, and a job that goes on from it closes them.
     """
 
     how: Aggregation
     from_partials: bool = False
+    open_end: bool = False
     kind: ClassVar[str] = "windowed aggregate"
 
     @property
@@ -97,7 +101,7 @@ class WindowedAggregate(OperatorLogic):
     def start(self, context: InstanceContext) -> Step:
         """A step with empty windows."""
         assert self.how.window is not None
-        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema)
+        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema, self.open_end)
 
 
 class WindowedStep(Step):
@@ -106,8 +110,11 @@ class WindowedStep(Step):
     New partials gather until they outnumber those that are merged already, so that each is merged O(log n) times.
     """
 
-    def __init__(self, how: Aggregation, window: Window, from_partials: bool, schema: pa.Schema) -> None:
+    def __init__(
+        self, how: Aggregation, window: Window, from_partials: bool, schema: pa.Schema, open_end: bool = False
+    ) -> None:
         self._how, self._window, self._from_partials, self._schema = how, window, from_partials, schema
+        self._open_end = open_end
         self._settled: pa.Table | None = None
         self._new: list[pa.Table] = []
         self._new_rows = 0
@@ -148,6 +155,8 @@ class WindowedStep(Step):
 
     def on_watermark(self, time: int) -> Batches:
         """The results of windows that end at `time` or earlier."""
+        if time <= self._watermark or (self._open_end and time == AFTER_ALL):
+            return ()
         before, self._watermark = self._watermark, time
         if self._earliest == AFTER_ALL or self._window.first_end(self._earliest) > time:
             return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import OptionError
-from steelyard.core.counts import Ints
+from steelyard.core.counts import Ints, one_zero
 from steelyard.resident.operator import require_columns
+from steelyard.resident.states import Groups, StateAggregate, Variance
 from steelyard.resident.windows import END, START, Window
 
 PANE = "__pane"
 """Column of partials: the start of the pane."""
+_ROW = "__row"
 _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """How the partials of each Arrow function are merged."""
 
@@ -26,6 +28,11 @@ class Aggregate:
 
     function: str
     column: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it reads."""
+        return () if self.column is None else (self.column,)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -60,6 +67,11 @@ def mean(column: str) -> Aggregate:
     return Aggregate("mean", column)
 
 
+def variance(column: str) -> StateAggregate:
+    """Their sample variance; null for fewer than two."""
+    return Variance(column)
+
+
 @dataclass(frozen=True)
 class Aggregation:
     """Aggregates by key, and by pane where there are windows.
@@ -73,13 +85,19 @@ class Aggregation:
     """
 
     keys: tuple[str, ...]
-    aggregates: tuple[tuple[str, Aggregate], ...]
+    aggregates: tuple[tuple[str, Aggregate | StateAggregate], ...]
     window: Window | None = None
 
     @property
     def _columns(self) -> list[tuple[str, str, str | None]]:
         """(partial column, Arrow function, input column) for each part of each aggregate."""
-        return [(f"{name}.{part}", part, one.column) for name, one in self.aggregates for part in one.parts]
+        uses = ((name, one) for name, one in self.aggregates if isinstance(one, Aggregate))
+        return [(f"{name}.{part}", part, one.column) for name, one in uses for part in one.parts]
+
+    @property
+    def states(self) -> list[tuple[str, StateAggregate]]:
+        """The aggregates that Arrow does not compute."""
+        return [(name, one) for name, one in self.aggregates if isinstance(one, StateAggregate)]
 
     @property
     def _group(self) -> list[str]:
@@ -87,7 +105,7 @@ class Aggregation:
 
     def partials(self, batch: pa.RecordBatch, panes: Ints | None = None) -> pa.Table:
         """One row for each key (and pane) of a batch; `panes` has the start of each row's pane."""
-        columns = {key: batch.column(key) for key in self.keys}
+        columns = {key: one_zero(batch.column(key)) for key in self.keys}
         if self.window is not None:
             columns[PANE] = pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema))
         wanted: list[tuple[object, str, str, str]] = []
@@ -99,17 +117,44 @@ class Aggregation:
                 wanted.append((partial, function, partial, f"{partial}_{function}"))
         if not columns:
             columns["__rows"] = pa.nulls(batch.num_rows)
-        return self._grouped(pa.table(columns), wanted)
+        made = self._grouped(pa.table(columns), wanted)
+        return self._with_states(
+            made,
+            [columns[name] for name in self._group],
+            lambda name, one, groups: one.added([batch.column(column) for column in one.columns], groups),
+        )
 
     def merged(self, partials: Sequence[pa.Table]) -> pa.Table:
         """Partials with one row for each key (and pane), from some with several."""
         wanted = [(name, _MERGE[part], name, f"{name}_{_MERGE[part]}") for name, part, _ in self._columns]
-        return self._grouped(pa.concat_tables(partials), wanted)
+        whole = pa.concat_tables(partials).combine_chunks()
+        return self._with_states(
+            self._grouped(whole, wanted),
+            [_whole(whole.column(name)) for name in self._group],
+            lambda name, one, groups: one.merged(_whole(whole.column(name)), groups),
+        )
+
+    def _with_states(
+        self,
+        made: pa.Table,
+        group: list[pa.Array],
+        state: Callable[[str, StateAggregate, Groups], pa.Array],
+    ) -> pa.Table:
+        """What Arrow's functions made, with a column for each state, in the same order of groups."""
+        if self.states:
+            groups = Groups.of(group)
+            for name, one in self.states:
+                made = made.append_column(name, state(name, one, groups))
+        return made
 
     def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
-        grouped = table.group_by(self._group, use_threads=False)
         asked = {made: (column, function) for column, function, _, made in wanted}  # rows are counted once for all
-        found = grouped.aggregate(list(asked.values()))
+        if self.states:  # whose groups are in the order of their first rows, which Arrow's are not always
+            table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+            asked[_ROW] = (_ROW, "min")
+        found = table.group_by(self._group, use_threads=False).aggregate(list(asked.values()))
+        if self.states:
+            found = found.sort_by(f"{_ROW}_min")
         parts = {name: found.column(made) for _, _, name, made in wanted}
         return pa.table({**{name: found.column(name) for name in self._group}, **parts})
 
@@ -117,7 +162,9 @@ class Aggregation:
         """Keys and results, without panes."""
         columns = {key: partials.column(key) for key in self.keys}
         for name, one in self.aggregates:
-            if one.function == "mean":
+            if isinstance(one, StateAggregate):
+                columns[name] = one.finished(_whole(partials.column(name)))
+            elif one.function == "mean":
                 total = partials.column(f"{name}.sum").cast(pa.float64())
                 columns[name] = pc.divide(total, partials.column(f"{name}.count").cast(pa.float64()))
             else:
@@ -126,9 +173,12 @@ class Aggregation:
 
     def partial_schema(self, rows: pa.Schema) -> pa.Schema:
         """The columns of partials of such rows; OptionError for a column that is not there or cannot be added up."""
-        require_columns(rows, [*self.keys, *(one.column for _, one in self.aggregates if one.column)])
+        require_columns(rows, [*self.keys, *(column for _, one in self.aggregates for column in one.columns)])
         if self.window is not None:
             self.window.require(rows)
+        if self.states and self.window is None:
+            name, one = self.states[0]
+            raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
         if not self.aggregates:
             raise OptionError("there is nothing to aggregate: give for example n=count()")
         try:
@@ -148,6 +198,11 @@ class Aggregation:
         if len(set(names)) < len(names):
             raise OptionError(f"two columns of the result would have one name: {names}; rename an aggregate")
         return pa.schema(fields)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

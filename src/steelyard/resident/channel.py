@@ -58,44 +58,44 @@ class Outlet:
         self.waited = 0.0
         """Seconds without credit."""
         self._transmit = transmit
-        self._credit = credit
-        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
-        self._changed = threading.Condition(self._lock)
+        self._bounded = credit is not None
+        # Each is written by one thread alone, so that a sender who has credit needs no lock.
+        self._granted, self._spent = credit or 0, 0
+        self._changed = threading.Condition(threading.Lock())
         self._stopped = False
 
     @property
     def has_credit(self) -> bool:
         """Whether a batch could be sent now."""
-        return self._credit is None or self._credit > 0
+        return not self._bounded or self._granted > self._spent
 
     def send(self, kind: Kind, value: Any, note: bytes = b"") -> None:
         """Send the next message; a batch waits for credit. StoppedError where the worker ends meanwhile."""
-        if kind is Kind.DATA and self._credit is not None:
-            self._spend()
+        if kind is Kind.DATA and self._bounded:
+            if self._granted <= self._spent:
+                self._wait()
+            if self._stopped:
+                raise StoppedError(f"channel to {self.channel.receiver} was stopped")
+            self._spent += 1
         self.sent += 1
         self._transmit(Message(kind, self.sent, value, note))
 
-    def _spend(self) -> None:
-        with self._lock:
-            if not self._credit:
-                begun = time.perf_counter()
-                self._changed.wait_for(lambda: self._credit or self._stopped)
-                self.waited += time.perf_counter() - begun
-            if self._stopped:
-                raise StoppedError(f"channel to {self.channel.receiver} was stopped")
-            assert self._credit is not None
-            self._credit -= 1
+    def _wait(self) -> None:
+        """Until there is credit, or none will come."""
+        begun = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._granted > self._spent or self._stopped)
+        self.waited += time.perf_counter() - begun
 
     def grant(self, batches: int) -> None:
         """The other end has room for so many more."""
-        with self._lock:
-            if self._credit is not None:
-                self._credit += batches
+        with self._changed:
+            self._granted += batches
             self._changed.notify_all()
 
     def stop(self) -> None:
         """Wake a sender that waits; it gets a StoppedError."""
-        with self._lock:
+        with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
@@ -109,15 +109,16 @@ class _Inlet:
         self.arrived = 0
         self.done = 0
         self.owed = 0
-        self.room = CREDIT
+        # Each is written by one thread alone, so that neither end needs a lock for them.
+        self.batches, self.granted = 0, CREDIT
         self.grant = grant
 
 
 class Mailbox:
     """What has come for one instance, from all of its channels, and which message is next.
 
-    Threads that read connections put messages in; the instance's own thread takes them out, says when it has
-    `finished` with one, and may close a channel for a while (`block`).
+    Threads that read connections put messages in, those of one channel always the same thread; the instance's own
+    thread takes them out, says when it has `finished` with one, and may close a channel for a while (`block`).
 
     Parameters
     ----------
@@ -130,8 +131,7 @@ class Mailbox:
         self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
         self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
         self._blocked: set[int] = set()
-        self._lock = threading.Lock()  # entered directly, it costs a tenth of entering the condition
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._stopped = False
         self._woken = False
         self._taking = False
@@ -146,35 +146,39 @@ class Mailbox:
                 f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
                 f"behind message {inlet.arrived}: one was lost or repeated"
             )
-        with self._lock:
-            if message.kind is Kind.DATA and not inlet.channel.feedback:
-                inlet.room -= 1
-                if inlet.room < 0:
-                    raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
-            inlet.arrived += 1
-            inlet.waiting.append(message)
-            if self._taking:
+        if message.kind is Kind.DATA and not inlet.channel.feedback:
+            if inlet.batches >= inlet.granted:
+                raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
+            inlet.batches += 1
+        inlet.arrived += 1
+        inlet.waiting.append(message)
+        if self._taking:  # it looks once more after it has said so: none is overlooked
+            with self._changed:
                 self._changed.notify()
 
     def take(self, timeout: float | None = None) -> tuple[Channel, Message] | None:
         """The next message; None where none came in time, or the instance was woken. StoppedError at the end."""
-        with self._lock:
-            while True:
-                if self._stopped:
-                    raise StoppedError("the mailbox was stopped")
-                found = self._next()
-                if found is not None:
-                    return found
-                if timeout == 0 or self._woken or not self._waited(timeout):
-                    self._woken = False
-                    return None
+        if self._stopped:
+            raise StoppedError("the mailbox was stopped")
+        found = self._next()
+        if found is None and timeout == 0:
+            self._woken = False
+            return None
+        return found or self._wait(timeout)
 
-    def _waited(self, timeout: float | None) -> bool:
-        self._taking = True
-        try:
-            return self._changed.wait(timeout)
-        finally:
-            self._taking = False
+    def _wait(self, timeout: float | None) -> tuple[Channel, Message] | None:
+        with self._changed:
+            self._taking = True
+            try:
+                while (found := self._next()) is None:
+                    if self._stopped:
+                        raise StoppedError("the mailbox was stopped")
+                    if self._woken or not self._changed.wait(timeout):
+                        self._woken = False
+                        return None
+                return found
+            finally:
+                self._taking = False
 
     def _next(self) -> tuple[Channel, Message] | None:
         """A message of the channel whose turn it is: feedback first, then one after the other."""
@@ -197,30 +201,28 @@ class Mailbox:
             inlet.owed += 1
             if inlet.owed >= CREDIT // 2:
                 owed, inlet.owed = inlet.owed, 0
-                with self._lock:
-                    inlet.room += owed
+                inlet.granted += owed
                 inlet.grant(owed)
 
     def block(self, number: int) -> None:
         """Take nothing of this channel until it is unblocked; what comes is kept, in order."""
-        with self._lock:
-            self._blocked.add(number)
+        self._blocked.add(number)
 
     def unblock(self) -> None:
         """Take from all channels again."""
-        with self._lock:
+        with self._changed:
             self._blocked.clear()
             self._changed.notify()
 
     def wake(self) -> None:
         """Let a `take` that waits return without a message."""
-        with self._lock:
+        with self._changed:
             self._woken = True
             self._changed.notify()
 
     def stop(self) -> None:
         """Wake whoever waits; it gets a StoppedError."""
-        with self._lock:
+        with self._changed:
             self._stopped = True
             self._changed.notify_all()
 

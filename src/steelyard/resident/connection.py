@@ -12,7 +12,18 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.resident.tls_stream import TlsStream
-from steelyard.resident.wire import HEADER, MAX_PAYLOAD, Frame, Kind, WireError, encoded, frame, head
+from steelyard.resident.wire import (
+    HEADER,
+    LARGE,
+    MAX_PAYLOAD,
+    Frame,
+    Kind,
+    WireError,
+    encoded,
+    encoded_small,
+    frame,
+    head,
+)
 
 _AHEAD = 1 << 16
 """Bytes that are read at once; frames that fit need no read of their own."""
@@ -63,6 +74,7 @@ class Connection:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else sock
+        self._plain = isinstance(self._sock, socket.socket)
         self._limit = limit
         self._sending = threading.Lock()
         self._ahead = bytearray(_AHEAD)
@@ -72,16 +84,19 @@ class Connection:
 
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
         """Send a frame whole; OSError where the other end is gone."""
-        start = encoded(kind, channel, number, payload, note)
         if isinstance(payload, list):
+            start = encoded(kind, channel, number, payload, note)
             parts = [start, *payload]
-            size = sum(map(len, parts))
-        else:
+        elif note or len(payload) >= LARGE:
+            start = encoded(kind, channel, number, payload, note)
             parts = [start, payload]
-            size = len(start) + len(payload)
+        else:
+            start = encoded_small(kind, channel, number, payload)
+            parts = [start, payload]
+        size = sum(map(len, parts))
         with self._sending:
-            if isinstance(self._sock, socket.socket):
-                gone = self._sock.sendmsg(parts)
+            if self._plain:
+                gone = self._sock.sendmsg(parts)  # type: ignore[union-attr]
                 if gone < size:
                     self._rest(parts, gone)
             else:
@@ -98,7 +113,7 @@ class Connection:
 
     def receive(self) -> Frame:
         """The next frame. ClosedError where none comes any more; WireError where what comes is none."""
-        if not self._fill(HEADER):
+        if self._end - self._start < HEADER and not self._fill(HEADER):
             if self._start == self._end:
                 raise ClosedError("the other end has closed the connection")
             raise WireError(f"the connection ended inside a header, after {self._end - self._start} bytes")
@@ -117,11 +132,13 @@ class Connection:
     def _fill(self, size: int) -> bool:
         """Read until so many bytes are at hand; False where the connection ends before."""
         while self._end - self._start < size:
-            if self._start + size > _AHEAD or self._start == self._end:
+            if self._start == self._end:
+                self._start = self._end = 0
+            elif self._start + size > _AHEAD:
                 rest = self._view[self._start : self._end].tobytes()
                 self._start, self._end = 0, len(rest)
                 self._view[: len(rest)] = rest
-            got = self._sock.recv_into(self._view[self._end :])
+            got = self._sock.recv_into(self._view[self._end :] if self._end else self._view)
             if not got:
                 return False
             self._end += got

@@ -20,6 +20,7 @@ from steelyard.resident.operator import InstanceContext, Step, schema_of
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
+from steelyard.resident.states import StateAggregate
 from steelyard.resident.windows import Window
 
 Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
@@ -166,14 +167,16 @@ class Stream:
         time: str | None = None,
         emit: str = "updates",
         combine: bool = False,
+        open_end: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
-        **aggregates: Aggregate,
+        **aggregates: Aggregate | StateAggregate,
     ) -> Stream:
         """Aggregates by the key of `key_by`, in windows of event time or running.
 
         Where the grouping may split a key, two operators do it: the first makes partials where the policy sends
         the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
+        `open_end=True` keeps windows that event time has not passed open at the end of all rows.
         """
         keys = self.grouping.columns if self.grouping else ()
         if slide is not None and window is None:
@@ -181,19 +184,25 @@ class Stream:
         how = Aggregation(keys, tuple(aggregates.items()), self._window(window, slide, time) if window else None)
         if self.grouping is not None and self.grouping.route is Route.POLICY:
             parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)
-            return parts._merged(how, emit, True, name, parallelism)
+            return parts._merged(how, emit, True, name, parallelism, open_end)
         if combine:
             before = replace(self, grouping=FORWARD)
             parts = self.flow._add(PartialAggregate(how), [before], f"{name} partials" if name else None, None)
-            return parts._merged(how, emit, True, name, parallelism)
-        return self._merged(how, emit, False, name, parallelism)
+            return parts._merged(how, emit, True, name, parallelism, open_end)
+        return self._merged(how, emit, False, name, parallelism, open_end)
 
     def _merged(
-        self, how: Aggregation, emit: str, from_partials: bool, name: str | None, parallelism: int | None
+        self,
+        how: Aggregation,
+        emit: str,
+        from_partials: bool,
+        name: str | None,
+        parallelism: int | None,
+        open_end: bool,
     ) -> Stream:
         logic: Logic = RunningAggregate(how, emit, from_partials)
         if how.window is not None:
-            logic = WindowedAggregate(how, from_partials)
+            logic = WindowedAggregate(how, from_partials, open_end)
         grouped = replace(self, grouping=Grouping(Route.HASH, how.keys)) if how.keys else replace(self, grouping=None)
         return self.flow._add(logic, [grouped], name, parallelism if how.keys else 1)
 

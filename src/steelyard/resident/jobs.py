@@ -77,6 +77,8 @@ class Job:
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()
         self._coordinator: Coordinator | None = None
+        self.outcome = Outcome()
+        """What it gave so far."""
         self._stopped = False
         self._wanted: Placement | None = None
         self._changing = threading.Lock()
@@ -128,7 +130,7 @@ class Job:
             Where the store has a snapshot of another dataflow.
         """
         self._require_same_dataflow()
-        outcome, run = Outcome(), secrets.token_hex(4)
+        outcome, run = self.outcome, secrets.token_hex(4)
         for generation in itertools.count():
             failed = True
             try:

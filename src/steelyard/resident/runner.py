@@ -84,6 +84,8 @@ class Runner:
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
         self._watermark = BEFORE_ALL
+        self._furthest = BEFORE_ALL
+        """Where event time was in the inputs that have ended."""
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._stopping = self._gone = False
         self._paused = False
@@ -146,7 +148,8 @@ class Runner:
 
         def taken() -> State:
             routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
-            own = {"watermark": self._watermark, "done": self.metrics.done, "times": list(self._times.items())}
+            reached = self._furthest if self._watermark == AFTER_ALL else self._watermark
+            own = {"watermark": reached, "done": self.metrics.done, "times": list(self._times.items())}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
             return {"own": own, **learnt, **kept}
@@ -164,7 +167,8 @@ class Runner:
         own = state.get("own", {})
         self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
         self._watermark = own.get("watermark", BEFORE_ALL)
-        known = {number: value for number, value in own.get("times", ()) if number in self._times}
+        # An input that had ended ends once more, or its source has got new rows meanwhile.
+        known = {number: at for number, at in own.get("times", ()) if number in self._times and at != AFTER_ALL}
         self._times.update(known)
 
     def committed(self, epoch: int) -> Future[None]:
@@ -278,16 +282,24 @@ class Runner:
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
         if channel in self._times:
+            if time_reached == AFTER_ALL > self._times[channel]:
+                self._furthest = max(self._furthest, self._times[channel])
             self._times[channel] = max(self._times[channel], time_reached)
             reached = min(self._times.values())
-            if reached > self._watermark:
-                self._emit(lambda: self._step.on_watermark(reached), 0)
-                self._advance(reached)
+            if reached == AFTER_ALL:  # nobody is behind any more: it first comes to where the furthest was
+                self._reach(self._furthest)
+            self._reach(reached)
+
+    def _reach(self, reached: int) -> None:
+        if reached > self._watermark:
+            self._emit(lambda: self._step.on_watermark(reached), 0)
+            self._advance(reached)
 
     def _advance(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
-            self.metrics.watermark = watermark
+            if watermark < AFTER_ALL:  # the end is no time that anybody wants to read
+                self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
-from steelyard.resident.aggregates import Aggregation
+from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.keys import KeyIndex
 
 _COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin, "max": np.fmax}
@@ -59,6 +59,7 @@ class RunningState:
         self._key_rows: list[pa.Table] = []
         self._columns: dict[str, _Column] = {}
         for name, one in how.aggregates:
+            assert isinstance(one, Aggregate), "states need a window; `partial_schema` checks it"
             for part in one.parts:
                 kind = partials.field(f"{name}.{part}").type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from steelyard.core import OptionError
 from steelyard.resident.operator import (
-    AFTER_ALL,
     BEFORE_ALL,
     InstanceContext,
     OperatorLogic,
@@ -50,6 +49,10 @@ class Reader(ABC):
     replayable: ClassVar[bool] = True
     together: ClassVar[bool] = False
     """Whether splits grow side by side, as a topic's partitions do, rather than follow each other."""
+    grows: ClassVar[bool] = False
+    """Whether a split that was read to its end may have more rows when the job is started again."""
+    refused: int = 0
+    """Rows that were left out so far."""
 
     @abstractmethod
     def splits(self, parallelism: int) -> list[str]:
@@ -112,8 +115,6 @@ class Source(OperatorLogic):
 class SourceStep:
     """The splits of one instance, read in turn, and how far event time has come in all of them."""
 
-    refused: int = 0
-
     def __init__(self, logic: Source, reader: Reader, splits: Sequence[str]) -> None:
         self._logic, self._reader = logic, reader
         self._offset = dict.fromkeys(splits, 0)
@@ -126,13 +127,19 @@ class SourceStep:
         return not self._turn
 
     @property
+    def refused(self) -> int:
+        """Rows that the reader left out."""
+        return self._reader.refused
+
+    @property
     def watermark(self) -> int:
-        """Earlier than this no row comes any more, but for late ones."""
-        if not self._turn:
-            return AFTER_ALL
+        """Earlier than this no row comes any more, but for late ones; at the end, as far as the furthest split came."""
         if self._logic.time is None:
             return BEFORE_ALL
-        newest = min(self._newest[split] for split in self._turn)
+        if self._turn:
+            newest = min(self._newest[split] for split in self._turn)
+        else:
+            newest = max(self._newest.values(), default=BEFORE_ALL)
         return newest if newest == BEFORE_ALL else newest - self._logic.delay
 
     def read(self) -> pa.RecordBatch | None:
@@ -159,14 +166,16 @@ class SourceStep:
         return {"offsets": dict(self._offset), "newest": dict(self._newest), "open": list(self._turn)}
 
     def restore(self, state: State) -> None:
-        """Go on from these offsets."""
+        """Go on from these offsets; splits that were not there then are read from their beginning."""
         if state:
-            if set(state["offsets"]) != set(self._offset):
-                was, now = sorted(state["offsets"]), sorted(self._offset)
-                raise OptionError(f"a source is to go on with splits {was}, and has {now}: read the same ones")
-            self._offset = {name: int(offset) for name, offset in state["offsets"].items()}
-            self._newest = {name: int(newest) for name, newest in state["newest"].items()}
-            self._turn = list(state["open"])
+            gone = sorted(set(state["offsets"]) - set(self._offset))
+            if gone:
+                raise OptionError(f"a source is to go on with split {gone[0]!r}, and has none of that name any more")
+            new = [split for split in self._turn if split not in state["offsets"]]
+            again = [split for split in self._turn if self._reader.grows and split in state["offsets"]]
+            self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in state["offsets"].items()}
+            self._newest = dict.fromkeys(new, BEFORE_ALL) | {name: int(at) for name, at in state["newest"].items()}
+            self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
 
     def committed(self, epoch: int) -> None:
         """Offsets are in the snapshot: there is nothing else to do."""
@@ -195,6 +204,8 @@ class Generated(Reader):
         Number of splits; None makes one for each instance.
     block_rows
         Splits take blocks of so many rows in turn.
+    began
+        The moment, in seconds since 1970, from which `pace` counts; None where that is the first read.
 
     Examples
     --------
@@ -210,6 +221,7 @@ class Generated(Reader):
     pace: Rate | None = None
     pieces: int | None = None
     block_rows: int = DEFAULT_BATCH_ROWS
+    began: float | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -222,6 +234,16 @@ class Generated(Reader):
         self._cache["pieces"] = self.pieces or parallelism
         return [str(number) for number in range(self.pieces or parallelism)]
 
+    def _elapsed(self, first: int, offset: int) -> float:
+        """Seconds since the first row; a split that goes on has been running for as long as its rows took."""
+        if self.began is not None:
+            return time.time() - self.began
+        assert self.pace is not None
+        now = time.monotonic()
+        if "begun" not in self._cache:
+            self._cache["begun"] = now - (float(self.pace.time_of_row(first)) if offset else 0.0)
+        return now - float(self._cache["begun"])
+
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Rows of the block that the offset is in."""
         pieces = self._cache["pieces"]
@@ -231,10 +253,7 @@ class Generated(Reader):
         if count <= 0:
             return Read(None, offset, True)
         if self.pace is not None:
-            now = time.monotonic()
-            if "begun" not in self._cache:
-                self._cache["begun"] = now - (float(self.pace.time_of_row(first)) if offset else 0.0)
-            count = min(count, int(self.pace.rows_until(now - self._cache["begun"])) - first)
+            count = min(count, int(self.pace.rows_until(self._elapsed(first, offset))) - first)
             if count <= 0:
                 return Read(None, offset, False)
         batch = self.workload.rows(first, count, self.arrivals.times(first, count))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from enum import IntEnum
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,10 @@ HEADER = _WHOLE.size
 LARGE = 1 << 16
 """Bytes from which a payload is folded before its checksum is taken, and sent from where its columns are."""
 _WORD = 8
+_SMALL_PART = 1 << 12
+"""Bytes of a part that are copied faster than they are looked at alone."""
+_FEW_ROWS = 256
+"""Rows of which nobody asks how many bytes they have: that takes longer than to pack them."""
 
 
 class Kind(IntEnum):
@@ -98,15 +103,23 @@ def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: byt
     >>> len(encoded(Kind.END, 3, 17)) == HEADER
     True
     """
-    if isinstance(payload, list):
-        parts, size = payload, sum(map(len, payload))
-    else:
-        parts, size = [payload], len(payload)
+    parts = payload if isinstance(payload, list) else [payload]
+    size = sum(map(len, parts))
     if size > MAX_PAYLOAD or len(note) > MAX_NOTE:
         raise WireError(f"a frame has at most {MAX_PAYLOAD} bytes and a note of {MAX_NOTE}, got {size}, {len(note)}")
     filled = note.ljust(padded(len(note)), b"\0") if note else b""
     fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note), checksum(parts, size, filled))
     return fields + zlib.crc32(fields).to_bytes(4, "big") + filled
+
+
+def encoded_small(kind: Kind, channel: int, number: int, payload: Any) -> bytes:
+    """The header of a frame without a note, whose payload is one buffer of less than `LARGE` bytes; faster.
+
+    >>> encoded_small(Kind.DATA, 3, 17, b"rows") == encoded(Kind.DATA, 3, 17, b"rows")
+    True
+    """
+    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, len(payload), 0, zlib.crc32(payload))
+    return fields + zlib.crc32(fields).to_bytes(4, "big")
 
 
 def checksum(parts: list[Any], size: int, note: bytes = b"") -> int:
@@ -125,7 +138,7 @@ def checksum(parts: list[Any], size: int, note: bytes = b"") -> int:
             found = zlib.crc32(part, found)
         return found
     folded, carried = np.uint64(0), b""
-    for part in parts:
+    for part in _fewer(parts):
         view = memoryview(part).cast("B")
         missing = min(-len(carried) % _WORD, len(view))
         if missing:  # a word that began in the part before
@@ -138,6 +151,17 @@ def checksum(parts: list[Any], size: int, note: bytes = b"") -> int:
         folded ^= np.bitwise_xor.reduce(np.frombuffer(view, np.uint64, words)) if words else np.uint64(0)
         carried += view[words * _WORD :].tobytes()
     return zlib.crc32(carried, zlib.crc32(folded.tobytes(), found))
+
+
+def _fewer(parts: list[Any]) -> list[Any]:
+    """The same bytes, with neighbours that are small in one part."""
+    if len(parts) == 1:
+        return parts
+    made: list[Any] = []
+    for small, group in groupby(parts, lambda part: len(part) < _SMALL_PART):
+        neighbours = list(group)
+        made += [b"".join(neighbours)] if small else neighbours
+    return made
 
 
 def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
@@ -167,6 +191,8 @@ def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
 def frame(start: Head, body: Any) -> Frame:
     """A frame from its header and the buffer behind it; WireError where the checksum is wrong."""
     if not start.note:
+        if start.payload < LARGE and zlib.crc32(body) == start.checksum:
+            return Frame(start.kind, start.channel, start.number, body)
         note, payload = b"", body
     else:
         view = memoryview(body)
@@ -208,7 +234,7 @@ class Packer:
 
     def payload(self, batch: pa.RecordBatch) -> Any:
         """A buffer, or the buffers that make it up one behind the other."""
-        if batch.nbytes < LARGE:
+        if batch.num_rows <= _FEW_ROWS or batch.nbytes < LARGE:
             return batch_bytes(batch)
         if not self._begun:  # the first batch brings the schema with it
             self._writer.write_batch(batch.slice(0, 0))

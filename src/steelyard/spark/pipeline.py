@@ -155,6 +155,8 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
     stream = stream.sink(pipeline.sink["format"], **sink).name(pipeline.name)
     if pipeline.checkpoint:
         stream = stream.checkpoint(pipeline.checkpoint)
+    if pipeline.engine:
+        stream = stream.engine(pipeline.engine)
     return stream.trigger(**pipeline.trigger) if pipeline.trigger else stream
 
 

@@ -55,6 +55,7 @@ class Pipeline:
     session: Mapping[str, Any]
     checkpoint: str = ""
     output_mode: str = ""
+    engine: str = ""
 
     def steps(self) -> list[tuple[str, str]]:
         """What the query does, step by step, as words."""
@@ -63,7 +64,7 @@ class Pipeline:
         found += [("group by", ", ".join(self.key)), ("window", _words(self.window)), ("aggregate", total)]
         found += [("partition", _words(self.policy)), ("elastic", _words(self.elastic))]
         found += [("bad rows", _words(self.bad_rows)), ("write", _words(self.sink)), ("output mode", self.output_mode)]
-        found += [("checkpoint", self.checkpoint), ("trigger", _words(self.trigger))]
+        found += [("checkpoint", self.checkpoint), ("trigger", _words(self.trigger)), ("engine", self.engine)]
         return [(step, words) for step, words in found if words]
 
 
@@ -98,6 +99,7 @@ def parse_pipeline(text: str, file: str = "pipeline.toml") -> Pipeline:
         key=(key,) if isinstance(key, str) else tuple(key),
         checkpoint=given.get("checkpoint", ""),
         output_mode=given.get("output_mode", ""),
+        engine=given.get("engine", ""),
         **tables,
     )
 
@@ -221,6 +223,7 @@ _TOP: dict[str, Check] = {
     "key": _names,
     "checkpoint": _text,
     "output_mode": _one_of("output mode", *_MODES),
+    "engine": _one_of("engine", "microbatch", "resident"),
 }
 _TABLES: dict[str, dict[str, Check]] = {
     "watermark": {"column": _text, "delay": _duration},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,19 +29,7 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
     )
     arrow = arrow_schema(function.schema)
     full = arrow_schema(out)
-    call, form = function.function, function.form
-    prefix = MAP_FAILED
-
-    def apply(part: pa.RecordBatch) -> pa.RecordBatch:
-        if form == "pandas":
-            return pa.RecordBatch.from_pandas(call(part.to_pandas()), schema=arrow, preserve_index=False)
-        given = call(part)
-        if isinstance(given, pa.Table):
-            whole = given.combine_chunks().to_batches()
-            given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
-        if not isinstance(given, pa.RecordBatch):
-            raise TypeError(f"the map function must give a pyarrow.RecordBatch or Table, not {type(given).__name__}")
-        return given.select(arrow.names).cast(arrow)
+    apply, prefix = applied(function), MAP_FAILED
 
     def run(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with timed(log, "map") as task:
@@ -57,6 +45,25 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
                     yield pa.RecordBatch.from_arrays([*empty, *said], schema=full)
 
     return map_in_arrow(rows, run, out)
+
+
+def applied(function: MapFunction) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """The user's map function over one batch, its result in the types that he said."""
+    arrow = arrow_schema(function.schema)
+    call, form = function.function, function.form
+
+    def apply(part: pa.RecordBatch) -> pa.RecordBatch:
+        if form == "pandas":
+            return pa.RecordBatch.from_pandas(call(part.to_pandas()), schema=arrow, preserve_index=False)
+        given = call(part)
+        if isinstance(given, pa.Table):
+            whole = given.combine_chunks().to_batches()
+            given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
+        if not isinstance(given, pa.RecordBatch):
+            raise TypeError(f"the map function must give a pyarrow.RecordBatch or Table, not {type(given).__name__}")
+        return given.select(arrow.names).cast(arrow)
+
+    return apply
 
 
 def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:

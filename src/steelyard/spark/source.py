@@ -216,7 +216,7 @@ class RowReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One range of rows for each partition."""
-        return list(self._options.ranges(0, self._rows, _origin(self._options)))
+        return list(self._options.ranges(0, self._rows, origin(self._options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
@@ -284,7 +284,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end["row"] <= start["row"]:
             return []
         # A first batch that is run again gets a new initial offset as its start: only the end was logged.
-        return list(self._options.ranges(start["row"], end["row"], _origin(self._options, end.get("started"))))
+        return list(self._options.ranges(start["row"], end["row"], origin(self._options, end.get("started"))))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
@@ -331,7 +331,7 @@ _TYPES: dict[str, type] = {
 """Options that are not the workload's own and need no more than a type."""
 
 
-def _origin(options: SourceOptions, started: int | None = None) -> int:
+def origin(options: SourceOptions, started: int | None = None) -> int:
     """Event time of the stream's start: as the user says, else when it really started, else the default."""
     if options.start is not None:
         return options.start

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from steelyard.core import BatchReport, ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
+from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.core.durations import micros
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
@@ -26,12 +26,14 @@ from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound, MapFunction, Program, Window
 from steelyard.spark.query import Query
+from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.sinks import sink as make_sink
 
 MODES = ("append", "update", "complete")
 STATISTICS = ("carried", "exact")
 PLACEMENTS = ("auto", "blocks", "in_place")
 FORMS = ("arrow", "pandas")
+ENGINES = ("microbatch", "resident")
 DEFAULT_POLICY = "prompt"
 
 
@@ -68,6 +70,8 @@ class Stream(Description):
     _checkpoint: str | None = None
     _trigger: dict[str, Any] = field(default_factory=dict)
     _name: str | None = None
+    _engine: str = "microbatch"
+    _workers: int | None = None
 
     def with_watermark(self, column: str, delay: str) -> Stream:
         """Event time is in `column`, and rows may come `delay` behind the newest, as in PySpark's withWatermark."""
@@ -161,7 +165,17 @@ class Stream(Description):
         """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
-    def start(self) -> Query[BatchReport]:
+    def engine(self, name: str, workers: int | None = None) -> Stream:
+        """What runs it: `"microbatch"`, a Spark job a batch, or `"resident"`, workers that stay.
+
+        The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
+        that it keeps while it runs; by default all but one, which is left to other jobs of the session.
+        """
+        if workers is not None and (name != "resident" or workers < 1):
+            raise OptionError(f"engine: workers are those of 'resident', at least 1, got {workers} for {name!r}")
+        return replace(self, _engine=_one_of("engine", name, ENGINES), _workers=workers)
+
+    def start(self) -> Query[Any]:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
             raise OptionError("start() needs a streaming DataFrame (spark.readStream); for a static one use to_df()")
@@ -170,6 +184,8 @@ class Stream(Description):
         bound = self._bound()
         spark = self.rows.sparkSession
         settings = self._settings()
+        if self._engine == "resident":
+            return start_resident(self.rows, bound, settings, self._resident())
         if getattr(settings.elastic, "needs_interval", False) and not settings.interval:
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
@@ -188,6 +204,11 @@ class Stream(Description):
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
         engine = MicroBatch(spark, bound, settings, target, checkpoint)
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
+
+    def _resident(self) -> Resident:
+        assert self._sink is not None, "`start` checks it"
+        kind, options = self._sink
+        return Resident(kind, options, self._checkpoint, "availableNow" in self._trigger, self._name, self._workers)
 
     def to_df(self) -> DataFrame:
         """The results over a static DataFrame, as one batch: all windows, nothing late."""

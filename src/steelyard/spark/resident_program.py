@@ -1,0 +1,237 @@
+"""The builder's programs for the resident engine: the same keys, windows and aggregates as a dataflow that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from steelyard.core import BadRowError, OptionError
+from steelyard.core.dataflow import Dataflow
+from steelyard.core.durations import spoken
+from steelyard.resident import aggregates as resident
+from steelyard.resident.flow import Flow
+from steelyard.resident.sinks import SinkLogic
+from steelyard.resident.sources import Reader
+from steelyard.resident.states import Extreme, Groups, StateAggregate
+from steelyard.resident.transformed import Tidied, Transformed
+from steelyard.spark import aggregates as builtin
+from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.combine import decoded, encoded, slices_of
+from steelyard.spark.isolate import as_json, isolate
+from steelyard.spark.partials import ddl_fields
+from steelyard.spark.program import Bound
+from steelyard.spark.rows import applied, quoted
+
+SOURCE, AGGREGATE, SINK = "source", "aggregate", "sink"
+"""Names of the operators."""
+
+
+@dataclass(frozen=True)
+class Width:
+    """Instances of each operator, and what spreads rows over those that aggregate.
+
+    Parameters
+    ----------
+    sources, aggregates
+        How many.
+    grouping
+        A partitioner or tuple policy; `"hash"` where none was named.
+    """
+
+    sources: int
+    aggregates: int
+    grouping: Any = "hash"
+
+
+def dataflow_of(
+    name: str, spark: SparkSession, bound: Bound, reader: Reader, sink: SinkLogic, width: Width, drops_bad_rows: bool
+) -> Dataflow:
+    """The dataflow of a program over a reader of its input; OptionError for what the resident engine has not."""
+    program = bound.program
+    assert program.window is not None, "the builder checks it"
+    tidy = _Tidy(bound, reader.schema, drops_bad_rows)
+    uses = {name: _aggregate(name, use, bound) for name, use in program.aggregates.items()}
+    flow = Flow(name, parallelism=width.sources)
+    read = flow.source(
+        Transformed(reader, tidy, tidy.schema),
+        time=program.time,
+        delay=spoken(program.delay) if program.delay else None,
+        name=SOURCE,
+    )
+    made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
+        window=spoken(program.window.size),
+        slide=spoken(program.window.slide),
+        open_end=True,
+        name=AGGREGATE,
+        parallelism=width.aggregates,
+        **uses,
+    )
+    wanted = arrow_schema(result_schema(spark, bound))
+    shown = made.map(_Shown(wanted), wanted, name="columns")
+    shown.sink(sink, name=SINK)
+    return flow.dataflow()
+
+
+class _Shown:
+    """Results as the micro-batch engine gives them: the same columns, in the same order, of the same types."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(one.name).cast(one.type) for one in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def result_schema(spark: SparkSession, bound: Bound) -> T.StructType:
+    """Columns and types of the results, as plain Spark's expressions have them."""
+    program = bound.program
+    nothing: DataFrame = spark.createDataFrame([], bound.rows)
+    plain = {
+        name: use.plain(quoted(use.column) if use.column else F.lit(1)).alias(name)
+        for name, use in program.builtins.items()
+    }
+    kinds = {one.name: one.dataType for one in nothing.agg(*plain.values()).schema} if plain else {}
+    for name, own in program.pythons.items():
+        kinds[name] = ddl_fields(f"r {own.aggregator.result}", f"`result` of aggregate {name!r}")[0].dataType
+    made = T.StructType().add("window_start", T.TimestampType()).add("window_end", T.TimestampType())
+    for key in program.keys:
+        made = made.add(key, bound.rows[key].dataType)
+    for name in program.aggregates:
+        made = made.add(name, kinds[name])
+    return made
+
+
+def _aggregate(name: str, use: builtin.Builtin | AggregatorUse, bound: Bound) -> Any:
+    """The same aggregate of the resident engine."""
+    if isinstance(use, AggregatorUse):
+        return PythonAggregate.of(name, use)
+    kind = bound.rows[use.column].dataType if use.column else None
+    if use.column in bound.parsed:
+        raise OptionError(
+            f"aggregate {name!r}: engine('resident') does not read column {use.column!r}, a string, as a number: "
+            "convert it in .map(function, schema), or use engine('microbatch')"
+        )
+    column: Any = use.column
+    if isinstance(use, builtin.Count):
+        return resident.count(column)
+    if isinstance(use, builtin.Least | builtin.Greatest):
+        greatest = isinstance(use, builtin.Greatest)
+        if isinstance(kind, T.FloatType | T.DoubleType):
+            return Extreme(column, greatest)
+        return resident.max(column) if greatest else resident.min(column)
+    if isinstance(use, builtin.Mean | builtin.Variance) and isinstance(kind, T.DecimalType):
+        raise OptionError(
+            f"aggregate {name!r}: engine('resident') has no {type(use).__name__.lower()} of decimals such as column "
+            f"{column!r}: convert it to double, or use engine('microbatch')"
+        )
+    simple: dict[type, Callable[[str], Any]] = {
+        builtin.Mean: resident.mean,
+        builtin.Sum: resident.sum,
+        builtin.Variance: resident.variance,
+    }
+    if type(use) not in simple:
+        raise OptionError(
+            f"aggregate {name!r}: engine('resident') has no {type(use).__name__}; it has count, sum, min, max, mean, "
+            "variance and your own Aggregator classes. Use engine('microbatch')"
+        )
+    return simple[type(use)](column)
+
+
+@dataclass(frozen=True)
+class PythonAggregate(StateAggregate):
+    """An `Aggregator` on the resident engine: one call of `add` for each group of a batch, states in Arrow columns.
+
+    Parameters
+    ----------
+    use
+        The aggregator and its columns.
+    state, result
+        Arrow types of a state and of a result.
+    """
+
+    use: AggregatorUse
+    state: pa.DataType
+    result: pa.DataType
+
+    @classmethod
+    def of(cls, name: str, use: AggregatorUse) -> PythonAggregate:
+        """With the types that the aggregator's DDL says."""
+        fields = arrow_schema(ddl_fields(use.aggregator.state, f"`state` of aggregate {name!r}"))
+        result = arrow_schema(ddl_fields(f"r {use.aggregator.result}", f"`result` of aggregate {name!r}"))
+        return cls(use, pa.struct(list(fields)), result.field("r").type)
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those that the aggregator reads."""
+        return self.use.columns
+
+    def added(self, columns: Sequence[pa.Array], groups: Groups) -> pa.Array:
+        """`add` to a `zero` for each group."""
+        add, zero = self.use.aggregator.add, self.use.aggregator.zero
+        slices = [slices_of(column, groups.order) for column in columns]
+        bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
+        return encoded([add(zero(), *[part[start:end] for part in slices]) for start, end in bounds], self.state)
+
+    def merged(self, states: pa.Array, groups: Groups) -> pa.Array:
+        """`merge` one state after the other of each group."""
+        merge = self.use.aggregator.merge
+        given = decoded(states.take(pa.array(groups.order)))
+        found = []
+        for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            state = given[start]
+            for other in given[start + 1 : end]:
+                state = merge(state, other)
+            found.append(state)
+        return encoded(found, self.state)
+
+    def finished(self, states: pa.Array) -> pa.Array:
+        """`finish` each."""
+        return pa.array([self.use.aggregator.finish(state) for state in decoded(states)], self.result)
+
+
+class _Tidy:
+    """Rows as they are aggregated: through the map function, and without those that cannot be processed."""
+
+    def __init__(self, bound: Bound, given: pa.Schema, drops: bool) -> None:
+        program = bound.program
+        self._map = applied(program.map) if program.map else None
+        columns = arrow_schema(bound.rows) if program.map else given
+        needed = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *bound.inputs])
+        self.schema = pa.schema([columns.field(name) for name in needed])
+        self._required = {key: f"null key in column {key!r}" for key in program.keys}
+        if program.time is not None:
+            self._required[program.time] = f"null time in column {program.time!r}"
+        self._drops = drops
+
+    def __call__(self, batch: pa.RecordBatch) -> Tidied:
+        refused = 0
+        if self._map is not None:
+            good, bad = isolate(batch, self._map)
+            if bad and not self._drops:
+                raise _complaint(f"map function: {bad[0][0]}", len(bad), as_json(bad[0][1]))
+            refused = len(bad)
+            empty = pa.RecordBatch.from_pylist([], self.schema)
+            batch = pa.concat_batches([one.select(self.schema.names) for one in good]) if good else empty
+        for column, reason in self._required.items():
+            missing = batch.column(column).null_count
+            if missing and not self._drops:
+                raise _complaint(reason, missing, as_json(batch.filter(batch.column(column).is_null())))
+            if missing:
+                refused += missing
+                batch = batch.filter(batch.column(column).is_valid())
+        return batch.select(self.schema.names), refused
+
+
+def _complaint(reason: str, rows: int, example: str) -> BadRowError:
+    return BadRowError(
+        f"there are rows that cannot be processed: {rows} row{'s' * (rows != 1)}: {reason}. For example {example}. "
+        "Mend the source, or choose .on_bad_rows('drop')"
+    )

@@ -1,0 +1,173 @@
+"""From the builder's description to a query on the resident engine."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from steelyard.core import OptionError
+from steelyard.resident.coordinator import Settings as JobSettings
+from steelyard.resident.kafka import Kafka, client, job_name
+from steelyard.resident.sinks import Memory, Parquet, SinkLogic
+from steelyard.scaling import Fixed
+from steelyard.spark.microbatch import Settings
+from steelyard.spark.program import Bound
+from steelyard.spark.relation import relation_of
+from steelyard.spark.resident import job
+from steelyard.spark.resident_program import Width, dataflow_of, result_schema
+from steelyard.spark.resident_query import ResidentQuery
+from steelyard.spark.resident_source import Reading, reader_of
+from steelyard.spark.sinks import claim
+from steelyard.spark.sinks import sink as make_sink
+
+EPOCH_SECONDS = 1.0
+"""Between two snapshots, where no trigger says otherwise."""
+REPORT_SECONDS = 0.2
+"""Between two reports of a worker, which a query's progress is made of."""
+NOTES = "resident.json"
+"""The file of a checkpoint that says what the next start must know."""
+
+Show = Callable[[list[pa.RecordBatch], int], None]
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What the builder was told besides the program.
+
+    Parameters
+    ----------
+    sink, options
+        Where results go.
+    checkpoint
+        Where snapshots live; None where a restart is not wanted.
+    available_now
+        Whether only what is there now is read.
+    name
+        Of the query.
+    workers
+        Spark slots to keep; None keeps all but one.
+    """
+
+    sink: str
+    options: dict[str, Any]
+    checkpoint: str | None
+    available_now: bool
+    name: str | None
+    workers: int | None
+
+
+def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -> ResidentQuery:
+    """Check everything, and start the query."""
+    _require(bound, settings)
+    spark = rows.sparkSession
+    slots = spark.sparkContext.defaultParallelism
+    checkpoint = Path(_local(how.checkpoint) if how.checkpoint else tempfile.mkdtemp(prefix="steelyard-"))
+    width = Width(
+        sources=settings.blocks,
+        aggregates=settings.buckets,
+        grouping=settings.partitioner if settings.is_planned else "hash",
+    )
+    notes = _Notes(checkpoint, {**bound.signature(), "sources": width.sources, "aggregates": width.aggregates})
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    reader = reader_of(relation_of(rows), Reading(how.available_now, zone, notes.known))
+    sink, show = _sink(spark, bound, settings, how, notes)
+    name = how.name or "stream"
+    dataflow = dataflow_of(name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    notes.write()
+    made = job(
+        spark,
+        dataflow,
+        workers=how.workers or max(1, slots - 1),
+        settings=JobSettings(
+            store=str(checkpoint / "snapshots"),
+            interval=None if how.available_now else settings.interval or EPOCH_SECONDS,
+            heartbeat=REPORT_SECONDS,
+        ),
+    )
+    return ResidentQuery(made, how.name, show)
+
+
+def _require(bound: Bound, settings: Settings) -> None:
+    """What the resident engine does not have."""
+    if bound.program.window is None:
+        raise OptionError("engine('resident') gives windows when they close: add .window(...), or use 'microbatch'")
+    if settings.mode != "append":
+        raise OptionError(
+            f"engine('resident') gives a window once, when it closes: output mode {settings.mode!r} is 'microbatch's"
+        )
+    if settings.bad.policy == "dead_letter":
+        raise OptionError("engine('resident') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
+    if not isinstance(settings.elastic, Fixed):
+        raise OptionError(
+            f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"
+        )
+
+
+def _sink(
+    spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes
+) -> tuple[SinkLogic, Show | None]:
+    """The sink's operator, and what the driver does with results that come to it."""
+    made = make_sink(how.sink, bound.program.keys, spark, settings.mode, **how.options)
+    if how.sink == "parquet":
+        path = str(_local(how.options["path"]))
+        claim(spark, path, notes.identity)
+        return Parquet(path), None
+    if how.sink == "kafka":
+        client()
+        config = {"bootstrap.servers": how.options["servers"]}
+        return Kafka(config, how.options["topic"], bound.program.keys, notes.identity), None
+    if how.sink == "foreach_batch":
+        raise OptionError("engine('resident') has no foreach_batch sink: it has parquet, memory, console and kafka")
+    schema = result_schema(spark, bound)
+
+    def show(results: list[pa.RecordBatch], epoch: int) -> None:
+        made.write(_frame(spark, results, schema), epoch)
+
+    return Memory(), show
+
+
+def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructType) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_batches(results), schema=schema)
+
+
+class _Notes:
+    """What a checkpoint knows of the query, beside its snapshots."""
+
+    def __init__(self, checkpoint: Path, program: dict[str, Any]) -> None:
+        self._file = checkpoint / NOTES
+        self.identity = job_name(str(checkpoint.absolute()))
+        self._program = json.loads(json.dumps(program))
+        self.known: dict[str, Any] = {}
+        if self._file.exists():
+            kept = json.loads(self._file.read_text(encoding="utf-8"))
+            for what, value in self._program.items():
+                if kept["program"].get(what) != value:
+                    raise OptionError(
+                        f"{checkpoint} belongs to another program: its {what} was {kept['program'].get(what)}, and is "
+                        f"{value} now. Give a new checkpoint"
+                    )
+            self.known = kept["known"]
+
+    def write(self) -> None:
+        """Keep them, in one step."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        aside = self._file.with_suffix(".new")
+        text = json.dumps({"program": self._program, "known": self.known}, indent=1)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(self._file)
+
+
+def _local(path: str) -> Path:
+    if "://" in path and not path.startswith("file://"):
+        raise OptionError(
+            f"engine('resident') keeps files in a folder that all machines see under one path, got {path!r}"
+        )
+    return Path(path.removeprefix("file://"))

@@ -1,0 +1,301 @@
+"""One program on either engine: equal windows, and plain Spark's; and what the resident engine refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+import steelyard as sy
+from steelyard.core import BadRowError, OptionError
+from steelyard.spark.pipeline import build
+from steelyard.spark.pipeline_file import PipelineError, parse_pipeline
+from tests.spark.cases import Longest, Mean, same
+
+pytestmark = pytest.mark.spark
+ORIGIN = datetime(2024, 5, 1, tzinfo=UTC)
+SCHEMA = "k string, n int, x double, text string, at timestamp"
+ARROW = pa.schema(
+    {"k": pa.string(), "n": pa.int32(), "x": pa.float64(), "text": pa.string(), "at": pa.timestamp("us", "UTC")}
+)
+DELAY = 20
+
+
+def rows_of(seed, rows):
+    """Rows that come at most DELAY seconds behind the newest."""
+    draw = random.Random(seed)
+    made = []
+    for number in range(rows):
+        at = ORIGIN + timedelta(seconds=number * 0.7 - draw.uniform(0, DELAY - 1))
+        x = draw.choice([None, float("nan"), -0.0, 1.5, draw.uniform(-1e3, 1e3)])
+        text = draw.choice([None, "", "ab", "ü" * draw.randint(0, 4)])
+        made.append((draw.choice(["a", "b", "c", "", "hot", "hot"]), draw.choice([None, *range(-3, 9)]), x, text, at))
+    return made
+
+
+def table_of(made):
+    return pa.Table.from_pylist([dict(zip(ARROW.names, row, strict=True)) for row in made], ARROW)
+
+
+def listed(frame):
+    """Rows in which a NaN equals a NaN."""
+    rows = frame.toArrow().to_pylist()
+    return [{name: "NaN" if value != value else value for name, value in row.items()} for row in rows]
+
+
+def write(folder, made, files, kind):
+    """Files that follow each other in time, as a stream's do."""
+    folder.mkdir()
+    table = table_of(made)
+    step = -(-len(made) // files)
+    for number in range(files):
+        part = table.slice(number * step, step)
+        if kind == "parquet":
+            pq.write_table(part, folder / f"{number}.parquet")
+        else:
+            lines = (json.dumps(row, default=lambda at: at.isoformat()) for row in part.to_pylist())
+            (folder / f"{number}.json").write_text("".join(line + "\n" for line in lines))
+
+
+def program(read, size, slide, policy=None):
+    described = (
+        sy.stream(read)
+        .with_watermark("at", f"{DELAY} seconds")
+        .group_by("k")
+        .window(size, slide=slide)
+        .agg(
+            rows=sy.count(),
+            known=sy.count("n"),
+            total=sy.sum("n"),
+            low=sy.min("x"),
+            high=sy.max("x"),
+            last=sy.max("at"),
+            mean=sy.mean("n"),
+            spread=sy.variance("n"),
+            own=Mean().of("n"),
+            longest=Longest().of("text"),
+        )
+        .trigger(available_now=True)
+    )
+    return described.partition_by(policy, blocks=2, buckets=3) if policy else described
+
+
+def plain(spark, made, size, slide):
+    rows = spark.createDataFrame(
+        pa.Table.from_pylist([dict(zip(ARROW.names, row, strict=True)) for row in made], ARROW)
+    )
+    end = max(row[4] for row in made) - timedelta(seconds=DELAY)
+    return (
+        rows.groupBy(F.window("at", size, slide).alias("w"), "k")
+        .agg(
+            F.count("*").alias("rows"),
+            F.count("n").alias("known"),
+            F.sum("n").alias("total"),
+            F.min("x").alias("low"),
+            F.max("x").alias("high"),
+            F.max("at").alias("last"),
+            F.avg("n").alias("mean"),
+            F.var_samp("n").alias("spread"),
+            F.avg("n").alias("own"),
+            F.min(F.when(F.col("text").isNotNull(), F.struct(-F.length("text"), "text")))["text"].alias("longest"),
+        )
+        .where(F.col("w.end") <= F.lit(end))
+        .selectExpr("w.start window_start", "w.end window_end", "k", "rows", "known", "total", "low", "high", "last",
+                    "mean", "spread", "own", "longest")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seed", "kind", "size", "slide", "policy"),
+    [(1, "parquet", "10 seconds", None, None), (2, "json", "20 seconds", "5 seconds", "dalton")],
+)
+def test_random_streams_give_the_same_windows_on_both_engines_and_on_plain_spark(
+    spark, tmp_path, seed, kind, size, slide, policy
+):
+    made = rows_of(seed, rows=300)
+    write(tmp_path / "in", made, files=3, kind=kind)
+    read = spark.readStream.schema(SCHEMA).format(kind).load(str(tmp_path / "in"))
+    described = program(read, size, slide, policy)
+    answers = {}
+    for engine in ("microbatch", "resident"):
+        sink = f"{engine}_{seed}"
+        query = described.engine(engine).sink("memory", name=sink).start()
+        assert query.await_termination(120)
+        assert query.exception() is None
+        assert not query.is_active
+        answers[engine] = spark.table(sink)
+    assert answers["resident"].schema.simpleString() == answers["microbatch"].schema.simpleString()
+    expected = listed(plain(spark, made, size, slide or size))
+    assert expected
+    for answer in answers.values():
+        same(listed(answer), expected, ["window_start", "k"])
+    assert query.last_progress.rows == len(made)
+    assert query.last_progress.late_rows == 0
+    assert query.last_progress.results == len(expected)
+
+
+def test_a_restart_reads_new_files_alone_and_closes_the_windows_that_had_stayed_open(spark, tmp_path):
+    made = rows_of(3, rows=200)
+    write(tmp_path / "in", made[:120], files=2, kind="parquet")
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).engine("resident").sink("parquet", path=str(tmp_path / "out"))
+    described = described.checkpoint(str(tmp_path / "checkpoint"))
+    assert described.start().await_termination(120)
+    first = listed(spark.read.parquet(str(tmp_path / "out")))
+    same(first, listed(plain(spark, made[:120], "10 seconds", "10 seconds")), ["window_start", "k"])
+    pq.write_table(table_of(made[120:]), tmp_path / "in" / "later.parquet")
+    assert described.start().await_termination(120)
+    both = listed(spark.read.parquet(str(tmp_path / "out")))
+    same(both, listed(plain(spark, made, "10 seconds", "10 seconds")), ["window_start", "k"])
+    other = program(read, "30 seconds", None).engine("resident").sink("memory", name="other")
+    with pytest.raises(OptionError, match="belongs to another program: its window was"):
+        other.checkpoint(str(tmp_path / "checkpoint")).start()
+
+
+def generated(spark, **options):
+    given = {"workload": "zipf", "keys": 20, "start": "2024-05-01T00:00:00Z", "rate": "1000", **options}
+    return spark.readStream.format("steelyard").options(**given).load()
+
+
+def words(part):
+    """A map function: half of the keys, and a column more."""
+    import pyarrow.compute as pc
+
+    kept = part.filter(pc.less(part.column("key"), 10))
+    return kept.append_column("twice", pc.multiply(kept.column("value"), 2.0))
+
+
+def test_a_map_function_and_a_generated_source_give_the_same_on_both_engines(spark):
+    read = generated(spark, max_rows=6000, rows_per_batch=6000, row_numbers="true")
+    described = (
+        sy.stream(read.select("key", "value", F.col("event_time").alias("at"), "row_number"))
+        .map(words, "key bigint, value double, at timestamp, row_number bigint, twice double")
+        .with_watermark("at", "0 seconds")
+        .group_by("key")
+        .window("1 second")
+        .agg(rows=sy.count(), twice=sy.sum("twice"), last=sy.max("row_number"))
+        .trigger(available_now=True)
+    )
+    found = {}
+    for engine in ("microbatch", "resident"):
+        assert described.engine(engine).sink("memory", name=engine).start().await_termination(120)
+        found[engine] = spark.table(engine).toArrow().to_pylist()
+    assert len(found["resident"]) == 10 * 5
+    same(found["resident"], found["microbatch"], ["window_start", "key"])
+
+
+def test_a_query_that_goes_on_can_be_watched_and_stopped_and_goes_on_from_its_snapshot(spark, tmp_path):
+    read = generated(spark, max_rows=6000, rate="2000")
+    described = (
+        sy.stream(read)
+        .with_watermark("event_time", "0 seconds")
+        .group_by("key")
+        .window("100 milliseconds")
+        .agg(rows=sy.count())
+        .engine("resident", workers=1)
+        .sink("parquet", path=str(tmp_path / "out"))
+        .checkpoint(str(tmp_path / "checkpoint"))
+        .trigger(processing_time="100 milliseconds")
+        .name("watched")
+    )
+    query = described.start()
+    while query.is_active and not (query.last_progress and query.last_progress.results):
+        query.await_termination(0.05)
+    assert query.last_progress.watermark >= "2024-05-01T00:00:00.100Z"
+    assert [report.batch for report in query.recent_progress] == sorted({r.batch for r in query.recent_progress})
+    assert str(query.last_progress).startswith(f"epoch {query.last_progress.batch}: ")
+    query.stop()
+    assert not query.is_active
+    assert query.status["message"] == "stopped"
+    assert query.exception() is None
+    assert described.start().await_termination(60)
+    got = spark.read.parquet(str(tmp_path / "out"))
+    assert got.agg(F.sum("rows")).first()[0] == 5800  # the last window stays open
+    assert got.groupBy("window_start", "key").count().where("count > 1").isEmpty()
+
+
+def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    lines = ['{"k": "a", "at": "2024-05-01T00:00:00Z"}', '{"at": "2024-05-01T00:00:00Z"}', "{", '{"k": "b"}']
+    lines.append('{"k": "c", "at": "2024-05-01T01:00:00Z"}')
+    (tmp_path / "in" / "0.json").write_text("\n".join(lines))
+    read = spark.readStream.schema("k string, at timestamp").json(str(tmp_path / "in"))
+    described = sy.stream(read).with_watermark("at", "0 seconds").group_by("k").window("1 minute").agg(n=sy.count())
+    described = described.engine("resident").trigger(available_now=True)
+    query = described.sink("memory", name="bad").start()
+    with pytest.raises(BadRowError, match=r"2 rows: null key in column 'k'.*on_bad_rows"):
+        query.await_termination(120)
+    query = described.on_bad_rows("drop").sink("memory", name="dropped").start()
+    assert query.await_termination(120)
+    assert query.last_progress.bad_rows == 3
+    assert [row["k"] for row in spark.table("dropped").collect()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s.where("n > 1"), "cannot do this part of the DataFrame: .*Filter"),
+        (lambda s: s.withColumn("m", F.col("n") + 1), r"cannot compute column 'm': \(n#"),
+        (lambda s: s.union(s), "cannot do this part of the DataFrame: .*Union"),
+    ],
+)
+def test_what_only_spark_can_do_with_the_source_is_named(spark, tmp_path, change, says):
+    read = change(spark.readStream.schema(SCHEMA).parquet(str(tmp_path)))
+    with pytest.raises(OptionError, match=says):
+        program(read, "10 seconds", None).engine("resident").sink("memory", name="refused").start()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('resident'\\) has no TopK; it has count"),
+        (lambda s: s.agg(t=sy.sum("text")), "does not read column 'text', a string, as a number"),
+        (lambda s: s.output_mode("update"), "output mode 'update'"),
+        (lambda s: s.on_bad_rows("dead_letter", "/tmp/letters"), "no dead-letter table"),
+        (lambda s: s.elastic("zones?interval=1"), "leave out .elastic"),
+        (lambda s: s.trigger(processing_time="1 second"), "add .trigger\\(available_now=True\\)"),
+        (lambda s: s.sink("foreach_batch", function=print), "no foreach_batch sink"),
+    ],
+)
+def test_what_the_resident_engine_has_not_is_named_with_the_remedy(spark, tmp_path, change, says):
+    write(tmp_path / "in", rows_of(1, 3), 1, "parquet")
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).sink("memory", name="refused").engine("resident")
+    with pytest.raises(OptionError, match=says):
+        change(described).start()
+
+
+def test_another_engine_and_workers_without_one_are_refused(spark):
+    with pytest.raises(OptionError, match="unknown engine 'residnet': did you mean 'resident'"):
+        sy.stream(spark.range(1)).engine("residnet")
+    with pytest.raises(OptionError, match="workers are those of 'resident'"):
+        sy.stream(spark.range(1)).engine("microbatch", workers=2)
+
+
+PIPELINE = """\
+key = "key"
+engine = "{engine}"
+source = {{ format = "steelyard", workload = "zipf", keys = 5, max_rows = 3000, start = "2024-05-01T00:00:00Z" }}
+watermark = {{ column = "event_time", delay = "1 second" }}
+window = {{ size = "500 milliseconds" }}
+aggregates = {{ rows = {{ count = "*" }}, most = {{ max = "value" }} }}
+sink = {{ format = "memory", name = "piped_{engine}" }}
+trigger = {{ available_now = true }}
+"""
+
+
+def test_a_pipeline_file_chooses_its_engine_by_one_word(spark):
+    for engine in ("microbatch", "resident"):
+        pipeline = parse_pipeline(PIPELINE.format(engine=engine))
+        assert ("engine", engine) in pipeline.steps()
+        assert build(pipeline, spark).start().await_termination(120)
+    found = [listed(spark.table(f"piped_{engine}")) for engine in ("microbatch", "resident")]
+    assert len({row["window_start"] for row in found[1]}) == 3
+    same(found[1], found[0], ["window_start", "key"])
+    with pytest.raises(PipelineError, match="unknown engine 'flink'"):
+        parse_pipeline(PIPELINE.format(engine="flink"))
