@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Edge, Instance, Route
-from steelyard.core.policies import Router
+from steelyard.core.policies import Router, State
 from steelyard.grouping.protocol import Report, Requests, Scheduler
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.reports import (
@@ -183,6 +183,10 @@ class ByCost(Distributor):
                 raise WireError(f"a report of channel {channel} does not fit: {error}") from error
             self.heard[channel] = number
 
+    def know(self, state: State) -> None:
+        """Go on with what another scheduler of the same policy knew."""
+        self._scheduler.restore(state)
+
     def state(self) -> bytes:
         """The scheduler's arrays."""
         with self._lock:
@@ -190,7 +194,7 @@ class ByCost(Distributor):
 
     def restore(self, state: bytes) -> None:
         """Go on with what the scheduler knew."""
-        self._scheduler.restore(bytes_arrays(state))
+        self.know(bytes_arrays(state))
 
 
 def _shares(requests: Requests, rows: int) -> Iterator[tuple[int, int, Requests]]:
