@@ -266,7 +266,9 @@ class Runner:
             seconds = self._emit(lambda rows=part: self._step.process(channel.port, rows), size)  # type: ignore[misc]
             asked = (requests.position >= start) & (requests.position < end)
             mine = Requests(requests.position[asked] - start, requests.epoch[asked], requests.load[asked])
+            begun = time.perf_counter()
             meter.executed(channel.number, items[start:end], seconds, mine)
+            self.metrics.busy += time.perf_counter() - begun
             start, spent = end, spent + seconds
         meter.slicer.took(batch.num_rows, sizes, spent)
 
