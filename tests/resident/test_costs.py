@@ -1,7 +1,5 @@
 """Shuffle edges that go by cost: no row is lost, what is learnt is what was measured, and snapshots have all of it."""
 
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +10,7 @@ from steelyard.core import OptionError
 from steelyard.core.dataflow import DataflowError, Edge, Grouping, Instance, Placement, Route
 from steelyard.grouping import OSG, Matrices, Reply, Requests, RoundRobin, TrackingOSG, grouping
 from steelyard.resident import Flow, Memory, Rows, Settings, count, run
-from steelyard.resident.costs import SLICE_SECONDS, CostMeter, Slicer, schedulers_of
+from steelyard.resident.costs import CostMeter, schedulers_of
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.reports import (
     MOST_REQUESTS,
@@ -164,36 +162,6 @@ def test_a_meter_goes_on_with_what_it_has_learnt():
         meter.executed(0, np.arange(6), 0.5, Requests.none())
     reported = [[packed_reports(reports) for _, _, reports in one] for one in (told, told_again)]
     assert reported[0] == reported[1] != []
-
-
-@given(st.lists(st.tuples(st.integers(0, 300), st.floats(0, 0.1)), max_size=40))
-def test_slices_make_up_their_batch(batches):
-    slicer = Slicer()
-    for rows, seconds in batches:
-        sizes = slicer.sizes(rows)
-        assert sum(sizes) == rows
-        assert rows == 0 or min(sizes) > 0
-        slicer.took(rows, sizes, seconds)
-
-
-def after(slicer, rows, cost_of_call, cost_of_row, batches=200):
-    for _ in range(batches):
-        sizes = slicer.sizes(rows)
-        slicer.took(rows, sizes, cost_of_call * len(sizes) + cost_of_row * rows)
-    return list(itertools.islice((slicer.sizes(rows) for _ in itertools.count()), 16))
-
-
-def test_dear_rows_are_executed_alone_and_cheap_ones_together():
-    alone = after(Slicer(), 50, 0.0, 0.01)
-    assert alone.count([1] * 50) == 15  # and one batch whole, to compare
-    cheap = after(Slicer(), 5000, 0.0, 1e-6)
-    assert all(sizes == [2000, 2000, 1000] or sizes == [5000] for sizes in cheap)
-    assert round(SLICE_SECONDS / 1e-6) == 2000
-
-
-def test_a_function_whose_call_costs_more_than_its_rows_gets_whole_batches():
-    mostly = after(Slicer(), 50, 0.02, 1e-5)
-    assert mostly.count([50]) >= 14
 
 
 def flow_of(found, name, senders=2, receivers=3, batch_rows=7, function=lambda batch: batch):

@@ -6,7 +6,7 @@ through the same channel, against its direction: matrices to all senders, replie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +15,10 @@ from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Channel, Dataflow, Route
 from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.protocol import Matrices, Reply, Requests
+from steelyard.grouping.slicing import Slicer
 from steelyard.grouping.splitting import TimeSplitter
 from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
 from steelyard.resident.routing import key_ids
-
-SLICE_SECONDS = 0.002
-"""Rows are executed together as long as they take no longer than this, by what rows took so far."""
-_WHOLE_EVERY = 16
-"""Of so many batches one is executed whole, to see what slices cost."""
-_DEARER = 1.25
-"""Rows that cost so much more in slices than in whole batches are executed in whole batches."""
-_WEIGHT = 0.1
-"""Of the newest batch in the means that this is decided by."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
@@ -42,49 +34,6 @@ def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
     ]
     widths = {number: dataflow.by_name[dataflow.edges[number].source].parallelism for number in alike}
     return sum(width for number, width in widths.items() if number < edge), sum(widths.values())
-
-
-class Slicer:
-    """How many rows are executed at once, so that the time of each is known well and measuring costs little.
-
-    A row that takes long is executed alone. Rows that are cheap are executed by the hundred: a call costs the same for
-    one row as for many. A function that takes about as long for one row as for a batch would be slowed down by that;
-    so a batch is executed whole now and then, and where its rows were cheaper, all are, for a while.
-
-    Examples
-    --------
-    >>> slicer = Slicer()
-    >>> slicer.sizes(100)
-    [100]
-    >>> slicer.took(100, [100], 0.1)
-    >>> slicer.sizes(5)
-    [2, 2, 1]
-    """
-
-    def __init__(self) -> None:
-        self._whole = self._sliced = 0.0
-        self._batches = 0
-
-    def sizes(self, rows: int) -> list[int]:
-        """Rows of each slice of a batch."""
-        self._batches += 1
-        cost = self._sliced or self._whole
-        if rows <= 1 or not cost or self._batches % _WHOLE_EVERY == 0 or self._sliced > _DEARER * self._whole:
-            return [rows]
-        size = max(1, round(SLICE_SECONDS / cost))
-        return [min(size, rows - start) for start in range(0, rows, size)]
-
-    def took(self, rows: int, sizes: Sequence[int], seconds: float) -> None:
-        """So long a batch took in slices of these sizes."""
-        if not rows:
-            return
-        cost = seconds / rows
-        if len(sizes) > 1:
-            self._sliced += (cost - self._sliced) * (_WEIGHT if self._sliced else 1.0)
-            return
-        self._whole += (cost - self._whole) * (_WEIGHT if self._whole else 1.0)
-        if self._sliced > _DEARER * self._whole:  # try slices again when they have been forgotten
-            self._sliced *= 1.0 - _WEIGHT
 
 
 class CostMeter:

@@ -259,9 +259,9 @@ class Runner:
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
         """The same in slices, each of which is measured."""
-        items, sizes = meter.items(batch), meter.slicer.sizes(batch.num_rows)
-        start, spent = 0, 0.0
-        for size in sizes:
+        items, start = meter.items(batch), 0
+        while start < batch.num_rows:
+            size = meter.slicer.size(batch.num_rows - start)
             part, end = batch.slice(start, size), start + size
             seconds = self._emit(lambda rows=part: self._step.process(channel.port, rows), size)  # type: ignore[misc]
             asked = (requests.position >= start) & (requests.position < end)
@@ -269,8 +269,8 @@ class Runner:
             begun = time.perf_counter()
             meter.executed(channel.number, items[start:end], seconds, mine)
             self.metrics.busy += time.perf_counter() - begun
-            start, spent = end, spent + seconds
-        meter.slicer.took(batch.num_rows, sizes, spent)
+            meter.slicer.took(size, seconds)
+            start = end
 
     def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> float:
         """Call the operator and send what it gives; its own time, which is given, is what passes between two sends."""
