@@ -43,10 +43,10 @@ def test_dear_rows_are_executed_alone_whatever_the_noise():
 def test_cheap_rows_are_executed_together():
     slicer = Slicer()
     executed(slicer, 100_000, lambda size: 1e-6 * size)
-    assert set(executed(slicer, 3000, lambda size: 1e-6 * size)) <= {1000, 2000}
+    assert set(executed(slicer, 6000, lambda size: 1e-6 * size)) <= {1000, 2000}
     assert round(SLICE_SECONDS / 1e-6) == 2000
 
 
 def test_a_function_whose_calls_cost_more_than_its_rows_is_called_seldom():
     calls = executed(Slicer(), 10_000, lambda size: 0.02 + 1e-5 * size)
-    assert len(calls) < 12
+    assert len(calls) < 20  # they double

@@ -160,7 +160,7 @@ def test_answers_are_plain_sparks_and_costs_are_learnt_and_kept(spark, tmp_path)
     known = run.memory.costs.state()
     items = [spark_hash(pa.array([name]))[0] for name in (SLOW, "c2")]
     dear, cheap = (estimate_of(scheduler, known, item) for item in items)
-    assert dear > SLOW_SECONDS / 2 > cheap
+    assert dear > 2 * cheap
     again = engine(spark, rows, tmp_path, Kept())
     assert np.array_equal(again.memory.costs.cells, run.memory.costs.cells)
     other = engine(spark, rows, tmp_path, Kept(), "osg?cost_of=k")
