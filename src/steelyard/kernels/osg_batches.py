@@ -92,7 +92,7 @@ def split_time(hashes: Ints, cells: Floats, items: Ints, seconds: float, keep: f
         took[row] = estimate(cells, 0, 0, hashes, items[row], mean)
         total += took[row]
     for row in range(len(items)):
-        took[row] = seconds * took[row] / total if total > 0.0 else seconds / len(items)
+        took[row] = seconds * (took[row] / total) if total > 0.0 else seconds / len(items)
     cells *= keep
     for row in range(len(items)):
         add(cells[0], 0, hashes, items[row], took[row], False)

@@ -80,7 +80,7 @@ class CostMeter:
 
     def executed(self, channel: int, items: Ints, seconds: float, requests: Requests) -> None:
         """Rows that came through a channel have just been executed together, and took so long."""
-        took = np.array([seconds]) if len(items) == 1 else self._splitter.split(items, seconds)
+        took = self._splitter.split(items, seconds)
         ended = now() - seconds + np.cumsum(took)
         reports = self._learner.executed(items, took, ended, requests, self._by_channel[channel])
         replies = [one for one in reports if isinstance(one, Reply)]

@@ -160,8 +160,7 @@ class TaskMeter:
             yield rows.slice(start, size)
             seconds = time.perf_counter() - begun
             mine = items[start : start + size]
-            took = np.array([seconds]) if size == 1 else self._splitter.split(mine, seconds)
-            self._learner.executed(mine, took, np.zeros(size))
+            self._learner.executed(mine, self._splitter.split(mine, seconds), np.zeros(size))
             self._slicer.took(size, seconds)
             start += size
 
