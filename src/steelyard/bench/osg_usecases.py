@@ -264,12 +264,12 @@ def result_of(found: Found, published: Mapping[str, str], note: str, figure: str
         kinds=dict.fromkeys(sorted(live), "measured"),
         notes=[
             note,
-            "Published: Storm on virtual machines, the paper's data, a rate that is not given. Simulated: as many tuples "
-            f"of a stand-in at {100 * PROVISIONING:.0f} % provisioning, each taking what its queries took on SQLite, "
-            "measured once for each value, and the wait for a remote answer.",
+            "Published: Storm on virtual machines, the paper's data, a rate that is not given. Simulated: as many "
+            f"tuples of a stand-in at {100 * PROVISIONING:.0f} % provisioning, each taking what its queries took on "
+            "SQLite, measured once for each value, and the wait for a remote answer.",
             f"`live_speed_up`: the first rows on {LIVE_INSTANCES} resident instances, in threads, on the clock, with "
             "the database asked for every row; both ways gave the same answers. So few rows teach little about so many "
-            "values.",
+            "values, and what OSG itself takes for a row, a part of `executing ms`, counts where rows are short.",
         ],
     )
 
