@@ -49,3 +49,12 @@ def test_a_splitter_goes_on_with_what_it_knows():
         TimeSplitter(columns=3).restore(first.state())
     with pytest.raises(OptionError, match="keep must be"):
         TimeSplitter(keep=0)
+
+
+def test_what_was_executed_alone_is_learnt_like_splits_of_one():
+    together, apart = TimeSplitter(), TimeSplitter()
+    items, seconds = np.array([1, 2, 1]), np.array([0.5, 0.25, 0.75])
+    together.learn(items, seconds)
+    for item, took in zip(items, seconds, strict=True):
+        apart.split(np.array([item]), float(took))
+    assert np.array_equal(together.state()["splits"], apart.state()["splits"])

@@ -113,6 +113,10 @@ def test_requests_that_do_not_fit_into_one_note_go_in_several():
     assert max(asked) <= MOST_REQUESTS
 
 
+def keyed(*keys):
+    return pa.record_batch({"key": pa.array(keys, pa.int64())})
+
+
 def meter_of(policy, told, instances=2, schedulers=1):
     """The meter of instance 0, with a channel from each scheduler; reports are put into `told`."""
     tell = {
@@ -129,10 +133,11 @@ def test_what_is_reported_is_what_an_instance_of_the_policy_reports():
     rng = np.random.default_rng(5)
     wanted = []
     for turn in range(40):
-        item, seconds = np.array([turn % 3]), np.array([rng.random()])
+        seconds = np.array([rng.random()])
         request = Requests(np.array([0]), np.array([turn]), np.array([1.5])) if turn % 7 == 0 else Requests.none()
-        wanted += oracle.executed(item, seconds, np.zeros(1), request)
-        meter.executed(0, item, float(seconds[0]), request)
+        wanted += oracle.executed(key_ids(keyed(turn % 3), ("key",)), seconds, np.zeros(1), request)
+        meter.executed(0, keyed(turn % 3), float(seconds[0]), request)
+    meter.flush()
     found = [report for _, _, reports in told for report in reports]
     assert [number for _, number, _ in told] == list(range(1, len(told) + 1))
     assert {type(one) for one in found} == {Matrices, Reply}
@@ -143,8 +148,9 @@ def test_matrices_go_to_all_schedulers_and_replies_to_the_one_that_asked():
     told = []
     meter = meter_of(OSG(cost_of="key", window=1, tolerance=1.0), told, schedulers=3)
     request = Requests(np.array([0]), np.array([9]), np.array([0.5]))
-    meter.executed(1, np.array([7]), 0.25, Requests.none())
-    meter.executed(1, np.array([7]), 0.25, request)
+    meter.executed(1, keyed(7), 0.25, Requests.none())
+    assert not told
+    meter.executed(1, keyed(7), 0.25, request)
     kinds = {channel: [type(one) for one in reports] for channel, _, reports in told}
     assert kinds == {1: [Reply, Matrices], 0: [Matrices], 2: [Matrices]}
     assert told[0][2][0].scheduler == 1
@@ -155,11 +161,13 @@ def test_a_meter_goes_on_with_what_it_has_learnt():
     told, told_again = [], []
     first, second = meter_of(policy, told), meter_of(policy, told_again)
     for turn in range(10):
-        first.executed(0, np.array([turn % 3, 5]), 0.5, Requests.none())
+        first.executed(0, keyed(turn % 3, 5), 0.5, Requests.none())
+    first.flush()
     second.restore(first.state())
     told.clear()
     for meter in (first, second):
-        meter.executed(0, np.arange(6), 0.5, Requests.none())
+        meter.executed(0, keyed(*range(6)), 0.5, Requests.none())
+        meter.flush()
     reported = [[packed_reports(reports) for _, _, reports in one] for one in (told, told_again)]
     assert reported[0] == reported[1] != []
 

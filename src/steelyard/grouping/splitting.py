@@ -54,6 +54,12 @@ class TimeSplitter:
         split_time(self._hashes, self._cells, np.require(items, np.int64, ["C", "W"]), seconds, self._keep, took)
         return took
 
+    def learn(self, items: Ints, seconds: Floats) -> None:
+        """These were executed one by one, and took so long each: as a `split` of each alone."""
+        from steelyard.kernels.osg_batches import note_times  # noqa: PLC0415 - slow to import
+
+        note_times(self._hashes, self._cells, np.require(items, np.int64, ["C", "W"]), seconds, self._keep)
+
     def state(self) -> State:
         """All that the next split depends on."""
         return {"splits": self._cells.copy()}

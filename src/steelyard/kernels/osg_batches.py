@@ -76,6 +76,14 @@ def execute_batch(
 
 
 @njit(cache=True)
+def note_times(hashes: Ints, cells: Floats, items: Ints, took: Floats, keep: float) -> None:
+    """Learn what tuples took that were executed alone, into the cells of `split_time`."""
+    for row in range(len(items)):
+        cells *= keep
+        add(cells[0], 0, hashes, items[row], took[row], False)
+
+
+@njit(cache=True)
 def split_time(hashes: Ints, cells: Floats, items: Ints, seconds: float, keep: float, took: Floats) -> None:
     """Share the time of tuples that were executed together out among them, by what each is thought to take; learn it.
 

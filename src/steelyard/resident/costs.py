@@ -7,11 +7,12 @@ through the same channel, against its direction: matrices to all senders, replie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Channel, Dataflow, Route
 from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.protocol import Matrices, Reply, Requests
@@ -19,6 +20,9 @@ from steelyard.grouping.slicing import Slicer
 from steelyard.grouping.splitting import TimeSplitter
 from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
 from steelyard.resident.routing import key_ids
+
+_TOGETHER = 32
+"""Slices that are learnt from at once where rows wait: one by one, that would take them a few percent of their time."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
@@ -34,6 +38,16 @@ def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
     ]
     widths = {number: dataflow.by_name[dataflow.edges[number].source].parallelism for number in alike}
     return sum(width for number, width in widths.items() if number < edge), sum(widths.values())
+
+
+class _Slice(NamedTuple):
+    """Rows that were executed together."""
+
+    channel: int
+    rows: pa.RecordBatch
+    seconds: float
+    ended: float
+    requests: Requests
 
 
 class CostMeter:
@@ -60,30 +74,63 @@ class CostMeter:
         tell: Mapping[int, Callable[[int, bytes], None]],
     ) -> None:
         self._by_channel, total = schedulers
-        self._column = policy.cost_of
+        self._key = (policy.cost_of,)
         self._learner = policy.instance(instances, instance, total)
         self._splitter = TimeSplitter()
         self._tell = tell
+        self._slices: list[_Slice] = []
         self.slicer = Slicer()
         self.told = dict.fromkeys(tell, 0)
         """By channel: reports so far."""
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load what the first rows would have to wait for."""
-        no_rows = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
-        self._splitter.split(self.items(no_rows), 0.0)
-        self._learner.executed(self.items(no_rows), np.empty(0), np.empty(0))
+        items = key_ids(
+            pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema), self._key
+        )
+        self._splitter.split(items, 0.0)
+        self._splitter.learn(items, np.empty(0))
+        self._learner.executed(items, np.empty(0), np.empty(0))
 
-    def items(self, batch: pa.RecordBatch) -> Ints:
-        """int64[rows]: what the costs of rows depend on."""
-        return key_ids(batch, (self._column,))
+    def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
+        """Rows that came through a channel have just been executed together, and took so long.
 
-    def executed(self, channel: int, items: Ints, seconds: float, requests: Requests) -> None:
-        """Rows that came through a channel have just been executed together, and took so long."""
-        took = self._splitter.split(items, seconds)
-        ended = now() - seconds + np.cumsum(took)
+        What a request waits for is reported at once; the rest when some rows have come together, or at `flush`.
+        """
+        self._slices.append(_Slice(channel, rows.select(self._key), seconds, now(), requests))
+        if len(requests.position) or len(self._slices) >= _TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Learn and report what was executed so far."""
+        slices, self._slices = self._slices, []
+        for channel, some in groupby(slices, key=lambda one: one.channel):
+            self._learn(channel, list(some))
+
+    def _learn(self, channel: int, slices: list[_Slice]) -> None:
+        sizes = np.array([one.rows.num_rows for one in slices])
+        starts = np.cumsum(sizes) - sizes
+        items = key_ids(pa.Table.from_batches([one.rows for one in slices]).combine_chunks().to_batches()[0], self._key)
+        took = np.array([one.seconds for one in slices])
+        ended = np.array([one.ended for one in slices])
+        if len(items) > len(slices):
+            shared = [
+                self._splitter.split(items[start : start + one.rows.num_rows], one.seconds)
+                for start, one in zip(starts, slices, strict=True)
+            ]
+            ended = np.concatenate(
+                [one.ended - one.seconds + np.cumsum(parts) for one, parts in zip(slices, shared, strict=True)]
+            )
+            took = np.concatenate(shared)
+        else:
+            self._splitter.learn(items, took)
+        requests = Requests(
+            np.concatenate([one.requests.position + start for one, start in zip(slices, starts, strict=True)]),
+            np.concatenate([one.requests.epoch for one in slices]),
+            np.concatenate([one.requests.load for one in slices]),
+        )
         reports = self._learner.executed(items, took, ended, requests, self._by_channel[channel])
-        replies = [one for one in reports if isinstance(one, Reply)]
+        replies = any(isinstance(one, Reply) for one in reports)
         matrices = [one for one in reports if isinstance(one, Matrices)]
         if replies:
             self._report(channel, packed_reports(reports))
@@ -98,7 +145,7 @@ class CostMeter:
         self._tell[channel](self.told[channel], payload)
 
     def state(self) -> bytes:
-        """What was learnt."""
+        """What was learnt; all is at rest, and nothing waits to be."""
         return arrays_bytes({**self._learner.state(), **self._splitter.state()})
 
     def restore(self, state: bytes) -> None:

@@ -259,7 +259,7 @@ class Runner:
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
         """The same in slices, each of which is measured."""
-        items, start = meter.items(batch), 0
+        start = 0
         while start < batch.num_rows:
             size = meter.slicer.size(batch.num_rows - start)
             part, end = batch.slice(start, size), start + size
@@ -267,10 +267,12 @@ class Runner:
             asked = (requests.position >= start) & (requests.position < end)
             mine = Requests(requests.position[asked] - start, requests.epoch[asked], requests.load[asked])
             begun = time.perf_counter()
-            meter.executed(channel.number, items[start:end], seconds, mine)
+            meter.executed(channel.number, part, seconds, mine)
             self.metrics.busy += time.perf_counter() - begun
             meter.slicer.took(size, seconds)
             start = end
+        if not self._mailbox.length:  # before this message counts as worked off, and now nothing waits for it
+            meter.flush()
 
     def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> float:
         """Call the operator and send what it gives; its own time, which is given, is what passes between two sends."""
