@@ -19,7 +19,7 @@ def test_shares_add_up_and_are_those_of_the_plain_twin(batches):
         count, time = (sum(cell[part] for cell in plain.cells[0]) for part in (0, 1))
         thought = [plain.estimate(item, time / count if count else 0.0) for item in items]
         whole = sum(thought)
-        wanted = [seconds * one / whole if whole else seconds / len(items) for one in thought]
+        wanted = [seconds * (one / whole) if whole else seconds / len(items) for one in thought]
         plain.scale(0.5)
         for item, share in zip(items, wanted, strict=True):
             plain.add(item, share, conservative=False)
