@@ -13,6 +13,8 @@ from steelyard.bench.osg_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROB
 from steelyard.bench.registry import Run
 from steelyard.resident import Flow, Memory, run
 
+TOOK = {"mean_ms": 29.0, "beside_ms": 1.0}
+
 
 def completed(*seconds, answers=(1, 2), messages=10):
     return Completed(np.array(seconds), np.array(answers), 0.03, messages)
@@ -43,13 +45,14 @@ def test_ratios_are_times_over_round_robins_time():
         one: {ROUND_ROBIN: [completed(2.0, 4.0)], OSG: [completed(1.0, 2.0)], PAPER: [completed(2.0, 3.0)]}
         for one in PROVISIONING
     }
-    result = osg_spark.result_of(found, {OSG: 3.5, PAPER: 2.5}, dict.fromkeys(PROVISIONING, 2), {})
+    result = osg_spark.result_of(found, {OSG: 3.5, PAPER: 2.5}, dict.fromkeys(PROVISIONING, 2), TOOK)
+    assert [row[2] for row in result.tables[0].rows] == [102.0] * 3 + [105.0] * 3 + [110.0] * 3
     assert result.metrics["completion_vs_round_robin"] == 0.5
     assert result.metrics["completion_paper_vs_round_robin_105"] == pytest.approx(5 / 6)
     assert (result.metrics["routing_mtps"], result.metrics["osg_messages_a_row"]) == (2.5, 5.0)
     assert not result.missed
     slow = {one: {**ways, OSG: [completed(2.0, 4.0)]} for one, ways in found.items()}
-    missed = osg_spark.result_of(slow, {OSG: 1.0}, dict.fromkeys(PROVISIONING, 2), {}).missed
+    missed = osg_spark.result_of(slow, {OSG: 1.0}, dict.fromkeys(PROVISIONING, 2), TOOK).missed
     assert [target.metric for target in missed] == ["completion_vs_round_robin", "routing_mtps"]
 
 
