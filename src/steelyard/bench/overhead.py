@@ -20,6 +20,7 @@ from steelyard.bench.aggregate import Spread, write_rows
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
 from steelyard.core import BatchReport
+from steelyard.grouping import OSG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,7 +131,9 @@ class Stream:
             return 0.0
         rows = self._timed_rows()
         counts = self.engine.carried.counts if self.way == "carried" else exact_counts(rows, ("key",))
-        plan = partitioner(self.engine.settings.partitioner).plan(counts, self.slots)
+        policy = self.engine.settings.partitioner
+        assert not isinstance(policy, OSG), "this measures plans, and OSG makes none"
+        plan = partitioner(policy).plan(counts, self.slots)
         clock = time.perf_counter()
         placed(rows, plan, ("key",), None)
         return time.perf_counter() - clock

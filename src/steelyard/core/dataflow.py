@@ -67,6 +67,8 @@ class Route(Enum):
     """To every instance."""
     POLICY = "policy"
     """As a partitioner or tuple policy says, which may split a key over instances."""
+    COST = "cost"
+    """As a grouping of shuffle edges says, which weighs what rows will cost the instances."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,10 @@ class Grouping:
     route
         How an instance is chosen.
     columns
-        The key, where the choice depends on one.
+        The key, where the choice depends on one; what costs depend on, for `Route.COST`.
     policy
-        For `Route.POLICY`: a name in `steelyard.partition`, with parameters, or an object.
+        For `Route.POLICY`: a name in `steelyard.partition`, with parameters, or an object. For `Route.COST`: a grouping
+        of `steelyard.grouping`.
 
     Examples
     --------
@@ -95,7 +98,7 @@ class Grouping:
     def __post_init__(self) -> None:
         if self.route in (Route.HASH, Route.POLICY) and not self.columns:
             raise DataflowError(f"grouping {self.route.value!r} needs the columns of a key: key_by('user')")
-        if (self.route is Route.POLICY) != (self.policy is not None):
+        if (self.route in (Route.POLICY, Route.COST)) != (self.policy is not None):
             raise DataflowError(f"grouping {self.route.value!r} with policy={self.policy!r}: give both, or neither")
 
     @property
@@ -105,7 +108,7 @@ class Grouping:
 
     def __str__(self) -> str:
         name = self.route.value
-        if self.route is Route.POLICY:
+        if self.policy is not None:
             name = self.policy if isinstance(self.policy, str) else str(getattr(self.policy, "name", self.policy))
         return f"{name}({', '.join(self.columns)})" if self.columns else name
 

@@ -31,6 +31,12 @@ class CompiledGrouping:
     """What groupings share; a kind of grouping writes `rule` and, where it has matrices, `sketch_shape`."""
 
     name: ClassVar[str]
+    learns: ClassVar[bool] = False
+    """Whether instances report to it what items cost."""
+    told: ClassVar[bool] = False
+    """Whether it must be told the exact cost of every tuple."""
+    cost_of: str = ""
+    """The column whose values are the items, for engines that have columns."""
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

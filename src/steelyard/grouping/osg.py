@@ -63,6 +63,8 @@ class OSG(CompiledGrouping):
         Share of the matrices that stays after they were sent; 0 resets them, as printed.
     seed
         Of the hash functions.
+    cost_of
+        The column that costs depend on, for engines that have columns: any type, one value being one item.
 
     Examples
     --------
@@ -86,8 +88,10 @@ class OSG(CompiledGrouping):
     update: Literal["plain", "conservative"] = "plain"
     keep: float = 0.0
     seed: int = 3
+    cost_of: str = ""
 
     name: ClassVar[str] = "osg"
+    learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)

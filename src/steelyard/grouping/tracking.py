@@ -47,6 +47,8 @@ class TrackingOSG(CompiledGrouping):
         Share of the matrices that stays after they were sent; 0 resets them, as OSG does.
     idle_aware
         Whether no instance is thought to end before now; `choose` then needs `times`, on the clock of the instances.
+    cost_of
+        As that of `OSG`.
 
     Examples
     --------
@@ -68,8 +70,10 @@ class TrackingOSG(CompiledGrouping):
     keep: float = 0.0
     idle_aware: bool = True
     seed: int = 3
+    cost_of: str = ""
 
     name: ClassVar[str] = "tracking_osg"
+    learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from steelyard.kernels.osg import choose, clock_of, execute
+from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate
 from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -72,3 +73,34 @@ def execute_batch(
         if send:
             return row + 1, answered, True
     return len(items), answered, False
+
+
+@njit(cache=True)
+def note_times(hashes: Ints, cells: Floats, items: Ints, took: Floats, keep: float) -> None:
+    """Learn what tuples took that were executed alone, into the cells of `split_time`."""
+    for row in range(len(items)):
+        cells *= keep
+        add(cells[0], 0, hashes, items[row], took[row], False)
+
+
+@njit(cache=True)
+def split_time(hashes: Ints, cells: Floats, items: Ints, seconds: float, keep: float, took: Floats) -> None:
+    """Share the time of tuples that were executed together out among them, by what each is thought to take; learn it.
+
+    `cells` is float64[1, 1, rows, columns, 2] and forgets all but a share of `keep` with every call. Items whose cells
+    are empty are thought to take the mean of all.
+    """
+    count, time = 0.0, 0.0
+    for at in range(cells.shape[3]):
+        count += cells[0, 0, 0, at, COUNT]
+        time += cells[0, 0, 0, at, TIME]
+    mean = time / count if count > 0.0 else 0.0
+    total = 0.0
+    for row in range(len(items)):
+        took[row] = estimate(cells, 0, 0, hashes, items[row], mean)
+        total += took[row]
+    for row in range(len(items)):
+        took[row] = seconds * (took[row] / total) if total > 0.0 else seconds / len(items)
+    cells *= keep
+    for row in range(len(items)):
+        add(cells[0], 0, hashes, items[row], took[row], False)

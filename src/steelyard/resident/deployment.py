@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
+from steelyard.resident.costs import CostMeter, learns_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
-from steelyard.resident.routing import distributor
+from steelyard.resident.routing import ByCost, distributor
 from steelyard.resident.runner import Output, Runner
 from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
@@ -57,6 +58,7 @@ class Deployment:
         self._channels = dataflow.channels()
         self._mailboxes: dict[Instance, Mailbox] = {}
         self._outlets: dict[int, Outlet] = {}
+        self._hearing: dict[int, ByCost] = {}
         hosted = placement.hosted(worker)
         for instance in hosted:
             self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in self._into(instance)])
@@ -75,6 +77,13 @@ class Deployment:
         if sender == self._worker:
             return lambda batches: self._outlets[channel.number].grant(batches)  # noqa: PLW0108 - made later
         return lambda batches: self._send(sender, Kind.CREDIT, channel.number, batches, b"", b"")
+
+    def _telling(self, channel: Channel) -> Callable[[int, bytes], None]:
+        """Brings a report to the sender of a channel: at once where it is here, by a frame where it is elsewhere."""
+        sender = self._placement.worker_of[channel.sender]
+        if sender == self._worker:
+            return lambda number, payload: self._hearing[channel.number].hear(channel.number, number, payload)
+        return lambda number, payload: self._send(sender, Kind.REPORT, channel.number, number, payload, b"")
 
     def _transmitting(self, channel: Channel) -> Callable[[Message], None]:
         receiver = self._placement.worker_of[channel.receiver]
@@ -122,11 +131,33 @@ class Deployment:
                     if channel.edge == number and channel.sender == instance
                 }
                 receivers = self.dataflow.by_name[edge.target].parallelism
-                chooses = distributor(edge, instance, receivers)
+                first, several = schedulers_of(self.dataflow, number)
+                chooses = distributor(edge, instance, receivers, (first + instance.number, several))
                 chooses.prepare(context.schema)
+                if isinstance(chooses, ByCost):
+                    reporting = [outlet.channel for outlet in reached.values()]
+                    chooses.heard = {one.number: 0 for one in reporting if learns_costs(one, self.dataflow)}
+                    self._hearing |= dict.fromkeys(chooses.heard, chooses)
                 outputs.append(Output(chooses, reached))
         mailbox, channels = self._mailboxes[instance], self._into(instance)
-        return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended)
+        meters = self._meters(instance, channels)
+        return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended, meters)
+
+    def _meters(self, instance: Instance, channels: list[Channel]) -> dict[int, CostMeter]:
+        """By channel: what measures its rows; channels of edges that are grouped alike share it."""
+        found: dict[int, CostMeter] = {}
+        measured = [channel for channel in channels if learns_costs(channel, self.dataflow)]
+        for kind in dict.fromkeys((one.port, self.dataflow.edges[one.edge].grouping) for one in measured):
+            alike = [one for one in measured if (one.port, self.dataflow.edges[one.edge].grouping) == kind]
+            places = {one.number: schedulers_of(self.dataflow, one.edge) for one in alike}
+            numbers = {one.number: places[one.number][0] + one.sender.number for one in alike}
+            several = places[alike[0].number][1]
+            instances = self.dataflow.by_name[instance.operator].parallelism
+            tell = {one.number: self._telling(one) for one in alike}
+            meter = CostMeter(kind[1].policy, instance.number, instances, (numbers, several), tell)
+            meter.prepare(self.dataflow.schemas[alike[0].sender.operator])
+            found |= dict.fromkeys(tell, meter)
+        return found
 
     def receive(self, worker: int, frame: Frame) -> None:
         """A frame of another worker has come; WireError where it is none that this worker could send."""
@@ -137,6 +168,11 @@ class Deployment:
             if channel.number not in self._outlets or self._placement.worker_of[channel.receiver] != worker:
                 raise WireError(f"worker {worker} gave credit for channel {channel.number}, which is not between us")
             self._outlets[channel.number].grant(frame.number)
+            return
+        if frame.kind is Kind.REPORT:
+            if channel.number not in self._hearing or self._placement.worker_of[channel.receiver] != worker:
+                raise WireError(f"worker {worker} reported on channel {channel.number}, where nobody asked it to")
+            self._hearing[channel.number].hear(channel.number, frame.number, frame.payload)
             return
         if channel.receiver not in self._mailboxes or self._placement.worker_of[channel.sender] != worker:
             raise WireError(f"worker {worker} sent into channel {channel.number}, which is not between us")

@@ -11,6 +11,8 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
+from steelyard.grouping.compiled import CompiledGrouping
+from steelyard.grouping.registry import grouping as shuffle_grouping
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
@@ -112,9 +114,24 @@ class Stream:
         tuple_policy(grouping)  # a name that is none is an error here, where it was written
         return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
 
-    def shuffle(self) -> Stream:
-        """Rows go to the instances in turn."""
-        return replace(self, grouping=SHUFFLE)
+    def shuffle(self, grouping: str | CompiledGrouping | None = None) -> Stream:
+        """Rows go to the instances in turn; or where a grouping sends them, by what it learns of their costs.
+
+        `shuffle(OSG(cost_of="customer"))`, or the same by name, `shuffle("osg?cost_of=customer")`: instances measure
+        how long rows of each customer take, and rows go where the least work waits.
+        """
+        if grouping is None:
+            return replace(self, grouping=SHUFFLE)
+        policy = shuffle_grouping(grouping)
+        if policy.told:
+            raise OptionError(f"grouping {policy.name!r} must be told what each row costs, and a dataflow cannot know")
+        if policy.learns and not policy.cost_of:
+            raise OptionError(
+                f"grouping {policy.name!r} learns what rows cost by the values of a column: "
+                f'say which, shuffle("{policy.name}?cost_of=customer")'
+            )
+        columns = (policy.cost_of,) if policy.learns else ()
+        return replace(self, grouping=Grouping(Route.COST, columns, policy))
 
     def forward(self) -> Stream:
         """Rows of instance i go to instance i."""

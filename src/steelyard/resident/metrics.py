@@ -35,6 +35,8 @@ class InstanceMetrics:
     """Messages that wait."""
     refused: int = 0
     """Rows that came late, or had no time."""
+    reports: int = 0
+    """Messages about what rows cost, to those who send them."""
     watermark: int | None = None
     done: bool = False
     costs: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=COST_SAMPLES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,13 +14,24 @@ import pyarrow as pa
 
 from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Edge, Instance, Route
-from steelyard.core.policies import Router
+from steelyard.core.policies import Router, State
+from steelyard.grouping.protocol import Report, Requests, Scheduler
 from steelyard.partition.registry import tuple_policy
+from steelyard.resident.reports import (
+    MOST_REQUESTS,
+    arrays_bytes,
+    bytes_arrays,
+    now,
+    packed_requests,
+    unpacked_reports,
+)
+from steelyard.resident.wire import WireError
 
 _LEAST_SLICE = 1024
 """Rows below which a batch is not cut to shuffle it, but goes to the next instance whole."""
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
+Messages = Iterator[tuple[int, pa.RecordBatch, bytes]]
 
 
 class Distributor(ABC):
@@ -29,6 +40,10 @@ class Distributor(ABC):
     @abstractmethod
     def split(self, batch: pa.RecordBatch) -> Parts:
         """(number of the instance, rows) for each instance that gets any, in the order of the batch."""
+
+    def addressed(self, batch: pa.RecordBatch) -> Messages:
+        """The same, with what a part carries to its instance as a note."""
+        return ((receiver, part, b"") for receiver, part in self.split(batch))
 
     def prepare(self, schema: pa.Schema) -> None:  # noqa: B027 - most have nothing to load
         """Load what the first rows would have to wait for; called while a worker is deployed."""
@@ -113,29 +128,104 @@ class ByPolicy(Distributor):
 
     def state(self) -> bytes:
         """The router's arrays."""
-        file = io.BytesIO()
-        np.savez(file, allow_pickle=False, **self._router.state())
-        return file.getvalue()
+        return arrays_bytes(self._router.state())
 
     def restore(self, state: bytes) -> None:
         """Go on with what the router had learnt."""
-        with np.load(io.BytesIO(state), allow_pickle=False) as arrays:
-            self._router.restore(dict(arrays))
+        self._router.restore(bytes_arrays(state))
 
 
-def distributor(edge: Edge, sender: Instance, receivers: int) -> Distributor:
-    """What an instance uses for one of its edges."""
+class ByCost(Distributor):
+    """Each row to the instance that a scheduler chooses by what it has heard of costs; it is one of several.
+
+    Reports come from threads that read connections, and count as worked off when they are taken in: nothing waits.
+    """
+
+    def __init__(self, receivers: int, column: str, scheduler: Scheduler) -> None:
+        self._receivers, self._column, self._scheduler = receivers, column, scheduler
+        self._lock = threading.Lock()
+        self.heard: dict[int, int] = {}
+        """By channel: reports so far."""
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled hash and the compiled choice."""
+        self._scheduler.choose(self._items(_no_rows(schema)), times=np.empty(0))
+
+    def _items(self, batch: pa.RecordBatch) -> Ints:
+        return key_ids(batch, (self._column,)) if self._column else np.zeros(batch.num_rows, np.int64)
+
+    def split(self, batch: pa.RecordBatch) -> Parts:
+        """Rows as the scheduler says; all rows of a batch come at one moment."""
+        return ((receiver, part) for receiver, part, _ in self.addressed(batch))
+
+    def addressed(self, batch: pa.RecordBatch) -> Messages:
+        """Rows as the scheduler says, with its requests to their instances."""
+        items = self._items(batch)
+        with self._lock:  # not while a part waits for credit: reports come meanwhile
+            chosen = self._scheduler.choose(items, times=np.full(len(items), now()))
+        asked = set(chosen.to[chosen.requests.position].tolist())
+        for receiver, part in parted(batch, chosen.to, self._receivers):
+            if receiver not in asked:
+                yield receiver, part, b""
+                continue
+            for start, end, requests in _shares(chosen.share(receiver)[1], part.num_rows):
+                yield receiver, part.slice(start, end - start), packed_requests(requests)
+
+    def hear(self, channel: int, number: int, payload: Any) -> None:
+        """A report came back through a channel; WireError where it is none, or not the next one."""
+        reports: list[Report] = unpacked_reports(payload)
+        with self._lock:
+            if number != self.heard[channel] + 1:
+                raise WireError(f"report {number} of channel {channel} came behind report {self.heard[channel]}")
+            try:
+                self._scheduler.feedback(reports)
+            except ValueError as error:
+                raise WireError(f"a report of channel {channel} does not fit: {error}") from error
+            self.heard[channel] = number
+
+    def know(self, state: State) -> None:
+        """Go on with what another scheduler of the same policy knew."""
+        self._scheduler.restore(state)
+
+    def state(self) -> bytes:
+        """The scheduler's arrays."""
+        with self._lock:
+            return arrays_bytes(self._scheduler.state())
+
+    def restore(self, state: bytes) -> None:
+        """Go on with what the scheduler knew."""
+        self.know(bytes_arrays(state))
+
+
+def _shares(requests: Requests, rows: int) -> Iterator[tuple[int, int, Requests]]:
+    """A part's requests, as many at a time as a note holds, with the rows from and to which they reach."""
+    start = 0
+    for first in range(0, len(requests.position), MOST_REQUESTS):
+        after = first + MOST_REQUESTS
+        position = requests.position[first:after]
+        end = rows if after >= len(requests.position) else int(position[-1]) + 1
+        yield start, end, Requests(position - start, requests.epoch[first:after], requests.load[first:after])
+        start = end
+
+
+def distributor(edge: Edge, sender: Instance, receivers: int, schedulers: tuple[int, int] | None = None) -> Distributor:
+    """What an instance uses for one of its edges.
+
+    `schedulers` is, for `Route.COST`, which of how many schedulers it is; by default it is the only one.
+    """
     route, columns = edge.grouping.route, edge.grouping.columns
-    if route is Route.FORWARD:
-        return Forward(sender.number)
-    if receivers == 1:
-        return Forward(0)
+    if route is Route.FORWARD or receivers == 1:
+        return Forward(sender.number if route is Route.FORWARD else 0)
     if route is Route.BROADCAST:
         return Broadcast(receivers)
     if route is Route.SHUFFLE:
         return InTurn(receivers, sender.number)
     if route is Route.HASH:
         return ByHash(receivers, columns)
+    if route is Route.COST:
+        number, several = schedulers or (0, 1)
+        policy = edge.grouping.policy
+        return ByCost(receivers, "".join(columns), policy.scheduler(receivers, number, several))
     return ByPolicy(receivers, columns, tuple_policy(edge.grouping.policy).router(receivers, sender.number))
 
 

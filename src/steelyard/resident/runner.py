@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Instance
+from steelyard.grouping.protocol import Requests
 from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
+from steelyard.resident.costs import CostMeter
 from steelyard.resident.metrics import InstanceMetrics
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, State
-from steelyard.resident.routing import Distributor
+from steelyard.resident.reports import unpacked_requests
+from steelyard.resident.routing import ByCost, Distributor
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
 
@@ -36,8 +39,8 @@ class Output:
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Each row to its instance."""
-        for receiver, part in self.distributor.split(batch):
-            self.outlets[receiver].send(Kind.DATA, part)
+        for receiver, part, note in self.distributor.addressed(batch):
+            self.outlets[receiver].send(Kind.DATA, part, note)
 
     def tell(self, kind: Kind, value: Any) -> None:
         """The same to every instance."""
@@ -64,6 +67,8 @@ class Runner:
         Called with what the instance raised.
     ended
         Called when the instance has given its last row.
+    meters
+        By channel: what measures the costs of its rows, where its sender wants to know them.
     """
 
     def __init__(
@@ -75,11 +80,14 @@ class Runner:
         outputs: Sequence[Output],
         failed: Callable[[Instance, BaseException], None],
         ended: Callable[[Instance], None],
+        meters: Mapping[int, CostMeter] | None = None,
     ) -> None:
         self.instance = instance
         self.metrics = InstanceMetrics()
         self._step, self._mailbox, self._outputs = step, mailbox, outputs
         self._failed, self._ended = failed, ended
+        self._meters = meters or {}
+        self._metering = list(dict.fromkeys(self._meters.values()))
         self._times = {channel.number: BEFORE_ALL for channel in channels if not channel.feedback}
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
@@ -152,7 +160,8 @@ class Runner:
             own = {"watermark": reached, "done": self.metrics.done, "times": list(self._times.items())}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
-            return {"own": own, **learnt, **kept}
+            costs = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
+            return {"own": own, **learnt, **costs, **kept}
 
         return self.call(taken)
 
@@ -164,6 +173,9 @@ class Runner:
         for i, output in enumerate(self._outputs):
             if f"edge {i}" in state:
                 output.distributor.restore(state[f"edge {i}"])
+        for i, meter in enumerate(self._metering):
+            if f"costs {i}" in state:
+                meter.restore(state[f"costs {i}"])
         own = state.get("own", {})
         self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
         self._watermark = own.get("watermark", BEFORE_ALL)
@@ -224,7 +236,7 @@ class Runner:
 
     def _handle(self, channel: Channel, message: Message) -> None:
         if message.kind is Kind.DATA:
-            self._process(channel.port, message.value)
+            self._process(channel, message)
         elif message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
         elif message.kind is Kind.END:
@@ -238,21 +250,45 @@ class Runner:
         if message.kind is Kind.END:
             self._end_if_all_ended()
 
-    def _process(self, port: int, batch: pa.RecordBatch) -> None:
+    def _process(self, channel: Channel, message: Message) -> None:
+        batch = message.value
         self.metrics.batches_in += 1
         self.metrics.rows_in += batch.num_rows
         self.metrics.bytes_in += batch.nbytes
-        self._emit(lambda: self._step.process(port, batch), batch.num_rows)
+        meter = self._meters.get(channel.number)
+        if meter is None:
+            self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
+        else:
+            self._process_measured(channel, batch, unpacked_requests(message.note, batch.num_rows), meter)
 
-    def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> None:
-        """Call the operator and send what it gives; its own time is what passes between two sends."""
+    def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
+        """The same in slices, each of which is measured."""
+        start = 0
+        while start < batch.num_rows:
+            size = meter.slicer.size(batch.num_rows - start)
+            part, end = batch.slice(start, size), start + size
+            seconds = self._emit(lambda rows=part: self._step.process(channel.port, rows), size)  # type: ignore[misc]
+            asked = (requests.position >= start) & (requests.position < end)
+            mine = Requests(requests.position[asked] - start, requests.epoch[asked], requests.load[asked])
+            begun = time.perf_counter()
+            meter.executed(channel.number, part, seconds, mine)
+            self.metrics.busy += time.perf_counter() - begun
+            meter.slicer.took(size, seconds)
+            start = end
+        if not self._mailbox.length:  # before this message counts as worked off, and now nothing waits for it
+            meter.flush()
+
+    def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> float:
+        """Call the operator and send what it gives; its own time, which is given, is what passes between two sends."""
         begun = time.perf_counter()
         useful = 0.0
         for batch in made():
             useful += time.perf_counter() - begun
             self._send(batch)
             begun = time.perf_counter()
-        self._spend(useful + time.perf_counter() - begun, rows)
+        useful += time.perf_counter() - begun
+        self._spend(useful, rows)
+        return useful
 
     def _spend(self, seconds: float, rows: int) -> None:
         self.metrics.useful += seconds
@@ -319,9 +355,17 @@ class Runner:
         """Its metrics, as plain values."""
         self.metrics.queue = self._mailbox.length
         self.metrics.refused = self._step.refused
+        self.metrics.reports = sum(sum(meter.told.values()) for meter in self._metering)
         return self.metrics.to_dict()
 
     def counters(self) -> tuple[dict[int, int], dict[int, int]]:
         """By channel: messages sent, and messages worked off."""
         outlets = [outlet for output in self._outputs for outlet in output.outlets.values()]
-        return {outlet.channel.number: outlet.sent for outlet in outlets}, self._mailbox.worked_off()
+        sent = {outlet.channel.number: outlet.sent for outlet in outlets}
+        done = self._mailbox.worked_off()
+        for meter in self._metering:  # reports go against the direction of their channels, and have numbers below 0
+            sent |= {~channel: told for channel, told in meter.told.items()}
+        for output in self._outputs:
+            if isinstance(output.distributor, ByCost):
+                done |= {~channel: heard for channel, heard in output.distributor.heard.items()}
+        return sent, done

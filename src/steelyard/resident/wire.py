@@ -56,6 +56,8 @@ class Kind(IntEnum):
     """JSON between a worker and the coordinator."""
     RESULT = 7
     """A record batch from a sink to the coordinator."""
+    REPORT = 8
+    """What rows of a channel cost, from the receiver to the sender."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -9,6 +9,8 @@ import logging
 from typing import Any
 
 from steelyard.core import ElasticityPolicy, Learning, Partitioner, TuplePolicy
+from steelyard.grouping import OSG
+from steelyard.spark.costs import CostPartitioners
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
@@ -31,9 +33,12 @@ class PolicyMemory:
         The policies. Where they learn nothing, nothing is kept.
     """
 
-    def __init__(self, state: StateFolder, partitioner: Partitioner | TuplePolicy, elastic: ElasticityPolicy) -> None:
+    def __init__(
+        self, state: StateFolder, partitioner: Partitioner | TuplePolicy | OSG, elastic: ElasticityPolicy
+    ) -> None:
         self._state = state
-        self.partitioners = None if isinstance(partitioner, Partitioner) else Partitioners(partitioner)
+        self.costs = CostPartitioners(partitioner) if isinstance(partitioner, OSG) else None
+        self.partitioners = None if isinstance(partitioner, Partitioner | OSG) else Partitioners(partitioner)
         policies = {"partitioner": partitioner, "elastic": elastic}
         self._learning: dict[str, Learning] = {n: p for n, p in policies.items() if isinstance(p, Learning)}
         self._identity = {"format": FORMAT, **{name: identity(policy) for name, policy in policies.items()}}
@@ -43,6 +48,8 @@ class PolicyMemory:
         known = {name: base64.b64encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
         if self.partitioners is not None:
             known["routers"] = self.partitioners.to_text()
+        if self.costs is not None:
+            known["costs"] = self.costs.to_text()
         if not known:
             return None
         name = self._state.new_folder(batch)
@@ -59,7 +66,7 @@ class PolicyMemory:
             if kept["of"]["format"] != FORMAT:
                 return
             for part, text in kept["known"].items():
-                owner = "partitioner" if part == "routers" else part
+                owner = "partitioner" if part in ("routers", "costs") else part
                 if kept["of"][owner] == self._identity[owner]:
                     self._give_back(part, text)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the query can go on without
@@ -68,6 +75,8 @@ class PolicyMemory:
     def _give_back(self, part: str, text: str) -> None:
         if part == "routers" and self.partitioners is not None:
             self.partitioners.restore(text)
+        elif part == "costs" and self.costs is not None:
+            self.costs.restore(text)
         elif part in self._learning:
             self._learning[part].restore(unpacked(base64.b64decode(text)))
 

@@ -26,9 +26,11 @@ from steelyard.core import (
     TuplePolicy,
 )
 from steelyard.core import Observation as Seen
+from steelyard.grouping import OSG
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import ROWS
+from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
 from steelyard.spark.memory import PolicyMemory
@@ -63,7 +65,7 @@ MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 class Settings:
     """How a query runs; none of it changes its answers, and all of it may change at a restart."""
 
-    partitioner: Partitioner | TuplePolicy
+    partitioner: Partitioner | TuplePolicy | OSG
     elastic: ElasticityPolicy
     blocks: int
     buckets: int
@@ -196,6 +198,10 @@ class MicroBatch(BatchEngine[BatchReport]):
         moves = self._moves(plan)
         before = moves and self.bound.places_before_map
         rows = batch
+        costs = self.memory.costs
+        if costs is not None and moves and function is not None:
+            policy = costs.policy
+            return mapped(costs.placed(rows, self.blocks), function, self.log, lambda: TaskMeter(policy))
         if function is not None and not before:
             rows = mapped(rows, function, self.log)
         if moves and plan is not None:
@@ -269,6 +275,8 @@ class MicroBatch(BatchEngine[BatchReport]):
         entries = self.log.take()
         if self.memory.partitioners is not None:
             self.memory.partitioners.learn(entries, number)
+        if self.memory.costs is not None:
+            self.memory.costs.learn(entries)
         entries = {at: entry for at, entry in entries.items() if at[0] != ROUTE}
         moves = self._moves(plan)
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}

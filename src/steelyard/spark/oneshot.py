@@ -6,6 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts, Observing, Partitioner, RowRule
+from steelyard.grouping import OSG
+from steelyard.spark.costs import ITEM, CostPartitioners
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
@@ -66,6 +68,9 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows after the map function, in their blocks where they move."""
     program = bound.program
     moves = _moves(rows, bound, settings)
+    policy = settings.partitioner
+    if moves and program.map is not None and isinstance(policy, OSG):  # nothing is known of costs: all count alike
+        return mapped(CostPartitioners(policy).placed(rows, settings.blocks).drop(ITEM), program.map, None)
     before = moves and bound.places_before_map
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
@@ -77,6 +82,7 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows where the policy plans or routes them."""
     program, policy = bound.program, settings.partitioner
+    assert not isinstance(policy, OSG), "a description with osg and no map function is refused"
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)
     # A policy that learns from batches has none to go by, and is asked without counts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -11,9 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
-from steelyard.spark.isolate import as_json, isolate
+from steelyard.spark.isolate import Bad, as_json, isolate
 from steelyard.spark.program import Bound, MapFunction, Window
 from steelyard.spark.tasklog import TaskLog, timed
+
+if TYPE_CHECKING:
+    from steelyard.spark.costs import TaskMeter
 
 BAD, BAD_ROW = "__bad", "__bad_row"
 MICROS, PANE, LATE = "__us", "__pane", "__late"
@@ -22,8 +25,13 @@ BLOCK, SPLIT = "__block", "__split"
 MAP_FAILED = "map function: "
 
 
-def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataFrame:
-    """`rows` through the user's map function. Rows that make it raise come out with a reason instead."""
+def mapped(
+    rows: DataFrame, function: MapFunction, log: TaskLog | None, meter: Callable[[], TaskMeter] | None = None
+) -> DataFrame:
+    """`rows` through the user's map function. Rows that make it raise come out with a reason instead.
+
+    With a `meter`, made in each task, the function is measured slice by slice, and what rows cost is reported.
+    """
     out = T.StructType(
         [*function.schema.fields, T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
     )
@@ -33,9 +41,12 @@ def mapped(rows: DataFrame, function: MapFunction, log: TaskLog | None) -> DataF
 
     def run(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with timed(log, "map") as task:
+            measure = meter() if meter is not None else None
             for part in parts:
                 with task.working(part.num_rows):
-                    good, bad = isolate(part, apply)
+                    good, bad = isolate(part, apply) if measure is None else _measured(part, apply, measure)
+                    if measure is not None:
+                        task.extra["costs"] = measure.report()
                 for batch in good:
                     nulls = [pa.nulls(batch.num_rows, pa.string())] * 2
                     yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=full)
@@ -64,6 +75,20 @@ def applied(function: MapFunction) -> Callable[[pa.RecordBatch], pa.RecordBatch]
         return given.select(arrow.names).cast(arrow)
 
     return apply
+
+
+def _measured(
+    part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], pa.RecordBatch], meter: TaskMeter
+) -> tuple[list[pa.RecordBatch], Bad]:
+    """As `isolate`, in slices that are measured; what they give is put together again."""
+    good: list[pa.RecordBatch] = []
+    bad: Bad = []
+    for rows in meter.slices(part):
+        more, worse = isolate(rows, apply)
+        good += more
+        bad += worse
+    whole = pa.Table.from_batches(good).combine_chunks().to_batches() if good else []
+    return whole, bad
 
 
 def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:

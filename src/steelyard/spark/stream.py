@@ -14,11 +14,13 @@ from pyspark.sql import types as T
 
 from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.core.durations import micros
+from steelyard.grouping import OSG
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
 from steelyard.spark.microbatch import MicroBatch, Settings
@@ -58,7 +60,7 @@ class Stream(Description):
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
-    _partitioner: Partitioner | TuplePolicy | None = None
+    _partitioner: Partitioner | TuplePolicy | OSG | None = None
     _blocks: int | None = None
     _buckets: int | None = None
     _elastic: ElasticityPolicy = field(default_factory=Fixed)
@@ -126,14 +128,15 @@ class Stream(Description):
 
     def partition_by(
         self,
-        policy: str | Partitioner | TuplePolicy,
+        policy: str | Partitioner | TuplePolicy | OSG,
         blocks: int | None = None,
         buckets: int | None = None,
         **parameters: Any,
     ) -> Stream:
         """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core.
 
-        Parameters of a policy stand in its name: `"dalton?epsilon=0.1"`.
+        Parameters of a policy stand in its name: `"dalton?epsilon=0.1"`. `"osg?cost_of=customer"` is for a map function
+        that takes longer for some rows than for others: it is measured, and rows are spread by what they will take.
         """
         if parameters:
             option, value = next(iter(parameters.items()))
@@ -143,7 +146,9 @@ class Stream(Description):
         for option, value in (("blocks", blocks), ("buckets", buckets)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")
-        return replace(self, _partitioner=named_policy(policy), _blocks=blocks, _buckets=buckets)
+        of_cost = cost_policy(policy)
+        chosen = named_policy(policy) if of_cost is None and not isinstance(policy, OSG) else of_cost
+        return replace(self, _partitioner=chosen, _blocks=blocks, _buckets=buckets)
 
     def statistics(self, source: str) -> Stream:
         """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
@@ -232,6 +237,13 @@ class Stream(Description):
                 f"time column {self._time!r} has no time zone and the session's is {zone}: cast it to timestamp, or "
                 "set spark.sql.session.timeZone to UTC"
             )
+        if isinstance(self._partitioner, OSG):
+            if self._map is None:
+                raise OptionError("partition_by: osg goes by what the map function takes: add .map(...)")
+            if self._partitioner.cost_of not in self.rows.columns:
+                raise OptionError.unknown("column cost_of of osg", self._partitioner.cost_of, self.rows.columns)
+            if self._placement == "in_place":
+                raise OptionError("partition_by: osg moves rows, and placement('in_place') leaves them: take one back")
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
         return Bound.of(program, self.rows.schema)
 

@@ -1,0 +1,162 @@
+"""What rows cost where they are executed, and how those who send them hear of it.
+
+A batch brings requests for synchronisation along as its note. The instance that executes it measures, and reports back
+through the same channel, against its direction: matrices to all senders, replies to the one that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.core.dataflow import Channel, Dataflow, Route
+from steelyard.grouping.compiled import CompiledGrouping
+from steelyard.grouping.protocol import Matrices, Reply, Requests
+from steelyard.grouping.slicing import Slicer
+from steelyard.grouping.splitting import TimeSplitter
+from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
+from steelyard.resident.routing import key_ids
+
+_TOGETHER = 32
+"""Slices that are learnt from at once where rows wait: one by one, that would take them a few percent of their time."""
+
+
+def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
+    """The number of an edge's first sender among the schedulers that feed the same instances, and how many these are.
+
+    Edges that meet at one input and are grouped alike have their senders numbered through.
+    """
+    mine = dataflow.edges[edge]
+    alike = [
+        number
+        for number, other in enumerate(dataflow.edges)
+        if (other.target, other.port, other.grouping) == (mine.target, mine.port, mine.grouping)
+    ]
+    widths = {number: dataflow.by_name[dataflow.edges[number].source].parallelism for number in alike}
+    return sum(width for number, width in widths.items() if number < edge), sum(widths.values())
+
+
+class _Slice(NamedTuple):
+    """Rows that were executed together."""
+
+    channel: int
+    rows: pa.RecordBatch
+    seconds: float
+    ended: float
+    requests: Requests
+
+
+class CostMeter:
+    """Learns what rows of one input cost an instance, and reports to all who send them.
+
+    Parameters
+    ----------
+    policy
+        The grouping of the edges that lead here.
+    instance, instances
+        Which one this is, of how many.
+    schedulers
+        The number of the scheduler at the other end of each channel, and how many there are.
+    tell
+        By channel: brings a numbered payload to its sender.
+    """
+
+    def __init__(
+        self,
+        policy: CompiledGrouping,
+        instance: int,
+        instances: int,
+        schedulers: tuple[Mapping[int, int], int],
+        tell: Mapping[int, Callable[[int, bytes], None]],
+    ) -> None:
+        self._by_channel, total = schedulers
+        self._key = (policy.cost_of,)
+        self._learner = policy.instance(instances, instance, total)
+        self._splitter = TimeSplitter()
+        self._tell = tell
+        self._slices: list[_Slice] = []
+        self.slicer = Slicer()
+        self.told = dict.fromkeys(tell, 0)
+        """By channel: reports so far."""
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load what the first rows would have to wait for."""
+        items = key_ids(
+            pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema), self._key
+        )
+        self._splitter.split(items, 0.0)
+        self._splitter.learn(items, np.empty(0))
+        self._learner.executed(items, np.empty(0), np.empty(0))
+
+    def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
+        """Rows that came through a channel have just been executed together, and took so long.
+
+        What a request waits for is reported at once; the rest when some rows have come together, or at `flush`.
+        """
+        self._slices.append(_Slice(channel, rows.select(self._key), seconds, now(), requests))
+        if len(requests.position) or len(self._slices) >= _TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Learn and report what was executed so far."""
+        slices, self._slices = self._slices, []
+        for channel, some in groupby(slices, key=lambda one: one.channel):
+            self._learn(channel, list(some))
+
+    def _learn(self, channel: int, slices: list[_Slice]) -> None:
+        sizes = np.array([one.rows.num_rows for one in slices])
+        starts = np.cumsum(sizes) - sizes
+        items = key_ids(pa.Table.from_batches([one.rows for one in slices]).combine_chunks().to_batches()[0], self._key)
+        took = np.array([one.seconds for one in slices])
+        ended = np.array([one.ended for one in slices])
+        if len(items) > len(slices):
+            shared = [
+                self._splitter.split(items[start : start + one.rows.num_rows], one.seconds)
+                for start, one in zip(starts, slices, strict=True)
+            ]
+            ended = np.concatenate(
+                [one.ended - one.seconds + np.cumsum(parts) for one, parts in zip(slices, shared, strict=True)]
+            )
+            took = np.concatenate(shared)
+        else:
+            self._splitter.learn(items, took)
+        requests = Requests(
+            np.concatenate([one.requests.position + start for one, start in zip(slices, starts, strict=True)]),
+            np.concatenate([one.requests.epoch for one in slices]),
+            np.concatenate([one.requests.load for one in slices]),
+        )
+        reports = self._learner.executed(items, took, ended, requests, self._by_channel[channel])
+        replies = any(isinstance(one, Reply) for one in reports)
+        matrices = [one for one in reports if isinstance(one, Matrices)]
+        if replies:
+            self._report(channel, packed_reports(reports))
+        if matrices:
+            payload = packed_reports(matrices)
+            for other in self._tell:
+                if other != channel or not replies:
+                    self._report(other, payload)
+
+    def _report(self, channel: int, payload: bytes) -> None:
+        self.told[channel] += 1
+        self._tell[channel](self.told[channel], payload)
+
+    def state(self) -> bytes:
+        """What was learnt; all is at rest, and nothing waits to be."""
+        return arrays_bytes({**self._learner.state(), **self._splitter.state()})
+
+    def restore(self, state: bytes) -> None:
+        """Go on with what was learnt."""
+        arrays = bytes_arrays(state)
+        self._splitter.restore(arrays)
+        self._learner.restore(arrays)
+
+
+def learns_costs(channel: Channel, dataflow: Dataflow) -> bool:
+    """Whether the receiving end of a channel measures what rows cost, and reports to the sending end."""
+    grouping = dataflow.edges[channel.edge].grouping
+    several = dataflow.by_name[channel.receiver.operator].parallelism > 1
+    return grouping.route is Route.COST and grouping.policy.learns and several

@@ -1,0 +1,124 @@
+"""Benchmarks of groupings on resident workers: rows come by the clock, answers are right, figures are what they say."""
+
+import sqlite3
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from steelyard.bench import osg_spark, osg_usecases
+from steelyard.bench.aggregate import WrongAnswerError
+from steelyard.bench.osg_completion import Clocked, Completed, Edge, Waiting
+from steelyard.bench.osg_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROBIN, WAYS
+from steelyard.bench.registry import Run
+from steelyard.resident import Flow, Memory, run
+
+TOOK = {"mean_ms": 29.0, "beside_ms": 1.0}
+
+
+def completed(*seconds, answers=(1, 2), messages=10):
+    return Completed(np.array(seconds), np.array(answers), 0.03, messages)
+
+
+def test_rows_are_due_at_even_distances_whichever_instance_reads_them():
+    flow = Flow()
+    flow.source(Clocked(pa.array(list("abcde")), 0.001), parallelism=2).sink(Memory(), name="out", parallelism=1)
+    found = run(flow.dataflow()).table("out").sort_by("id")
+    assert found["item"].to_pylist() == list("abcde")
+    for parity in (0, 1):
+        due = found["due"].to_numpy()[parity::2]
+        assert np.diff(due) == pytest.approx(0.002, abs=1e-4)
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_every_row_is_done_once_after_it_was_due(way):
+    items, work = osg_spark.stream(40, seed=1)
+    quick = Waiting({item: seconds / 50 for item, seconds in work.seconds.items()})
+    found = Edge(items, quick, slots=3, senders=2).run(WAYS[way], 1e-4)
+    assert found.answers.tolist() == [round(quick.seconds[item] * 1e6) for item in items]
+    assert all(found.seconds > 0)
+    assert (found.messages > 0) == (way == OSG)  # OSG's first window is longer than this
+
+
+def test_ratios_are_times_over_round_robins_time():
+    found = {
+        one: {ROUND_ROBIN: [completed(2.0, 4.0)], OSG: [completed(1.0, 2.0)], PAPER: [completed(2.0, 3.0)]}
+        for one in PROVISIONING
+    }
+    result = osg_spark.result_of(found, {OSG: 3.5, PAPER: 2.5}, dict.fromkeys(PROVISIONING, 2), TOOK)
+    assert [row[2] for row in result.tables[0].rows] == [102.0] * 3 + [105.0] * 3 + [110.0] * 3
+    assert result.metrics["completion_vs_round_robin"] == 0.5
+    assert result.metrics["completion_paper_vs_round_robin_105"] == pytest.approx(5 / 6)
+    assert (result.metrics["routing_mtps"], result.metrics["osg_messages_a_row"]) == (2.5, 5.0)
+    assert not result.missed
+    slow = {one: {**ways, OSG: [completed(2.0, 4.0)]} for one, ways in found.items()}
+    missed = osg_spark.result_of(slow, {OSG: 1.0}, dict.fromkeys(PROVISIONING, 2), TOOK).missed
+    assert [target.metric for target in missed] == ["completion_vs_round_robin", "routing_mtps"]
+
+
+def test_ways_take_turns_and_a_wrong_answer_ends_the_run():
+    class Fake:
+        def __init__(self, *answers):
+            self.asked, self._answers = [], iter(answers)
+
+        def run(self, grouping, apart, rows):
+            self.asked.append((grouping, round(apart * 8, 3), rows))
+            return completed(1.0, 1.0, answers=next(self._answers))
+
+    rows = dict.fromkeys(PROVISIONING, 5)
+    fake = Fake(*[(1, 2)] * 6)
+    osg_spark.measured(fake, (ROUND_ROBIN, OSG), 1.0, rows, Run(quick=True))
+    order = [ROUND_ROBIN, OSG, OSG, ROUND_ROBIN, ROUND_ROBIN, OSG]
+    assert [(asked, apart) for asked, apart, _ in fake.asked] == [
+        (WAYS[way], one) for way, one in zip(order, np.repeat(PROVISIONING, 2), strict=True)
+    ]
+    with pytest.raises(WrongAnswerError, match="other answers"):
+        osg_spark.measured(Fake((1, 2), (1, 3)), (ROUND_ROBIN, OSG), 1.0, rows, Run(quick=True))
+    assert AIMED in PROVISIONING
+
+
+def test_routing_is_measured_over_whole_batches(monkeypatch):
+    monkeypatch.setattr(osg_spark, "ROUTED", 1 << 12)
+    assert all(value > 0 for value in osg_spark.routed_mtps(seed=1, repetitions=1).values())
+
+
+def test_the_graph_of_followers_has_the_published_size():
+    user, follower = osg_usecases.follower_graph(seed=2)
+    assert len(user) == len(follower) == osg_usecases.FOLLOWS
+    assert np.bincount(user).max() == osg_usecases.MOST_FOLLOWED
+    assert user.max() < osg_usecases.USERS > follower.max()
+
+
+def test_reach_is_what_a_walk_in_memory_finds(tmp_path, monkeypatch):
+    monkeypatch.setattr(osg_usecases, "WAIT_A_USER_MS", 0.0)
+    items, work = osg_usecases.reach_stream(tmp_path, 5, seed=2)
+    user, follower = osg_usecases.follower_graph(seed=2)
+    for item in items:
+        seen = np.zeros(osg_usecases.USERS, bool)
+        seen[int(item)] = True
+        for _ in range(3):
+            seen[follower[seen[user]]] = True
+        assert work(item) == seen.sum() - 1
+
+
+def test_tweets_are_enriched_from_the_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(osg_usecases, "LEAST_MS", 0.0)
+    items, work = osg_usecases.mention_stream(tmp_path, 20, seed=2)
+    with sqlite3.connect(tmp_path / "entities.db") as made:
+        opinion = dict(made.execute("select id, opinion from entities").fetchall())
+    made.close()
+    for item in items:
+        assert work(item) == sum(opinion[int(one)] for one in item.split())
+    assert max(len(item.split()) for item in items) <= osg_usecases.MENTIONS
+
+
+@pytest.mark.parametrize("name", ["mention", "reach"])
+def test_both_ways_give_the_same_answers_and_figures_stand_beside_published_ones(name, monkeypatch):
+    monkeypatch.setattr(osg_usecases, "QUICK_LIVE_ROWS", 25)
+    monkeypatch.setattr(osg_usecases, "CALIBRATION_ROWS", 10)
+    monkeypatch.setattr(osg_usecases, "QUICK_TUPLES", 100)
+    result = getattr(osg_usecases, name)(Run(quick=True))
+    assert {one.metric for one in result.published} < set(result.metrics)
+    assert [result.kind_of(metric) for metric in ("speed_up_mean", "live_speed_up")] == ["simulated", "measured"]
+    assert result.metrics["least_ms"] <= result.metrics["mean_ms"] <= result.metrics["most_ms"]
+    assert [row[0] for row in result.tables[0].rows] == list(osg_usecases.INSTANCES)
