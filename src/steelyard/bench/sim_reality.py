@@ -1,0 +1,199 @@
+"""The simulator beside reality: one small dataflow on resident workers, and the same in simulated time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steelyard.bench import charts
+from steelyard.bench.osg_completion import WORKERS, Completed, Edge, Waiting
+from steelyard.bench.registry import Run, benchmark
+from steelyard.bench.result import Cell, Result, Series, Table, Target
+from steelyard.core.counts import Ints
+from steelyard.core.plans import Floats
+from steelyard.sim import Network, Operator, PerItem, Scenario, Source, simulate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SLOTS = 4
+ITEMS = 32
+SHORTEST, LONGEST = 0.002, 0.020
+LOADS = (0.5, 0.7, 0.85, 0.95)
+IDLE, FULL = 0.15, 2.0
+"""Loads at which it is calibrated, and at which throughput is measured: rows come twice as fast as they can be done."""
+ROWS, QUICK_ROWS = 2_000, 600
+CALIBRATION_ROWS = 300
+REPETITIONS, QUICK_REPETITIONS = 3, 1
+GROUPING = "round_robin"
+MOST_WRONG = 0.20
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What this machine adds to what a row costs."""
+
+    beside: float
+    """Seconds that an instance works on a row beside its wait."""
+    under_way: float
+    """Seconds from when a row is due to when its instance has it, where nothing queues."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Mean latency in seconds and rows a second, at one load."""
+
+    load: float
+    real_latency: float
+    simulated_latency: float
+    real_rate: float
+    simulated_rate: float
+
+    @property
+    def latency_error(self) -> float:
+        """How wrong the simulated latency is, as a share of the real one."""
+        return abs(self.simulated_latency / self.real_latency - 1)
+
+    @property
+    def rate_error(self) -> float:
+        """How wrong the simulated throughput is."""
+        return abs(self.simulated_rate / self.real_rate - 1)
+
+
+def stream(rows: int, seed: int) -> tuple[Ints, Floats]:
+    """The item of each row, and what each item costs."""
+    return np.random.default_rng([seed, 11]).integers(0, ITEMS, rows), np.linspace(SHORTEST, LONGEST, ITEMS)
+
+
+def rate_of(done: Completed, apart: float) -> float:
+    """Rows a second from when the first is due to when the last is done."""
+    rows = len(done.seconds)
+    ends = apart * np.arange(rows) + done.seconds
+    return float(rows / ends.max())
+
+
+def simulated(items: Ints, costs: Floats, apart: float, known: Calibrated) -> tuple[float, float]:
+    """Mean latency and throughput of the same rows in simulated time."""
+    scenario = Scenario.chain(
+        Source("rows", 1 / apart, keys=items.tolist(), rows=len(items)),
+        Operator("work", PerItem(costs + known.beside), instances=SLOTS, capacity=len(items)),
+        grouping=GROUPING,
+        network=Network(latency=known.under_way, local_latency=known.under_way),
+    )
+    longest = len(items) * max(apart, float(costs.max())) + 10.0
+    found = simulate(scenario, seconds=longest, seed=0, trace=True)
+    assert found.trace is not None
+    assert found.trace.num_rows == len(items), "every row is done"
+    done = found.trace["done"].to_numpy()
+    return float((done - found.trace["born"].to_numpy()).mean()), float(len(items) / done.max())
+
+
+@benchmark("sim-reality", title="The simulator beside resident workers: the same rows in both")
+def sim_reality(run: Run) -> Result:
+    """Mean latency and throughput of a map with waits of 2 to 20 ms on 4 instances, measured and simulated."""
+    import steelyard as sy  # noqa: PLC0415 - loads Spark
+
+    rows = QUICK_ROWS if run.quick else ROWS
+    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    items, costs = stream(rows, run.seed)
+    mean = float(costs[items].mean())
+    spark = sy.session("steelyard bench sim-reality", master=f"local[{WORKERS}]")
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        names = [str(item) for item in items]
+        work = Waiting({str(item): float(cost) for item, cost in enumerate(costs)})
+        edge = Edge(names, work, SLOTS, spark=spark)
+        run.progress.say("calibrating")
+        edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS // 2)  # the first job of a session is slow
+        known = calibrated(edge, items, costs)
+        found = []
+        for load in run.progress.track([*LOADS, FULL], "sim-reality"):
+            apart = (mean + known.beside) / SLOTS / load
+            runs = [edge.run(GROUPING, apart) for _ in range(repetitions)]
+            latency, rate = simulated(items, costs, apart, known)
+            real = statistics.median(one.mean for one in runs)
+            found.append(Compared(load, real, latency, statistics.median(rate_of(one, apart) for one in runs), rate))
+    finally:
+        spark.stop()
+    return result_of(found, known, {"rows": rows, "repetitions": repetitions})
+
+
+def calibrated(edge: Edge, items: Ints, costs: Floats) -> Calibrated:
+    """From rows that come so slowly that nothing queues."""
+    first = items[:CALIBRATION_ROWS]
+    mean = float(costs[first].mean())
+    done = edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS)
+    beside = max(0.0, done.executing - mean)
+    return Calibrated(beside, max(0.0, done.mean - mean - beside))
+
+
+def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, int]) -> Result:
+    """The largest errors, and all figures side by side."""
+    steady, full = found[:-1], found[-1]
+    worst = max(steady, key=lambda one: one.latency_error)
+    return Result(
+        parameters={"slots": SLOTS, "workers": WORKERS, "grouping": GROUPING, **sizes},
+        metrics={
+            "latency_error": worst.latency_error,
+            "throughput_error": full.rate_error,
+            "beside_ms": 1000 * known.beside,
+            "under_way_ms": 1000 * known.under_way,
+        },
+        tables=[_table(found)],
+        series=[
+            Series("measured", [one.load for one in steady], [1000 * one.real_latency for one in steady]),
+            Series(
+                "simulated",
+                [one.load for one in steady],
+                [1000 * one.simulated_latency for one in steady],
+                kind="simulated",
+            ),
+        ],
+        targets=[
+            Target(
+                "latency_error",
+                at_most=MOST_WRONG,
+                explanation=f"at a load of {worst.load:g}, where a slow moment of the machine makes a queue",
+            ),
+            Target("throughput_error", at_most=MOST_WRONG, explanation="the machine was busy with other work"),
+        ],
+        chart=lambda figure: _draw(figure, steady),
+        notes=[
+            "Rows come at even distances, in turn, to 4 instances of a map that waits 2 to 20 ms by the row's item; "
+            "both runs have the same items in the same order. Latency counts from when a row is due.",
+            "Two figures of this machine calibrate the simulator, from a run in which nothing queues: what an instance "
+            "works on a row beside its wait, and how long a row is under way. All else is predicted.",
+            f"Throughput is that of rows that come {FULL:g} times as fast as they can be done.",
+        ],
+    )
+
+
+def _table(found: Sequence[Compared]) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            one.load,
+            1000 * one.real_latency,
+            1000 * one.simulated_latency,
+            100 * one.latency_error,
+            one.real_rate,
+            one.simulated_rate,
+            100 * one.rate_error,
+        )
+        for one in found
+    ]
+    columns = ("load", "latency ms", "simulated", "wrong by, %", "rows a second", "simulated", "wrong by, %")
+    return Table("measured beside simulated", columns, rows)
+
+
+def _draw(figure: Figure, steady: Sequence[Compared]) -> None:
+    axes = figure.add_subplot()
+    loads = [one.load for one in steady]
+    shown = [
+        Series("measured", loads, [1000 * one.real_latency for one in steady]),
+        Series("simulated", loads, [1000 * one.simulated_latency for one in steady], kind="simulated"),
+    ]
+    charts.lines(axes, shown, title="Mean latency, ms", x="load")
