@@ -71,7 +71,7 @@ def test_a_worker_of_spark_that_is_killed_loses_and_doubles_nothing(spark):
 
     job = batch_job(spark, PROGRAM, HOW, workers=2, commit=commit)
     outcome = job.run()
-    assert outcome.restarts == 2
+    assert 1 <= outcome.restarts <= len(killed) == 2
     close(ours(got), plain(spark))
 
 

@@ -213,6 +213,8 @@ def result_of(seconds: Mapping[str, Mapping[int, float]], rounds: int) -> Result
         f"A batch counts rows and sums values of {KEYS:,} keys by Zipf {EXPONENT}; both ways read it from the same two "
         f"Parquet files with {SLOTS} slots, and the driver gets the results, which were compared. Ways took turns "
         f"({rounds} rounds, medians).",
+        "Resident workers read and cut the next batch, in a thread beside the slots, while they run the one before; "
+        "Spark's jobs follow each other.",
         "Batches are fed without pause: a rate is sustained at an interval if the next batch ends an interval after "
         "the one before. Rates lie between measured sizes of batches; those marked with * beyond the largest.",
         f"o is the share of the interval that a Spark job of {least:,} rows takes; amortised over {GROUP} batches it "

@@ -44,6 +44,10 @@ class Launcher(Protocol):
         """Wait until all workers of the last generation are gone; `failed` where some may hang."""
         ...
 
+    def require(self, workers: int) -> None:
+        """OptionError where there is no room for so many workers."""
+        ...
+
 
 class JobError(GenerationError):
     """A job whose generations failed too often."""
@@ -114,6 +118,7 @@ class Job:
         if self._settings.store is None:
             raise OptionError("to move instances takes a snapshot: give a folder for it, Settings(store=...)")
         _require_all_placed(self._dataflow, placement)
+        self._launcher.require(placement.workers)
         with self._changing:
             self._wanted = placement
             if self._coordinator is not None:
@@ -240,6 +245,9 @@ class ThreadLauncher:
         for thread in self._threads:
             thread.join()
 
+    def require(self, workers: int) -> None:
+        """There is always room."""
+
 
 def _served(worker: Any, coordinator: Address, peers: Sequence[Address]) -> None:
     try:
@@ -284,6 +292,9 @@ class ProcessLauncher:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+    def require(self, workers: int) -> None:
+        """There is always room."""
 
 
 def _address(number: int, pipe: Any) -> Address:

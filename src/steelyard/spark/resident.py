@@ -76,6 +76,10 @@ class SparkLauncher:
         )
         self._thread.start()
 
+    def require(self, workers: int) -> None:
+        """OptionError where a barrier job of so many tasks cannot run."""
+        require_barrier(self._session, workers)
+
     def gather(self, failed: bool = False) -> None:
         """Wait until Spark has all slots back; a task that does not end is cancelled."""
         if self._thread is not None:

@@ -132,14 +132,28 @@ def test_every_task_has_one_worker(blocks, buckets, workers):
     assert all(bucket in plan.buckets_of(plan.reduce_worker(bucket)) for bucket in range(buckets))
 
 
-@given(st.binary(max_size=80))
-def test_bytes_that_are_no_note_are_refused(data):
-    try:
-        note = unpacked(data)
-    except WireError:
-        return
-    assert packed(note)[:-1] != b"", "what is taken for a note can be packed again"
-    assert len(packed(note)) == len(data)
+@given(
+    note=st.builds(
+        Note,
+        st.builds(ExecutionPlan, st.integers(1, 99), st.integers(1, 99), st.integers(1, 9)),
+        st.integers(0, 99),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+        st.booleans(),
+        st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=4).map(lambda n: np.array(n, np.int64)),
+        st.booleans(),
+    ),
+    cut=st.integers(0, 80),
+    more=st.binary(max_size=9),
+)
+def test_a_note_comes_back_as_it_was_and_another_length_is_refused(note, cut, more):
+    data = packed(note)
+    again = unpacked(data)
+    assert again._replace(numbers=None) == note._replace(numbers=None)
+    np.testing.assert_array_equal(again.numbers, note.numbers)
+    wrong = data[:cut] + more
+    if len(wrong) != len(data):
+        with pytest.raises(WireError):
+            unpacked(wrong)
 
 
 def test_a_cut_note_is_refused():

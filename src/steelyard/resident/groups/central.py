@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _HEARTBEAT = 0.5
 _OF_A_BATCH = ("rows", "task", "windows")
 _LEAD_SECONDS = 0.05
-"""From the moment when all workers have begun to the start of the first batch."""
+"""From the moment when workers are told to begin to the start of the first batch."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class GroupOutcome:
     """Frames from the driver to workers."""
     groups: int = 0
     refused: int = 0
-    """Rows that were too late for their windows, of the last generation."""
+    """Rows that had no time, or were too late for their windows."""
     ends: dict[int, Position] = field(default_factory=dict)
     """Where batches ended, so that they can be made again."""
     saved: int = 0
@@ -123,6 +123,8 @@ class _Said:
     worker: int
     event: str
     what: Mapping[str, Any]
+    at: float
+    """The moment of `time.time()` at which it came: the one who decides may hear of it later."""
 
 
 @dataclass
@@ -135,6 +137,9 @@ class _Progress:
     results: list[pa.RecordBatch] = field(default_factory=list)
     panes: dict[int, pa.RecordBatch] = field(default_factory=dict)
     watermark: int = 0
+    refused: int = 0
+    latest: float = 0.0
+    """When the last of it was heard of."""
 
 
 class CentralScheduler:
@@ -186,14 +191,16 @@ class CentralScheduler:
         self._open: dict[int, _Progress] = {}
         self._before: dict[int, list[_Said]] = {}
         self._plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
-        """What the next group gets."""
+        """What the newest batch was cut by."""
+        self._pending: PlanChange | None = None
+        """A change that no batch was cut by yet. Until one is done, batches say nothing of it."""
         if self.outcome.changes:
             self._plan = self.outcome.changes[-1].plan
         self._holds_from = first
-        """The batch from which the newest change holds: older ones say nothing of it."""
         self._observed = first - 1
         self._last_batch: int | None = None
         self._released = first - 1
+        self._ending = self._running = self._dismissed = False
         self._listener = Listener(host, credentials, generation, self._welcome)
         self.address = self._listener.address
 
@@ -201,11 +208,11 @@ class CentralScheduler:
 
     def abort(self, why: str) -> None:
         """Give this generation up. Any thread may call it."""
-        self._said.put(_Said(-1, "failed", {"why": why}))
+        self._said.put(_Said(-1, "failed", {"why": why}, time.time()))
 
     def request_stop(self) -> None:
         """Make no more batches, and end when those that were made are done. Any thread may call it."""
-        self._said.put(_Said(-1, "stop", {}))
+        self._said.put(_Said(-1, "stop", {}, time.time()))
 
     def run(self) -> GroupOutcome:
         """Run to the end; GenerationError where a worker fails."""
@@ -242,12 +249,15 @@ class CentralScheduler:
                 position=position.to_list(),
                 replay=replay,
                 start=outcome.start,
-                heartbeat=_HEARTBEAT,
+                ending=self._ending,
                 windows=outcome.watermark if panes is not None else None,
             )
             if panes is not None:
-                self._connections[worker].send(Kind.RESULT, STATE, payload=panes.serialize())
+                self._send(worker, Kind.RESULT, STATE, panes.serialize())
         self._await("begun", self._scheduling.join)
+        self._running = True
+        if self._ending:  # it may have been said meanwhile
+            self._tell(RECEIVING, "end")
         self._schedule()
 
     # -- groups
@@ -259,9 +269,13 @@ class CentralScheduler:
             reached = self._released + 1 + how.ahead if how.ahead else self._next
             if reached < self._group_end:
                 return
-            self._all("group", first=self._group_end, batches=how.group, plan=self._plan.to_dict())
+            first, change = self._group_end, self._pending
+            plan = change.plan if change is not None and change.first <= first else self._plan
+            self._all("group", first=first, batches=how.group, plan=plan.to_dict(), below=self._next)
             self._group_end += how.group
             self.outcome.groups += 1
+            if change is not None and first < change.first < self._group_end:
+                self._all("update", first=change.first, plan=change.plan.to_dict())
 
     # -- what is heard
 
@@ -281,7 +295,9 @@ class CentralScheduler:
         elif said.event in _OF_A_BATCH:
             self._on_progress(said)
         elif said.event == "stop":
-            self._tell(RECEIVING, "end")
+            self._ending = True
+            if self._running:
+                self._tell(RECEIVING, "end")
         elif said.event == "hello":
             self.pids[said.worker] = int(said.what["pid"])
         return said
@@ -294,6 +310,9 @@ class CentralScheduler:
             return
         {"rows": self._on_rows, "task": self._on_task, "windows": self._on_windows}[said.event](said)
 
+    def _since(self, said: _Said) -> float:
+        return said.at - self.outcome.start
+
     def _now(self) -> float:
         return time.time() - self.outcome.start
 
@@ -302,7 +321,7 @@ class CentralScheduler:
         batch, plan = int(what["batch"]), ExecutionPlan.from_dict(what["plan"])
         sizes = what["sizes"]
         mean = sum(sizes) / len(sizes)
-        now = self._now()
+        now = self._since(said)
         previous = self.outcome.batches.get(batch - 1)
         begun = max(now, previous.done) if previous is not None and previous.done else now
         self.outcome.batches[batch] = BatchRun(
@@ -320,6 +339,7 @@ class CentralScheduler:
         )
         self.outcome.ends[batch] = Position.of(what["end"])
         self._released = batch
+        self._notice_change(batch, plan)
         if what["last"]:
             self._last_batch = batch
         windows = self.workers if self._program.window is not None else 0
@@ -346,7 +366,9 @@ class CentralScheduler:
             run.map_tasks.append(seconds)
             progress.maps -= 1
             if not progress.maps:
-                run.mapped = self._now()
+                run.mapped = self._since(said)
+        progress.refused += int(said.what["refused"])
+        progress.latest = max(progress.latest, self._since(said))
         self._finish_batches()
 
     def _on_windows(self, said: _Said) -> None:
@@ -354,7 +376,7 @@ class CentralScheduler:
         progress.windows -= 1
         if said.what["saved"]:
             progress.watermark = int(said.what["watermark"])
-        self.outcome.refused = max(self.outcome.refused, int(said.what["refused"]))
+        progress.latest = max(progress.latest, self._since(said))
         self._finish_batches()
 
     def _finish_batches(self) -> None:
@@ -367,8 +389,9 @@ class CentralScheduler:
             run = self.outcome.batches[batch]
             previous = self.outcome.batches.get(batch - 1)
             run.begun = max(run.ready, previous.done) if previous is not None else run.ready
-            run.done = self._now()
+            run.done = progress.latest
             del self._open[batch]
+            self.outcome.batches.pop(batch - self._scheduling.history, None)
             self._next += 1
             self._deliver(batch, progress)
             self._tell(RECEIVING, "done", below=self._next)
@@ -382,6 +405,7 @@ class CentralScheduler:
             else:
                 self.outcome.results[batch] = whole
             self.outcome.delivered = batch + 1
+            self.outcome.refused += progress.refused
         if self._program.window is None:
             self.outcome.saved = batch + 1
         elif len(progress.panes) == self.workers:
@@ -426,7 +450,7 @@ class CentralScheduler:
         if self._policy is None or run.batch <= self._observed:
             return
         self._observed = run.batch
-        if run.batch < self._holds_from:  # it ran with a plan that has been changed since
+        if self._pending is not None or run.batch < self._holds_from:  # it ran with a plan that was changed since
             return
         how, plan = self._scheduling, run.plan
         mapped = max(0.0, run.mapped - run.begun) if run.mapped else 0.0
@@ -452,20 +476,30 @@ class CentralScheduler:
         first = self._group_end if how.boundary else batch + how.adjust
         # what is cut is cut: the receiver may be further than the batch that was seen
         first = max(first, self._released + 1)
-        self._plan, self._holds_from = plan, first
-        self.outcome.changes.append(PlanChange(batch, first, plan, reason))
+        self._pending = PlanChange(batch, first, plan, reason)
         log.info("from batch %d on: %d blocks, %d buckets (%s)", first, plan.blocks, plan.buckets, reason)
         if not how.boundary:
             self._all("update", first=first, plan=plan.to_dict())
 
+    def _notice_change(self, batch: int, plan: ExecutionPlan) -> None:
+        """A batch was cut; by the changed plan, perhaps later than it was meant to be."""
+        change = self._pending
+        if change is not None and batch > change.decided_on and plan == change.plan:
+            self._plan, self._holds_from, self._pending = plan, batch, None
+            self.outcome.changes.append(replace(change, first=batch))
+            del self.outcome.changes[: -self._scheduling.history]
+
     # -- workers
 
     def _tell(self, worker: int, what: str, **details: Any) -> None:
+        self._send(worker, Kind.CONTROL, 0, json.dumps({"do": what, **details}).encode())
+        self.outcome.messages += 1
+
+    def _send(self, worker: int, kind: Kind, channel: int, payload: Any) -> None:
         try:
-            self._connections[worker].send(Kind.CONTROL, payload=json.dumps({"do": what, **details}).encode())
+            self._connections[worker].send(kind, channel, payload=payload)
         except OSError as error:
             raise GenerationError(f"worker {worker} is gone: {error}") from error
-        self.outcome.messages += 1
 
     def _all(self, what: str, **details: Any) -> None:
         for worker in range(self.workers):
@@ -486,7 +520,7 @@ class CentralScheduler:
         number = identity.worker
         with self._joining:
             known = identity.purpose == TO_COORDINATOR and 0 <= number < self.workers
-            if not known or number in self._connections:
+            if self._dismissed or not known or number in self._connections:
                 log.warning("the driver refused %s, which is not awaited", identity)
                 connection.close()
                 return
@@ -498,15 +532,18 @@ class CentralScheduler:
                 if frame.kind is Kind.RESULT:
                     schema = self._program.result_schema if frame.channel == RESULTS else self._program.partial_schema
                     rows = {"batch": frame.number, "channel": frame.channel, "rows": batch_from(frame.payload, schema)}
-                    self._said.put(_Said(number, "rows", rows))
+                    self._said.put(_Said(number, "rows", rows, time.time()))
                 else:
                     what = json.loads(bytes(frame.payload))
-                    self._said.put(_Said(number, what["event"], what))
+                    self._said.put(_Said(number, what["event"], what, time.time()))
         except (OSError, WireError, ValueError, KeyError, TypeError) as error:
-            self._said.put(_Said(number, "failed", {"why": f"worker {number} is gone: {error}"}))
+            gone = {"why": f"worker {number} is gone: {error}"}
+            self._said.put(_Said(number, "failed", gone, time.time()))
 
     def _dismiss(self, why: str) -> None:
         order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
+        with self._joining:
+            self._dismissed = True
         for connection in list(self._connections.values()):
             with contextlib.suppress(OSError):
                 connection.send(Kind.CONTROL, payload=order)

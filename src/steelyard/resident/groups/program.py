@@ -124,8 +124,8 @@ class BatchProgram:
 
     @cached_property
     def partial_schema(self) -> pa.Schema:
-        """The columns that go from map to reduce tasks."""
-        return self.how.partial_schema(self.row_schema)
+        """The columns that go from map to reduce tasks, and on to windows."""
+        return self.counted.partial_schema(self.row_schema)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -175,8 +175,10 @@ class Scheduling:
         Batches between two snapshots of the windows.
     restarts
         How often workers may fail.
-    silence
-        Seconds without a word after which a worker counts as dead.
+    silence, join
+        Seconds without a word after which a worker counts as dead; and seconds that workers have to come.
+    history
+        Batches, and changes of plan, that the outcome remembers.
     """
 
     interval: float = 1.0
@@ -194,6 +196,7 @@ class Scheduling:
     restarts: int = 3
     silence: float = 30.0
     join: float = 120.0
+    history: int = 10_000
 
     def __post_init__(self) -> None:
         rules = {
@@ -209,6 +212,9 @@ class Scheduling:
             "backlog": ("1 batch or more", self.backlog >= 1),
             "snapshot": ("1 batch or more", self.snapshot >= 1),
             "restarts": ("0 or more", self.restarts >= 0),
+            "silence": ("above 0 seconds", self.silence > 0),
+            "join": ("above 0 seconds", self.join > 0),
+            "history": ("2 batches or more", self.history >= 2),
         }
         for name, (rule, holds) in rules.items():
             if not holds:

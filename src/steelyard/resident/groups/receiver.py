@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,25 +30,36 @@ _CHUNK = 1 << 20
 class Position:
     """Behind the last rows that were read, split by split."""
 
+    splits: tuple[str, ...] = ()
     offsets: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    """Rows that were read of each; an offset need not count them."""
     ended: tuple[bool, ...] = ()
     newest: tuple[int, ...] = ()
     """The latest event time that was read of each split."""
-    rows: int = 0
-    """Rows before it, in all splits."""
 
-    @classmethod
-    def start(cls, splits: int) -> Position:
-        """Before the first row of so many splits."""
-        return cls((0,) * splits, (False,) * splits, (BEFORE_ALL,) * splits)
+    def among(self, splits: Sequence[str]) -> Position:
+        """The same among the splits that there are now; new ones begin. ValueError where one is gone."""
+        gone = [split for split in self.splits if split not in splits]
+        if gone:
+            raise ValueError(f"the source is to go on with split {gone[0]!r}, and has none of that name any more")
+        new = [split for split in splits if split not in self.splits]
+        return Position(
+            (*self.splits, *new),
+            (*self.offsets, *(0 for _ in new)),
+            (*self.rows, *(0 for _ in new)),
+            (*self.ended, *(False for _ in new)),
+            (*self.newest, *(BEFORE_ALL for _ in new)),
+        )
 
-    def after(self, split: int, offset: int, ended: bool, newest: int, rows: int) -> Position:
+    def after(self, split: int, offset: int, rows: int, ended: bool, newest: int) -> Position:
         """Some rows further in one split."""
         return Position(
+            self.splits,
             _with(self.offsets, split, offset),
+            _with(self.rows, split, self.rows[split] + rows),
             _with(self.ended, split, ended),
             _with(self.newest, split, max(self.newest[split], newest)),
-            self.rows + rows,
         )
 
     @property
@@ -56,21 +67,24 @@ class Position:
         """Splits that are not at their ends."""
         return [split for split, ended in enumerate(self.ended) if not ended]
 
-    def watermark(self, together: bool) -> int:
-        """How far event time has come: in the split that is furthest behind, where splits are read side by side."""
-        if together:
-            return min((self.newest[split] for split in self.open), default=max(self.newest, default=BEFORE_ALL))
-        return max(self.newest, default=BEFORE_ALL)
+    @property
+    def total(self) -> int:
+        """Rows before it, in all splits."""
+        return sum(self.rows)
+
+    @property
+    def watermark(self) -> int:
+        """How far event time has come in the split that is furthest behind: one that was not begun holds all back."""
+        return min((self.newest[split] for split in self.open), default=max(self.newest, default=BEFORE_ALL))
 
     def to_list(self) -> list[Any]:
         """As plain values."""
-        return [list(self.offsets), list(self.ended), list(self.newest), self.rows]
+        return [list(self.splits), list(self.offsets), list(self.rows), list(self.ended), list(self.newest)]
 
     @classmethod
     def of(cls, values: Any) -> Position:
         """From plain values."""
-        offsets, ended, newest, rows = values
-        return cls(tuple(offsets), tuple(ended), tuple(newest), int(rows))
+        return cls(*(tuple(part) for part in values))
 
 
 def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
@@ -107,6 +121,8 @@ class Receiver:
         Where batches ended that were made before, so that they are made again as they were.
     start
         The moment of `time.time()` at which batch 0 began.
+    ending
+        Whether no more than one batch is to be made beside those that are made again.
     emit
         Called with each batch.
     """
@@ -121,6 +137,7 @@ class Receiver:
         position: Position,
         replay: Mapping[int, Position],
         start: float,
+        ending: bool,
         emit: Callable[[Released], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -129,12 +146,13 @@ class Receiver:
         self._batch, self._replay, self._start = first, replay, start
         self._emit, self._failed = emit, failed
         self._reader = program.source.fresh()
-        self._splits = self._reader.splits(1)
-        self._position = position if position.offsets else Position.start(len(self._splits))
+        self._position = position.among(self._reader.splits(1))
+        self._splits = self._position.splits
         self._early = EarlyRelease(scheduling.interval)
         self._early.batch = first
         self._cutter = Cutter(program)
-        self._stopping = self._ending = False
+        self._ending = ending
+        self._stop = threading.Event()
         self.done = first
         """Batches below this one are done; what is ahead of it by more than the backlog waits."""
         self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
@@ -149,8 +167,8 @@ class Receiver:
 
     def stop(self) -> None:
         """End at once."""
+        self._stop.set()
         with self._changed:
-            self._stopping = True
             self._changed.notify_all()
 
     def join(self, timeout: float | None = None) -> None:
@@ -161,7 +179,7 @@ class Receiver:
     def _run(self) -> None:
         try:
             last = False
-            while not last and not self._stopping:
+            while not last and not self._stop.is_set():
                 last = self._make()
         except StoppedError:
             pass
@@ -190,7 +208,7 @@ class Receiver:
         limit = self._scheduling.batches
         last = self._ending or not self._position.open or (limit is not None and batch + 1 >= limit)
         last = last and batch + 1 not in self._replay
-        newest = self._position.watermark(self._reader.together)
+        newest = self._position.watermark
         watermark = BEFORE_ALL if newest == BEFORE_ALL else newest - self._program.delay_micros
         self._batch += 1
         self._emit(Released(batch, cut, plan, self._position, watermark, last, spent, waited))
@@ -200,7 +218,7 @@ class Receiver:
         """The plan of a batch, as soon as it is scheduled, and the backlog allows it."""
         with self._changed:
             while True:
-                if self._stopping:
+                if self._stop.is_set():
                     raise StoppedError("the receiver was stopped")
                 plan = self._schedule.plan_of(batch)
                 if plan is not None and batch - self.done < self._scheduling.backlog:
@@ -214,39 +232,45 @@ class Receiver:
             self._read(self._program.batch_rows, cut_off)
             return
         step = self._scheduling.interval / _LOOKS
-        while not self._stopping:
+        while not self._stop.is_set():
             now = min(time.time() - self._start, cut_off)
-            self._read(int(self._program.rate.rows_until(now)) - self._position.rows, now)
+            self._read(int(self._program.rate.rows_until(now)) - self._position.total, now)
             if now >= cut_off or not self._position.open:
                 return
             self._sleep_until(min(now + step, cut_off))
 
     def _sleep_until(self, moment: float) -> None:
-        rest = moment - (time.time() - self._start)
-        if rest > 0:
-            time.sleep(rest)
+        self._stop.wait(max(0.0, moment - (time.time() - self._start)))
 
     def _read_to(self, until: Position, moment: float) -> None:
         """The rows of a batch that was made before."""
-        for split, offset in enumerate(until.offsets):
-            while self._position.offsets[split] < offset:
-                before = self._position.offsets[split]
-                self._read_some(split, offset - before, moment)
-                if self._position.offsets[split] == before:
-                    time.sleep(_AGAIN)  # it was there once, so it will be again
+        for split, rows in enumerate(until.rows):
+            waited = 0.0
+            while (missing := rows - self._position.rows[split]) > 0:
+                if self._stop.is_set():
+                    raise StoppedError("the receiver was stopped")
+                if not self._read_some(split, missing, moment):
+                    name = self._splits[split]
+                    if self._position.ended[split] or waited > self._scheduling.silence:
+                        raise ValueError(f"{missing} rows of split {name!r} were read before, and are gone")
+                    self._stop.wait(_AGAIN)
+                    waited += _AGAIN
+            if self._position.offsets[split] != until.offsets[split]:
+                was, now = until.offsets[split], self._position.offsets[split]
+                raise ValueError(f"split {self._splits[split]!r} came to offset {was} before, and to {now} now")
         self._position = until
 
     def _read(self, rows: int, moment: float) -> None:
         """So many rows, or as many as there are."""
-        wanted = self._position.rows + rows
+        wanted = self._position.total + rows
         idle: set[int] = set()
-        while (rows := wanted - self._position.rows) > 0:
+        while (rows := wanted - self._position.total) > 0:
             splits = [split for split in self._position.open if split not in idle]
             if not splits:
                 return
             share = -(-rows // len(splits)) if self._reader.together else rows
             for split in splits if self._reader.together else splits[:1]:
-                if not self._read_some(split, min(share, wanted - self._position.rows), moment):
+                if not self._read_some(split, min(share, wanted - self._position.total), moment):
                     idle.add(split)
 
     def _read_some(self, split: int, rows: int, moment: float) -> int:
@@ -258,7 +282,7 @@ class Receiver:
         if found.batch is not None and found.batch.num_rows:
             count, newest = found.batch.num_rows, self._newest(found.batch)
             self._cutter.add(found.batch.replace_schema_metadata(None), moment)
-        self._position = self._position.after(split, found.offset, found.ended, newest, count)
+        self._position = self._position.after(split, found.offset, count, found.ended, newest)
         return count
 
     def _newest(self, batch: pa.RecordBatch) -> int:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from steelyard.core.counts import Ints
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.resident.aggregate import WindowedStep
+from steelyard.resident.aggregates import PANE
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import ROWS, BatchProgram
 from steelyard.resident.operator import BEFORE_ALL
 from steelyard.resident.routing import key_ids, parted
-from steelyard.resident.windows import timely
+from steelyard.resident.windows import as_micros, timely
 
 _ALLOCATORS: dict[str, Any] = {"prompt": PromptAllocator(), "hash": HashAllocator()}
 
@@ -50,7 +51,7 @@ def map_block(
     else:
         partials = how.partials(made)
     weights = np.asarray(partials.column(f"{ROWS}.count_all").to_numpy(), dtype=np.int64)
-    whole = _one(partials.select(program.partial_schema.names).cast(program.partial_schema))
+    whole = _one(partials.cast(program.partial_schema))
     ids = key_ids(whole, program.keys)
     several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
     bucket = _ALLOCATORS[program.allocator].allot(weights, several, ids, plan.buckets, number).bucket
@@ -86,7 +87,7 @@ def reduce_bucket(program: BatchProgram, parts: Sequence[pa.RecordBatch]) -> pa.
     filled = [pa.Table.from_batches([part]) for part in parts if part.num_rows]
     if not filled:
         return _one(program.partial_schema.empty_table())
-    merged = program.how.merged(filled) if len(filled) > 1 else filled[0]
+    merged = program.counted.merged(filled) if len(filled) > 1 else filled[0]
     return _one(merged.cast(program.partial_schema))
 
 
@@ -109,7 +110,15 @@ def windows_of(program: BatchProgram) -> WindowedStep | None:
     """Empty windows, where the program has any."""
     if program.how.window is None:
         return None
-    return WindowedStep(program.how, program.how.window, True, program.result_schema)
+    return WindowedStep(program.counted, program.how.window, True, program.result_schema)
+
+
+def late_rows(program: BatchProgram, partials: pa.RecordBatch, watermark: int) -> int:
+    """Rows, in partials, that belong only to windows which are closed."""
+    window = program.how.window
+    assert window is not None
+    late = window.last_end(as_micros(partials.column(PANE))) <= watermark
+    return int(partials.column(f"{ROWS}.count_all").to_numpy()[late].sum())
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:

@@ -26,14 +26,15 @@ from steelyard.resident.groups.tasks import (
     Buckets,
     batch_results,
     by_keeper,
+    late_rows,
     map_block,
     reduce_bucket,
     slices,
     windows_of,
 )
 from steelyard.resident.listener import Listener
-from steelyard.resident.operator import AFTER_ALL
-from steelyard.resident.security import Credentials, Identity
+from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
+from steelyard.resident.security import Credentials, Identity, RefusedError
 from steelyard.resident.wire import Kind, WireError, batch_bytes, batch_from
 from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Address, WorkerError
 
@@ -43,8 +44,13 @@ RESULTS, STATE = 0, 1
 """Channels to the driver: results of a batch, and windows of a snapshot."""
 RECEIVING = 0
 """The worker that reads the source."""
+_HEARTBEAT = 0.5
 _PEER_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+
+
+class _DriverGoneError(Exception):
+    """Nothing comes from the driver any more."""
 
 
 class GroupWorker:
@@ -76,6 +82,8 @@ class GroupWorker:
         self._schedule, self._local = Schedule(), LocalScheduler()
         self._work: dict[Task, list[tuple[Note, pa.RecordBatch]]] = {}
         self._windows = windows_of(self._program)
+        self._passed = BEFORE_ALL
+        """The watermark up to which windows are closed."""
         self._receiver: Receiver | None = None
         self._peers: dict[int, Connection] = {}
         self._control: Connection | None = None
@@ -96,18 +104,18 @@ class GroupWorker:
             "end": lambda order: self._receiver.end() if self._receiver else None,
         }
         try:
-            identity = Identity(self._generation, self.number, TO_COORDINATOR)
-            self._control = Connection(self._credentials.connect(coordinator, identity))
+            self._control = self._connected(coordinator)
             self._tell("hello", pid=os.getpid())
+            self._thread(self._report, "heartbeat")  # now: others may take long to come
             while True:
-                order = json.loads(bytes(self._control.receive().payload))
+                order = json.loads(bytes(self._heard()))
                 if order["do"] == "stop":
                     self._failure = self._failure or order.get("why")
                     break
                 if order["do"] not in actions:
                     raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
                 actions[order["do"]](order)
-        except (ClosedError, OSError, WireError) as error:
+        except _DriverGoneError as error:
             self._fail(f"the driver is gone: {error}")
         except Exception as error:  # noqa: BLE001 - the driver hears of it, whatever it is
             self._fail(f"worker {self.number}: {type(error).__name__}: {error}")
@@ -115,6 +123,20 @@ class GroupWorker:
             self._close()
         if self._failure is not None:
             raise WorkerError(self._failure)
+
+    def _connected(self, coordinator: Address) -> Connection:
+        try:
+            identity = Identity(self._generation, self.number, TO_COORDINATOR)
+            return Connection(self._credentials.connect(coordinator, identity))
+        except (RefusedError, OSError) as error:
+            raise _DriverGoneError(str(error)) from error
+
+    def _heard(self) -> Any:
+        assert self._control is not None
+        try:
+            return self._control.receive().payload
+        except (ClosedError, OSError, WireError) as error:
+            raise _DriverGoneError(str(error)) from error
 
     def _tell(self, event: str, **what: Any) -> None:
         assert self._control is not None
@@ -128,17 +150,24 @@ class GroupWorker:
             assert self._control is not None
             panes = batch_from(self._control.receive().payload, self._program.partial_schema)
             self._windows.restore({"panes": pa.Table.from_batches([panes]), "watermark": order["windows"]})
+            self._passed = order["windows"]
         self._meet(peers)
         for number, connection in self._peers.items():
             self._thread(partial(self._listen, number, connection), f"from worker {number}")
         for slot in range(self._scheduling.slots):
             self._thread(self._serve, f"slot {slot}")
-        self._thread(lambda: self._report(order["heartbeat"]), "heartbeat")
         if self.number == RECEIVING:
             replay = {int(batch): Position.of(end) for batch, end in order["replay"].items()}
             self._receiver = Receiver(
-                *(self._program, self._scheduling, self._schedule, self._changed),
-                *(first, Position.of(order["position"]), replay, order["start"]),
+                self._program,
+                self._scheduling,
+                self._schedule,
+                self._changed,
+                first,
+                Position.of(order["position"]),
+                replay,
+                order["start"],
+                order["ending"],
                 self._announce,
                 lambda error: self._failed("the receiver", error),
             )
@@ -148,14 +177,15 @@ class GroupWorker:
     def _thread(self, target: Callable[[], None], name: str) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
 
-    def _report(self, seconds: float) -> None:
+    def _report(self) -> None:
         with contextlib.suppress(OSError):
             while not self._closing:
-                time.sleep(seconds)
+                time.sleep(_HEARTBEAT)
                 self._tell("alive", waiting=self._local.waiting)
 
     def _group(self, order: dict[str, Any]) -> None:
         with self._changed:
+            self._schedule.forget(order["below"])
             self._schedule.group(order["first"], order["batches"], ExecutionPlan.from_dict(order["plan"]))
             self._local.schedule(self._schedule.until)
             self._changed.notify_all()
@@ -166,7 +196,6 @@ class GroupWorker:
 
     def _done(self, order: dict[str, Any]) -> None:
         with self._changed:
-            self._schedule.forget(order["below"])
             if self._receiver is not None:
                 self._receiver.done = order["below"]
             self._changed.notify_all()
@@ -251,8 +280,9 @@ class GroupWorker:
                 parts = self._work.pop(task)
             begun = time.perf_counter()
             try:
-                self._perform(task, parts)
-                self._tell("task", batch=task.batch, stage=task.stage.name.lower(), seconds=time.perf_counter() - begun)
+                refused = self._perform(task, parts)
+                spent = time.perf_counter() - begun
+                self._tell("task", batch=task.batch, stage=task.stage.name.lower(), seconds=spent, refused=refused)
             except Exception as error:  # noqa: BLE001 - a user's function may raise anything
                 self._failed(f"{task.stage.name.lower()} task {task.number} of batch {task.batch}", error)
                 return
@@ -260,29 +290,35 @@ class GroupWorker:
                 self._local.finished(task)
                 self._changed.notify_all()
 
-    def _perform(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
-        {Stage.MAP: self._map, Stage.REDUCE: self._reduce, Stage.WINDOWS: self._window}[task.stage](task, parts)
+    def _perform(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
+        """Do it; how many rows were refused."""
+        perform = {Stage.MAP: self._map, Stage.REDUCE: self._reduce, Stage.WINDOWS: self._window}[task.stage]
+        return perform(task, parts)
 
-    def _map(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+    def _map(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
         ((note, rows),) = parts
-        split = None if note.all_split else note.numbers
+        # a function may make one key of two: then any key may be in another block as well
+        split = None if note.all_split or self._program.function is not None else note.numbers
         made = map_block(self._program, rows, split, note.plan, task.number)
         for worker, found in made.by_worker.items():
             told = note._replace(number=task.number, numbers=pairs(found.rows), all_split=False)
             self._pass_on(worker, PARTIALS, task.batch, told, found.partials)
+        return made.refused
 
-    def _reduce(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+    def _reduce(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
         note = parts[0][0]
         merged = reduce_bucket(self._program, [rows for _, rows in parts])
         if self._windows is None:
             self._deliver(task.batch, batch_results(self._program, merged))
-            return
+            return 0
         told = note._replace(number=task.number, numbers=np.empty(0, np.int64))
         for worker, rows in by_keeper(self._program, merged, note.plan.workers).items():
             self._pass_on(worker, MERGED, task.batch, told, rows)
+        return 0
 
-    def _window(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> None:
+    def _window(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
         assert self._windows is not None
+        refused = sum(late_rows(self._program, rows, self._passed) for _, rows in parts)
         for _, rows in parts:
             self._windows.process(0, rows)
         note = parts[0][0]
@@ -291,8 +327,9 @@ class GroupWorker:
         due = (task.batch + 1) % self._scheduling.snapshot == 0
         if due and not note.last:
             self._send_windows(task.batch)
-        saved = due and not note.last
-        self._tell("windows", batch=task.batch, refused=self._windows.refused, saved=saved, watermark=note.watermark)
+        self._passed = note.watermark
+        self._tell("windows", batch=task.batch, saved=due and not note.last, watermark=note.watermark)
+        return refused
 
     def _deliver(self, batch: int, results: pa.RecordBatch) -> None:
         assert self._control is not None
@@ -304,7 +341,7 @@ class GroupWorker:
         assert self._control is not None
         assert self._windows is not None
         state = self._windows.snapshot(batch)
-        panes = state["panes"] if state else self._program.partial_schema.empty_table()
+        panes = state.get("panes", self._program.partial_schema.empty_table())
         whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema).combine_chunks().to_batches()
         empty = [pa.array([], field.type) for field in self._program.partial_schema]
         rows = whole[0] if whole else pa.RecordBatch.from_arrays(empty, schema=self._program.partial_schema)
@@ -315,7 +352,10 @@ class GroupWorker:
     def _meet(self, peers: Sequence[Address]) -> None:
         for number in range(self.number):
             identity = Identity(self._generation, self.number, TO_PEER)
-            self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
+            try:
+                self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
+            except (RefusedError, OSError) as error:
+                raise WorkerError(f"worker {number} cannot be reached: {error}") from error
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
                 missing = set(range(len(peers))) - set(self._peers) - {self.number}
