@@ -7,8 +7,8 @@ reaches batches that are not cut yet, in the middle of a group.
 A. S. Abdelhamid, Efficient Distributed Processing over Micro-batched Data Streams, Purdue 2021, chapter 3.
 """
 
-from steelyard.resident.groups.central import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.job import GroupJob, run_batches
+from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import BatchProgram, Scheduling
 from steelyard.resident.groups.worker import GroupWorker

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from steelyard.core import ElasticityPolicy, OptionError
 from steelyard.resident.coordinator import GenerationError
-from steelyard.resident.groups.central import CentralScheduler, GroupOutcome
+from steelyard.resident.groups.central import CentralScheduler
+from steelyard.resident.groups.outcome import GroupOutcome
 from steelyard.resident.groups.program import Batches, BatchProgram, Scheduling
 from steelyard.resident.groups.worker import GroupWorker
 from steelyard.resident.jobs import JobError, Launcher, ProcessLauncher, ThreadLauncher
