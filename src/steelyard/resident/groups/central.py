@@ -371,7 +371,8 @@ class CentralScheduler:
         if self._policy is None or run.batch <= self._observed:
             return
         self._observed = run.batch
-        if self._pending is not None or run.batch < self._holds_from:  # it ran with a plan that was changed since
+        waits = self._pending is not None and not self._scheduling.boundary  # at a boundary the newest wish counts
+        if waits or run.batch < self._holds_from:  # it ran with a plan that was changed since
             return
         how, plan = self._scheduling, run.plan
         mapped = max(0.0, run.mapped - run.begun) if run.mapped else 0.0
