@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -259,11 +260,11 @@ def test_no_more_batches_than_were_asked_for():
 
 def test_a_stop_ends_behind_the_batches_that_were_made():
     program = BatchProgram(Rows(rows(100_000)), ("key",), {"n": count()}, batch_rows=10)
-    job = GroupJob(program, FAST, 2, ThreadLauncher(GroupWorker))
+    job = GroupJob(program, replace(FAST, backlog=8), 2, ThreadLauncher(GroupWorker))
     seen = []
     job._commit = lambda batch, table: (seen.append(table["n"].to_pylist()), job.stop() if batch == 4 else None)
     job.run()
-    assert 5 <= len(seen) < 1000
+    assert 5 <= len(seen) < 60
     assert all(np.sum(counts) == 10 for counts in seen)
 
 
@@ -309,10 +310,11 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing():
             killed.append(batch)
             os.kill(launcher.processes[len(killed) % 2].pid, signal.SIGKILL)
 
-    how = Scheduling(interval=0.02, group=5, ahead=2, snapshot=4, restarts=3)
+    # with so short a backlog no worker is done with its work when it is killed
+    how = Scheduling(interval=0.02, group=5, ahead=2, snapshot=4, restarts=3, backlog=2)
     job = GroupJob(program, how, 2, launcher, Redrawn(3), commit)
     outcome = job.run()
-    assert 1 <= outcome.restarts <= len(killed)
+    assert outcome.restarts == 3
     assert [batch for batch, _ in got] == list(range(len(got))), "a batch came twice, or not at all"
     whole = pa.concat_tables([results for _, results in got])
     assert pc.sum(whole["n"]).as_py() == 3000
@@ -411,8 +413,9 @@ def test_splits_that_grow_side_by_side_are_read_in_turn_and_again_after_a_failur
         if kill and len(got) == 9:
             os.kill(launcher.processes[0].pid, signal.SIGKILL)
 
-    outcome = GroupJob(program, Scheduling(interval=0.02, snapshot=4), 2, launcher, None, commit).run()
-    assert outcome.restarts <= kill
+    how = Scheduling(interval=0.02, snapshot=4, backlog=2)
+    outcome = GroupJob(program, how, 2, launcher, None, commit).run()
+    assert outcome.restarts == kill
     whole = pa.concat_tables(got)
     assert whole.num_rows == len(windows(table, 5, 5))
     assert pc.sum(whole["n"]).as_py() == 900
