@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.applications import CorrelationClustering, agreement
-from steelyard.applications.clustering import AT_ONCE, attraction, greedy, vote
+from steelyard.applications.clustering import AT_ONCE, attraction, best, greedy, vote
+from steelyard.core import OptionError
 
 BLOCK = CorrelationClustering()
 # Few letters and short words: similarities of every kind, and many ties.
@@ -130,6 +131,27 @@ def test_clear_clusters_are_found_however_the_records_are_spread(pieces):
 def test_vote_takes_the_cluster_that_attracts_most_in_sum():
     # The last word is nearest to the lone one, by 0.6; two that are 0.4 each pull more.
     assert vote(["cccaaaaaaa", "cdcaaaaaaa", "aaaaaaaabb", "aaaaaaaaaa"], [0, 0, 1]) == [0, 0, 1, 0]
+
+
+def test_best_takes_the_cluster_of_the_record_that_attracts_most():
+    # The same words as above: what counts is the one pull of 0.6.
+    assert best(["cccaaaaaaa", "cdcaaaaaaa", "aaaaaaaabb", "aaaaaaaaaa"], [0, 0, 1]) == [0, 0, 1, 1]
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=12))
+def test_best_joins_whoever_is_most_alike_or_nobody(records):
+    pull, labels = attraction(records), best(records)
+    for i, mine in enumerate(labels):
+        before = pull[i, :i]
+        if i == 0 or before.max() <= 1e-9:
+            assert mine == max(labels[:i], default=-1) + 1
+        else:
+            assert mine in {labels[j] for j in np.flatnonzero(before >= before.max() - 1e-9)}
+
+
+def test_an_unknown_first_stage_is_named_with_the_right_ones():
+    with pytest.raises(OptionError, match="vote"):
+        CorrelationClustering("vot")  # type: ignore[arg-type]
 
 
 def test_vote_goes_on_over_the_slices_it_compares_at_once():

@@ -135,32 +135,44 @@ def test_messages_and_feedback_travel_as_arrays():
 # The rounds
 
 
-def test_rewards_wait_for_the_answer_and_are_learnt_on_top_of_it():
-    partitioner = POLICY.router(BLOCKS)
-    reducer = POLICY.reducer(BLOCKS, 1)
+def learnt(values: dict[int, list[float]], log: list[tuple[int, int, float]]) -> None:
+    """Eq 5 for each reward, in their order."""
+    for key, block, reward in log:
+        line = values.setdefault(key, [POLICY.initial] * BLOCKS)
+        line[block] += POLICY.step * (reward - line[block])
+
+
+@pytest.mark.parametrize("awaiting", ["hold", "learn"])
+def test_rewards_wait_for_the_answer_and_are_learnt_on_top_of_it(awaiting):
+    policy = dataclasses.replace(POLICY, awaiting=awaiting)
+    partitioner = policy.router(BLOCKS)
+    reducer = policy.reducer(BLOCKS, 1)
     partitioner.route(skewed(250, 1), np.arange(250))  # the first round is due at 100, the second at 200
     for sent in partitioner.take_messages()[:1]:
         reducer.receive(sent)
     assert partitioner.phase is Phase.AWAIT
     assert partitioner.learner.held_rewards == 0, "nothing is hot before the first answer"
-    partitioner = POLICY.router(BLOCKS)
+    partitioner = policy.router(BLOCKS)
     partitioner.route(skewed(150, 1), np.arange(150))
-    rounds_of([partitioner], reducer := POLICY.reducer(BLOCKS, 1))
+    rounds_of([partitioner], reducer := policy.reducer(BLOCKS, 1))
     assert partitioner.phase is Phase.PREPARE
     partitioner.route(skewed(40, 2), np.arange(150, 190))
     partitioner.advance(200)
     before = partitioner.learner.q_table()
     partitioner.route(skewed(50, 3), np.arange(200, 250))
-    assert np.array_equal(partitioner.learner.q_table().values, before.values), "values rest while it waits"
     held = partitioner.learner.held_rewards
     assert held > 10
     state = partitioner.state()
     log = list(zip(state["log_key"].tolist(), state["log_block"].tolist(), state["log_reward"].tolist(), strict=True))
+    meanwhile = dict(zip(before.keys.tolist(), before.values.tolist(), strict=True))
+    if awaiting == "learn":
+        learnt(meanwhile, log)
+    table = partitioner.learner.q_table()
+    assert dict(zip(table.keys.tolist(), table.values.tolist(), strict=True)) == meanwhile
+    partitioner.learner.check()
     (answer,) = rounds_of([partitioner], reducer)
     values = dict(zip(answer.table.keys.tolist(), answer.table.values.tolist(), strict=True))
-    for key, block, reward in log:  # Algorithm 2: Q <- Q_bar, then Eq 5 for each reward
-        line = values.setdefault(key, [POLICY.initial] * BLOCKS)
-        line[block] += POLICY.step * (reward - line[block])
+    learnt(values, log)  # Algorithm 2: Q <- Q_bar, then Eq 5 for each reward
     table = partitioner.learner.q_table()
     assert dict(zip(table.keys.tolist(), table.values.tolist(), strict=True)) == values
     assert (partitioner.phase, partitioner.learner.held_rewards) == (Phase.PREPARE, 0)

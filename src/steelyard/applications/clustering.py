@@ -5,7 +5,7 @@ Two records attract each other by 2 * similarity - 1, or repel where that is neg
 together (`agreement`). To find it is NP-hard, so:
 
 - map tasks run VOTE (Elsner and Schudy 2009): one record after the other joins the cluster that attracts it
-  most, or opens one of its own;
+  most, or opens one of its own; or BEST, where it joins the cluster of the one record that attracts it most;
 - reduce tasks run GREEDY (Gruenheid, Dong and Srivastava 2014): where two tasks' clusters meet, these are
   merged, split, and records moved between them, as long as that makes the sum larger.
 
@@ -16,14 +16,15 @@ three matrices of n * n doubles.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pyspark.sql import DataFrame
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
+from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.spark.aggregator import Aggregator
@@ -35,6 +36,7 @@ AT_ONCE = 256
 """Records that VOTE compares with all before them in one call."""
 
 ClusterState = tuple[list[str], list[int]]
+FirstStage = Literal["vote", "best"]
 
 
 def correlation_clusters(
@@ -45,6 +47,7 @@ def correlation_clusters(
     window: str = "60 seconds",
     slide: str = "20 seconds",
     delay: str = "10 seconds",
+    first: FirstStage = "vote",
 ) -> Stream:
     """Of each block its records in `clusters`: arrays of records that are much alike.
 
@@ -58,13 +61,21 @@ def correlation_clusters(
         The paper's by default.
     delay
         How late rows may come.
+    first
+        What map tasks do: see `CorrelationClustering`.
     """
     windows = stream(rows).with_watermark(time, delay).group_by(block).window(window, slide=slide)
-    return windows.agg(clusters=CorrelationClustering().of(record))
+    return windows.agg(clusters=CorrelationClustering(first).of(record))
 
 
 class CorrelationClustering(Aggregator):
-    """Clusters of records that are much alike: VOTE in map tasks, GREEDY in reduce tasks.
+    """Clusters of records that are much alike: VOTE or BEST in map tasks, GREEDY in reduce tasks.
+
+    Parameters
+    ----------
+    first
+        `"vote"`: a record joins the cluster whose members attract it most in sum; `"best"`: the cluster of the one
+        member that attracts it most, which makes longer chains of records, each like the next.
 
     The state is the records, cluster by cluster, and the number of each one's cluster. Neither the order of the
     rows in a slice nor which of two states comes first changes anything. How rows were cut into slices, and in
@@ -86,16 +97,21 @@ class CorrelationClustering(Aggregator):
     state: ClassVar[str] = "records array<string>, clusters array<int>"
     result: ClassVar[str] = "array<array<string>>"
 
+    def __init__(self, first: FirstStage = "vote") -> None:
+        if first not in _FIRST_STAGES:
+            raise OptionError.unknown("first of CorrelationClustering", first, tuple(_FIRST_STAGES))
+        self.first = first
+
     def zero(self) -> ClusterState:
         """No records."""
         return ([], [])
 
     def add(self, state: ClusterState, *columns: Any) -> ClusterState:
-        """VOTE for each record of a slice, an Arrow array of strings, in alphabetical order; nulls are left out."""
+        """Each record of a slice, an Arrow array of strings, joins in alphabetical order; nulls are left out."""
         (texts,) = columns
         records, clusters = state
         every = [*records, *sorted(texts.drop_null().to_pylist())]
-        return _canonical(_members(every, vote(every, clusters)))
+        return _canonical(_members(every, _FIRST_STAGES[self.first](every, clusters)))
 
     def merge(self, left: ClusterState, right: ClusterState) -> ClusterState:
         """GREEDY over the clusters of both, from those on that have something in common with the other side."""
@@ -177,6 +193,35 @@ def vote(records: Sequence[str], clusters: Sequence[int] = ()) -> list[int]:
     >>> vote(["abcd", "wxyz", "abce", "wxy"])
     [0, 1, 0, 1]
     """
+    return _joined(records, clusters, _attraction_in_sum)
+
+
+def best(records: Sequence[str], clusters: Sequence[int] = ()) -> list[int]:
+    """The cluster of each record: BEST of Elsner and Schudy. Parameters are those of `vote`.
+
+    >>> best(["abcd", "wxyz", "abce", "wxy"])
+    [0, 1, 0, 1]
+    """
+    return _joined(records, clusters, _attraction_of_one)
+
+
+_FIRST_STAGES = {"vote": vote, "best": best}
+
+
+def _attraction_in_sum(labels: Ints, pull: Floats, count: int) -> Floats:
+    return np.asarray(np.bincount(labels, weights=pull, minlength=count), np.float64)
+
+
+def _attraction_of_one(labels: Ints, pull: Floats, count: int) -> Floats:
+    strongest = np.full(count, -1.0)
+    np.maximum.at(strongest, labels, pull)
+    return strongest
+
+
+def _joined(
+    records: Sequence[str], clusters: Sequence[int], attraction_of: Callable[[Ints, Floats, int], Floats]
+) -> list[int]:
+    """The cluster of each record, which joins the one that attracts it most, or opens one where none does."""
     known = len(clusters)
     labels = np.zeros(len(records), dtype=np.int64)
     labels[:known] = clusters
@@ -185,10 +230,10 @@ def vote(records: Sequence[str], clusters: Sequence[int] = ()) -> list[int]:
         end = min(start + AT_ONCE, len(records))
         pull = 2 * _similarity(records[start:end], records[:end]) - 1
         for i in range(start, end):
-            by_cluster = np.bincount(labels[:i], weights=pull[i - start, :i], minlength=count)
-            best = int(by_cluster.argmax()) if count else 0
-            joins = count > 0 and by_cluster[best] > TOLERANCE
-            labels[i] = best if joins else count
+            by_cluster = attraction_of(labels[:i], pull[i - start, :i], count)
+            most = int(by_cluster.argmax()) if count else 0
+            joins = count > 0 and by_cluster[most] > TOLERANCE
+            labels[i] = most if joins else count
             count += not joins
     return labels.tolist()
 

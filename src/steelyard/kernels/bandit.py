@@ -25,9 +25,11 @@ from steelyard.kernels.bandit_state import (
     DISTINCT,
     EXPIRY,
     FREE,
+    HOLD,
     HOT,
     HYBRID,
     INSIDE,
+    LEARN,
     LOGGED,
     LOGGING,
     MAX_SPLIT,
@@ -53,6 +55,8 @@ Int = Any
 
 CHUNK = 512
 """Rows whose table entries are looked up together: the processor then waits for many of them at once."""
+LOWEST = -1e300
+"""Below any value."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
@@ -84,7 +88,7 @@ def turn_hot(rule: Rule, b: Bandit, slot: Int) -> Int:
         rows[row].others = 0
         b.last[row, :] = NEVER
     b.q[row, :] = rule.initial
-    sort_blocks(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, np.int64(b.table[slot].home))
+    rank(b.q.reshape(-1), b.rows, row, rule.blocks, np.int64(b.table[slot].home))
     rows[row].capped = 0
     rows[row].expires = clock[EXPIRY]
     rows[row].place = clock[HOT]
@@ -115,37 +119,21 @@ def _release(b: Bandit, row: Int) -> None:
     b.clock[FREE] += 1
 
 
-@njit(cache=True, inline="always")
-def _ahead(q: Array, line: Int, home: Int, one: Int, other: Int) -> Any:
-    """Whether a block goes before another in the order of a line."""
-    mine, its = q[line + one], q[line + other]
-    return mine > its or (mine == its and other != home and (one == home or one < other))
-
-
-@njit(cache=True)
-def sort_blocks(q: Array, order: Array, line: Int, blocks: Int, home: Int) -> None:
-    """Put the blocks of a line in the order of their values."""
-    for block in range(blocks):
-        place = block
-        while place > 0 and _ahead(q, line, home, block, order[line + place - 1]):
-            order[line + place] = order[line + place - 1]
-            place -= 1
-        order[line + place] = block
-
-
 @njit(cache=True, forceinline=True)
-def move(q: Array, order: Array, line: Int, blocks: Int, home: Int, block: Int) -> None:
-    """Put a block whose value has changed into its place in the order."""
-    place = 0
-    while order[line + place] != block:
-        place += 1
-    while place + 1 < blocks and _ahead(q, line, home, order[line + place + 1], block):
-        order[line + place] = order[line + place + 1]
-        place += 1
-    while place > 0 and _ahead(q, line, home, block, order[line + place - 1]):
-        order[line + place] = order[line + place - 1]
-        place -= 1
-    order[line + place] = block
+def rank(q: Array, rows: Any, row: Int, blocks: Int, home: Int) -> None:
+    """Find the best block of a row, the hash block where values are equal, and the value of the next."""
+    line = np.uint64(row * blocks)
+    best, highest, rival = home, q[line + np.uint64(home)], LOWEST
+    for block in range(blocks):
+        value = q[line + np.uint64(block)]
+        if block == home:
+            continue
+        if value > highest:
+            best, highest, rival = block, value, highest
+        elif value > rival:
+            rival = value
+    rows[row].best = best
+    rows[row].rival = rival
 
 
 @njit(cache=True)
@@ -245,13 +233,12 @@ def _explore(
         clock[CAPPED] -= rows[row].capped
         rows[row].capped = 0
         return below(bits, blocks)
-    left = below(bits, held)
+    # without branches: which block it is, is not to be guessed
+    left, until, target = below(bits, held), 0, 0
     for block in range(blocks):
-        if (at_home and block == home) or last[row * blocks + block] > gone:
-            if left == 0:
-                return block
-            left -= 1
-    return home
+        until += (last[row * blocks + block] > gone) | ((block == home) & at_home)
+        target += until <= left
+    return target
 
 
 @njit(cache=True)
@@ -277,21 +264,14 @@ def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
 
 
 @njit(cache=True)
-def _catch_up(rule: Rule, b: Bandit, now: Int, rows: Int, distinct: Int) -> None:
-    """Put the rows since the last time into the sums, and bring everything to the time `now`."""
-    b.clock[ROWS] += rows
-    b.clock[INSIDE] += rows
-    b.clock[DISTINCT] += distinct
-    roll(rule, b, now)
+def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, stop: Int, slots: Array) -> Int:
+    """Slots of the keys from row `start` to before `stop`, new keys being settled; gives where it stopped.
 
-
-@njit(cache=True)
-def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, slots: Array) -> Int:
-    """Slots of the keys from row `start` on, new keys being settled; gives how many, fewer where the table is full."""
+    That is before `stop` where the table is full.
+    """
     shift, mask = shift_of(table), np.uint64(len(table) - 1)
-    most = min(len(slots), len(keys) - start)
-    for i in range(most):
-        key = keys[start + i]
+    for i in range(start, stop):
+        key = keys[i]
         slot = np.uint64(first_slot(shift, key))
         while table[slot].key != key and table[slot].home != VACANT:
             slot = (slot + np.uint64(1)) & mask
@@ -300,11 +280,21 @@ def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, s
                 return i
             settle(table, slot, key, blocks)
             clock[USED] += 1
-        slots[i] = slot
-    return most
+        slots[i - start] = slot
+    return stop
 
 
 @njit(cache=True)
+def _same_time(times: Array, start: Int, turn: Int) -> Int:
+    """The first row after `start` that ends an interval or a slide, or that is a chunk further."""
+    stop = min(start + CHUNK, len(times))
+    for i in range(start, stop):
+        if times[i] >= turn:
+            return i
+    return stop
+
+
+@njit(cache=True, error_model="numpy")
 def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split: Array, start: Int) -> Int:  # noqa: PLR0912, PLR0915
     """Algorithm 1 from row `start` on; gives the row where it stopped for want of room in an array.
 
@@ -313,95 +303,107 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     one compiled code asks each time whether it counts from the end.
     """
     clock, table, loads, sketch, rows, waiting = b.clock, b.table, b.loads, b.sketch, b.rows, b.waiting
-    q, order, last, link = b.q.reshape(-1), b.order.reshape(-1), b.last.reshape(-1), b.link.reshape(-1)
+    q, last, link = b.q.reshape(-1), b.last.reshape(-1), b.link.reshape(-1)
     blocks, panes, share, p1, p2, step = rule.blocks, rule.panes, rule.share, rule.p1, rule.p2, rule.step
     greedy, split_limit, log_size = np.uint64(rule.greedy), rule.split_limit, len(b.log_key)
-    turn = min(clock[SLIDE_END], clock[STATS_END])
-    base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
-    slide, inside, max_split = clock[SLIDE], clock[INSIDE], clock[MAX_SPLIT]
-    sketching, logging = clock[SKETCHING] != 0, clock[LOGGING] != 0
+    max_split, logging, learning = clock[MAX_SPLIT], clock[LOGGING] != LEARN, clock[LOGGING] != HOLD
     random = np.uint64(clock[RANDOM])
-    distinct = np.int64(0)
     slots = np.empty(CHUNK, np.uint64)
-    first = known = start  # rows from `first` until before `known` have their slots
-    began = i = start  # rows since `began` are not in the clock's sums yet
-    while i < len(keys):
-        if i == known:
-            first, known = i, i + _look_up(table, clock, blocks, keys, i, slots)
-            if known == i:
-                break
-        if times[i] >= turn:
+    done, full = start, False
+    while done < len(keys) and not full:
+        if times[done] >= min(clock[SLIDE_END], clock[STATS_END]):
             if clock[FREE] < rule.forced:
                 break
-            _catch_up(rule, b, times[i], i - began, distinct)
-            began, distinct = i, np.int64(0)
-            turn = min(clock[SLIDE_END], clock[STATS_END])
-            base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
-            slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
-        key = keys[i]
-        slot = slots[i - first]
-        if (sketching and clock[FREE] == 0) or (logging and clock[LOGGED] == log_size):
-            break
-        stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.uint64(table[slot].home)
-        fresh = stamp <= base
-        stamp = base + sketch_add(sketch, key) if sketching else max(stamp, base) + 1
-        if row == NO_ROW and stamp < bar:  # most rows, at best
-            target = home
-            table[slot].seen = slide
-            split[i] = False
-        elif stamp < bar and rows[row].expires < times[i]:
-            if rows[row].expires != COLD:
-                turn_cold(b, row)
-            target = home
-            table[slot].seen = slide
-            split[i] = table[slot].row != NO_ROW
-        else:
-            if row == NO_ROW or rows[row].expires == COLD:
-                if row == NO_ROW and clock[FREE] == 0:
+            roll(rule, b, times[done])
+        stop = _same_time(times, done, min(clock[SLIDE_END], clock[STATS_END]))
+        stop = _look_up(table, clock, blocks, keys, done, stop, slots)
+        full = stop == done
+        base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
+        slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
+        gone, now, distinct = slide - panes, slide % panes, np.int64(0)
+        i = np.uint64(done)
+        while i < np.uint64(stop):
+            # a run of cold rows, the shortest loop that does all they need
+            while i < np.uint64(stop) and not sketching:
+                slot = slots[i - np.uint64(done)]
+                stamp = max(table[slot].stamp, base) + 1
+                if table[slot].row != NO_ROW or stamp >= bar:
                     break
-                row = turn_hot(rule, b, slot)
-            elif stamp >= bar and rows[row].expires < expiry:
-                rows[row].expires = expiry
-            gone, at, line = slide - panes, np.uint64(row), np.uint64(row * blocks)
-            random += GOLDEN
-            target = np.uint64(order[line])
-            best = scrambled(random) >> np.uint64(11) < greedy
-            if not best:
-                random += GOLDEN
-                at_home = table[slot].seen > gone
-                bits, hashed = scrambled(random), np.int64(home)
-                target = np.uint64(_explore(clock, rows, last, row, blocks, hashed, at_home, gone, bits))
-            # without branches but for what is rare: which block is best is not to be guessed
-            elsewhere, before = target != home, last[line + target]
-            if elsewhere and before <= gone:
-                rows[at].others += 1
-                link[line + target] = waiting[slide % panes]
-                waiting[slide % panes] = line + target
-            last[line + target] = slide if elsewhere else before
-            seen = table[slot].seen if elsewhere else slide
-            table[slot].seen = seen
-            # R = -(p1 CI + p2 CA), CI(a) = (L(a) - mean L) / max(L(a), mean L), CA(k) = ||X(k)|| / n
-            held = rows[at].others + (seen > gone)
-            load, mean = np.float64(loads[target] + 1), (inside + i - began + 1) * share
-            reward = -(p1 * ((load - mean) / max(load, mean)) + p2 * (held * share))
-            if held >= max_split and (rows[at].capped == 0 or max_split < split_limit):
-                max_split = _cap(rule, b, row)
-            if logging:
-                _log(b, key, np.int64(target), reward)
+                distinct += stamp == base + 1
+                table[slot].stamp = stamp
+                table[slot].seen = slide
+                target = np.uint64(table[slot].home)
+                loads[target] += 1
+                block[i] = target
+                split[i] = False
+                i += np.uint64(1)
+            if i == np.uint64(stop):
+                break
+            # a row that may be hot
+            if (logging and clock[LOGGED] == log_size) or clock[FREE] == 0:
+                full = True
+                break
+            slot = slots[i - np.uint64(done)]
+            stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.uint64(table[slot].home)
+            distinct += stamp <= base
+            stamp = base + sketch_add(sketch, keys[i]) if sketching else max(stamp, base) + 1
+            table[slot].stamp = stamp
+            if stamp < bar and (row == NO_ROW or rows[row].expires < times[i]):
+                if row != NO_ROW and rows[row].expires != COLD:
+                    turn_cold(b, row)
+                target = home
+                table[slot].seen = slide
+                split[i] = table[slot].row != NO_ROW
             else:
-                # Q(k, a) <- Q(k, a) + gamma (R - Q(k, a)); the best block mostly stays ahead of the second
-                value = q[line + target] + step * (reward - q[line + target])
-                q[line + target] = value
-                if not best or blocks == 1 or value <= q[line + np.uint64(order[line + np.uint64(1)])]:
-                    move(q, order, np.int64(line), blocks, np.int64(home), np.int64(target))
-            split[i] = True
-        table[slot].stamp = stamp
-        loads[target] += 1
-        block[i] = target
-        distinct += fresh
-        i += 1
-    clock[ROWS] += i - began
-    clock[INSIDE] = inside + i - began
-    clock[DISTINCT] += distinct
+                if row == NO_ROW or rows[row].expires == COLD:
+                    row = turn_hot(rule, b, slot)
+                elif stamp >= bar and rows[row].expires < expiry:
+                    rows[row].expires = expiry
+                of, line = np.uint64(row), np.uint64(row * blocks)
+                random += GOLDEN
+                best = target = np.uint64(rows[of].best)
+                if scrambled(random) >> np.uint64(11) >= greedy:
+                    random += GOLDEN
+                    at_home = table[slot].seen > gone
+                    bits, hashed = scrambled(random), np.int64(home)
+                    target = np.uint64(_explore(clock, rows, last, row, blocks, hashed, at_home, gone, bits))
+                # without branches but for what is rare: which block is best is not to be guessed
+                elsewhere, before = target != home, last[line + target]
+                last[line + target] = slide
+                if before <= gone and elsewhere:
+                    rows[of].others += 1
+                    link[line + target] = waiting[now]
+                    waiting[now] = line + target
+                seen = max(table[slot].seen, slide - (np.int64(elsewhere) << np.int64(62)))
+                table[slot].seen = seen
+                # R = -(p1 CI + p2 CA), CI(a) = (L(a) - mean L) / max(L(a), mean L), CA(k) = ||X(k)|| / n
+                held = rows[of].others + (seen > gone)
+                load, mean = np.float64(loads[target] + 1), (inside + np.int64(i) - done + 1) * share
+                reward = -(p1 * ((load - mean) / max(load, mean)) + p2 * (held * share))
+                if held >= max_split and (rows[of].capped == 0 or max_split < split_limit):
+                    max_split = _cap(rule, b, row)
+                if logging:
+                    _log(b, keys[i], np.int64(target), reward)
+                if learning:
+                    # Q(k, a) <- Q(k, a) + gamma (R - Q(k, a))
+                    value = q[line + target] + step * (reward - q[line + target])
+                    q[line + target] = value
+                    rival = rows[of].rival
+                    if target == best:
+                        if value <= rival:
+                            rank(q, rows, row, blocks, np.int64(home))
+                    elif value >= q[line + best]:
+                        rank(q, rows, row, blocks, np.int64(home))
+                    else:
+                        rows[of].rival = max(rival, value)
+                split[i] = True
+            loads[target] += 1
+            block[i] = target
+            i += np.uint64(1)
+        reached = np.int64(i)
+        clock[ROWS] += reached - done
+        clock[INSIDE] = inside + reached - done
+        clock[DISTINCT] += distinct
+        done = reached
     clock[RANDOM] = np.int64(random)
-    return i
+    return done

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from steelyard.kernels.bandit import move, sort_blocks, turn_cold, turn_hot
+from steelyard.kernels.bandit import rank, turn_cold, turn_hot
 from steelyard.kernels.bandit_state import BASE, COLD, HOT, LOGGED, SLIDE, USED, Bandit, Rule
 from steelyard.kernels.heavy import NO_ROW, VACANT, find, settle, shift_of
 
@@ -35,7 +35,7 @@ def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> N
             row = turn_hot(rule, b, slot)
         b.q[row, :] = values[i]
         b.rows[row].expires = expiry[i]
-        sort_blocks(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, np.int64(b.table[slot].home))
+        rank(b.q.reshape(-1), b.rows, row, rule.blocks, np.int64(b.table[slot].home))
     for i in range(b.clock[HOT] - 1, -1, -1):
         if not np.any(keys == b.rows[b.hot[i]].key):
             turn_cold(b, b.hot[i])
@@ -51,7 +51,7 @@ def replay(rule: Rule, b: Bandit) -> None:
             row = turn_hot(rule, b, slot)
         home, block = np.int64(b.table[slot].home), np.int64(b.log_block[i])
         b.q[row, block] += rule.step * (b.log_reward[i] - b.q[row, block])
-        move(b.q.reshape(-1), b.order.reshape(-1), row * rule.blocks, rule.blocks, home, block)
+        rank(b.q.reshape(-1), b.rows, row, rule.blocks, home)
 
 
 @njit(cache=True)

@@ -26,6 +26,8 @@ MAX_SPLIT, CAPPED, HOT, FREE = 8, 9, 10, 11
 USED, RANDOM, DISTINCT, SKETCHING = 12, 13, 14, 15
 STARTED, LOGGING, LOGGED = 16, 17, 18
 CLOCK_SIZE = 19
+LEARN, HOLD, BOTH = 0, 1, 2
+"""Of `LOGGING`: rewards change Q at once, are logged, or both."""
 
 
 class Rule(NamedTuple):
@@ -55,7 +57,8 @@ ROW = np.dtype(
         ("others", np.int32),  # blocks with rows in the window beside the hash block
         ("place", np.int32),  # where the row stands in `hot`
         ("capped", np.int32),  # 1 where the key explores only blocks that have it
-        ("spare", np.int32),
+        ("best", np.int32),  # the block with the highest q; ties go to the hash block, then to the first
+        ("rival", np.float64),  # no other block's q is higher than this
     ],
     align=True,
 )
@@ -73,8 +76,7 @@ class Bandit(NamedTuple):
     sketch: Array  # int64[depth, width]
     rows: Any  # ROW[r]
     q: Array  # float64[r, n]
-    order: Array  # int32[r, n]: blocks by falling q, ties to the hash block, then to the first
-    last: Array  # int64[r, n]: slide of the latest row in each block but the hash block
+    last: Array  # int64[r, n]: slide of the latest row in each block; of the hash block, only of rows while hot
     link: Array  # int64[r, n]: next pair that waits for the same slide, or -1
     hot: Array  # int32[r]: rows of hot keys, HOT of them
     free: Array  # int32[r]: rows without a key, FREE of them
@@ -83,7 +85,7 @@ class Bandit(NamedTuple):
     log_reward: Array  # float64[l]
 
 
-ROW_ARRAYS = ("rows", "q", "order", "last", "link", "hot", "free")
+ROW_ARRAYS = ("rows", "q", "last", "link", "hot", "free")
 """What has a place for every row."""
 LOG_ARRAYS = ("log_key", "log_block", "log_reward")
 FEWEST_ROWS = 8
@@ -109,7 +111,6 @@ def new_bandit(rule: Rule, sketch: tuple[int, int], seed: int, partitioner: int)
         sketch=np.zeros(sketch if rule.statistics != MAP else (1, 1), np.int64),
         rows=np.empty(0, ROW),
         q=np.empty((0, blocks)),
-        order=np.empty((0, blocks), np.int32),
         last=np.empty((0, blocks), np.int64),
         link=np.empty((0, blocks), np.int64),
         hot=np.empty(0, np.int32),
@@ -170,12 +171,13 @@ def held_rows(b: Bandit) -> Array:
 
 
 def packed(rule: Rule, b: Bandit) -> dict[str, Array]:
-    """Copies of all that matters, without the keys that left the window; table and rows as int64[..., 4]."""
+    """Copies of all that matters, without the keys that left the window; table and rows as int64[..., words]."""
     b = _with_new_table(rule, b._replace(clock=b.clock.copy()), 0)
     kept: dict[str, Array] = {name: np.array(part) for name, part in b._asdict().items()}
     kept |= {name: kept[name][: b.clock[LOGGED]] for name in LOG_ARRAYS}
     kept["table"] = kept["table"][kept["table"]["home"] != VACANT]
-    kept |= {name: kept[name].view(np.int64).reshape(-1, 4) for name in ("table", "rows")}
+    for name in ("table", "rows"):
+        kept[name] = kept[name].view(np.int64).reshape(-1, kept[name].dtype.itemsize // 8)
     return kept
 
 
@@ -196,13 +198,14 @@ def check(rule: Rule, b: Bandit) -> None:
     assert b.loads.min() >= 0, "a block with fewer than no rows"
     used = held_rows(b)
     assert len(used) + b.clock[FREE] == len(b.rows), "a row is free twice"
-    inside = (b.last[used] > b.clock[SLIDE] - rule.panes).sum(axis=1)
+    away = np.arange(rule.blocks) != (b.rows["key"][used] % rule.blocks)[:, None]
+    inside = (away & (b.last[used] > b.clock[SLIDE] - rule.panes)).sum(axis=1)
     assert np.array_equal(inside, b.rows["others"][used]), "fragmentation is not what the last slides say"
     hot = b.hot[: b.clock[HOT]]
     assert sorted(hot) == sorted(used[b.rows["expires"][used] != COLD]), "hot rows are not those with an expiry"
     assert b.rows["capped"][hot].sum() == b.clock[CAPPED], "capped keys are not counted right"
-    ordered = np.take_along_axis(b.q[hot], b.order[hot], axis=1)
-    assert np.all(ordered[:, 1:] <= ordered[:, :-1]), "blocks are not in the order of their values"
-    assert np.array_equal(np.sort(b.order[hot], axis=1), np.tile(np.arange(rule.blocks), (len(hot), 1))), (
-        "a block twice"
-    )
+    for row in hot:
+        q, best = b.q[row], b.rows["best"][row]
+        home = b.rows["key"][row] % rule.blocks
+        assert best == (home if q[home] == q.max() else q.argmax()), "the best block is not the one with the best value"
+        assert np.delete(q, best).max(initial=-np.inf) <= b.rows["rival"][row], "a rival is better than said"

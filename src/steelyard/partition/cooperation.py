@@ -22,6 +22,7 @@ from steelyard.partition.qtable_reducer import Feedback, Merge, QTableReducer, S
 
 _SYNC = ("adaptive", "fixed", "never")
 _MERGE = ("normalised", "paper")
+_AWAITING = ("hold", "learn")
 
 
 class Phase(Enum):
@@ -30,7 +31,7 @@ class Phase(Enum):
     PREPARE = "prepare"
     """It learns from its rewards at once."""
     AWAIT = "await"
-    """It has sent what it knows and waits for the answer; rewards are kept aside."""
+    """It has sent what it knows and waits for the answer; rewards are kept aside, to be learnt on top of it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class CooperativeDalton(Dalton):
     idle_factor
         Rounds come twice as often when the reducer idles so many times longer than it works: 1 in the paper,
         2 in the authors' program.
+
+    awaiting
+        What a partitioner does with its rewards while it waits for an answer. `"hold"`: it keeps them aside, as
+        printed. `"learn"`: it also learns from them at once, as in the authors' program. The answer replaces its
+        table and the kept rewards are learnt on top of it either way, so that only decisions in between differ.
 
     The other parameters are those of `Dalton`; `stats_window` is not used, except with `sync="never"`.
 
@@ -76,6 +82,7 @@ class CooperativeDalton(Dalton):
     sync: Literal["adaptive", "fixed", "never"] = "adaptive"
     merge: Merge = "normalised"
     idle_factor: float = 1.0
+    awaiting: Literal["hold", "learn"] = "hold"
 
     name: ClassVar[str] = "cooperative_dalton"
 
@@ -89,6 +96,8 @@ class CooperativeDalton(Dalton):
             raise OptionError.unknown(f"sync of {self.name}", self.sync, _SYNC)
         if self.merge not in _MERGE:
             raise OptionError.unknown(f"merge of {self.name}", self.merge, _MERGE)
+        if self.awaiting not in _AWAITING:
+            raise OptionError.unknown(f"awaiting of {self.name}", self.awaiting, _AWAITING)
 
     @property
     def first_interval(self) -> int:
@@ -220,7 +229,7 @@ class CooperativeRouter:
         self._last_sync = now
         self._split = np.empty(0, np.int64)
         learner.begin_interval(now, self.sync_every)
-        learner.hold_rewards()
+        learner.hold_rewards(learning=self.policy.awaiting == "learn")
 
     def take_messages(self) -> list[SyncMessage]:
         """What is to be sent to the reducer, once."""

@@ -329,22 +329,22 @@ class DaltonRouter:
         if load and not self._rule.all_hot and not self._rule.forced:
             self._bandit.clock[NEED] = -(-load // self.blocks)
 
-    def hold_rewards(self) -> None:
-        """From now on keep rewards aside instead of learning from them."""
-        from steelyard.kernels.bandit_state import LOGGING  # noqa: PLC0415 - tasks need no compiler
+    def hold_rewards(self, *, learning: bool = False) -> None:
+        """From now on keep rewards aside, and learn from them at once only with `learning`."""
+        from steelyard.kernels.bandit_state import BOTH, HOLD, LOGGING  # noqa: PLC0415 - tasks need no compiler
 
-        self._bandit.clock[LOGGING] = 1
+        self._bandit.clock[LOGGING] = BOTH if learning else HOLD
 
     def replay_rewards(self, *, release: bool = True) -> None:
         """Learn from the rewards that were kept aside, and from new ones at once unless `release` is False."""
         from steelyard.kernels.bandit_exchange import replay  # noqa: PLC0415 - tasks need no compiler
-        from steelyard.kernels.bandit_state import LOGGED, LOGGING  # noqa: PLC0415 - tasks need no compiler
+        from steelyard.kernels.bandit_state import LEARN, LOGGED, LOGGING  # noqa: PLC0415 - tasks need no compiler
 
         held = int(self._bandit.clock[LOGGED])
         self._make_room(len(np.unique(self._bandit.log_key[:held])))
         replay(self._rule, self._bandit)
         if release:
-            self._bandit.clock[LOGGING] = self._bandit.clock[LOGGED] = 0
+            self._bandit.clock[LOGGING], self._bandit.clock[LOGGED] = LEARN, 0
 
     @property
     def held_rewards(self) -> int:
