@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 import steelyard as sy
@@ -24,6 +26,7 @@ ARROW = pa.schema(
     {"k": pa.string(), "n": pa.int32(), "x": pa.float64(), "text": pa.string(), "at": pa.timestamp("us", "UTC")}
 )
 DELAY = 20
+DRAWN = 5
 
 
 def rows_of(seed, rows):
@@ -110,28 +113,44 @@ def plain(spark, made, size, slide):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("seed", "kind", "size", "slide", "policy"),
-    [(1, "parquet", "10 seconds", None, None), (2, "json", "20 seconds", "5 seconds", "dalton")],
+SLIDES = st.sampled_from([(10, 10), (20, 5), (6, 2), (45, 15), (7, 7)])
+
+
+@settings(
+    deadline=None,
+    max_examples=DRAWN,
+    phases=[Phase.generate],  # a case takes seconds: to look for a smaller one would take minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 1 << 30),
+    rows=st.integers(60, 500),
+    files=st.integers(1, 4),
+    kind=st.sampled_from(["parquet", "json"]),
+    windows=SLIDES,
+    policy=st.sampled_from([None, "hash", "shuffle", "prompt", "dalton", "pk2"]),
+    workers=st.integers(1, 2),
 )
 def test_random_streams_give_the_same_windows_on_both_engines_and_on_plain_spark(
-    spark, tmp_path, seed, kind, size, slide, policy
+    spark, tmp_path_factory, seed, rows, files, kind, windows, policy, workers
 ):
-    made = rows_of(seed, rows=300)
-    write(tmp_path / "in", made, files=3, kind=kind)
-    read = spark.readStream.schema(SCHEMA).format(kind).load(str(tmp_path / "in"))
+    made = rows_of(seed, rows)
+    folder = tmp_path_factory.mktemp("drawn") / "in"
+    write(folder, made, files, kind)
+    read = spark.readStream.schema(SCHEMA).format(kind).load(str(folder))
+    size, slide = (f"{seconds} seconds" for seconds in windows)
     described = program(read, size, slide, policy)
     answers = {}
-    for engine in ("microbatch", "resident"):
-        sink = f"{engine}_{seed}"
-        query = described.engine(engine).sink("memory", name=sink).start()
+    for engine in (described.engine("microbatch"), described.engine("resident", workers=workers)):
+        sink = f"drawn_{len(answers)}"
+        query = engine.sink("memory", name=sink).start()
         assert query.await_termination(120)
         assert query.exception() is None
         assert not query.is_active
-        answers[engine] = spark.table(sink)
-    assert answers["resident"].schema.simpleString() == answers["microbatch"].schema.simpleString()
-    expected = listed(plain(spark, made, size, slide or size))
-    assert expected
+        answers[sink] = spark.table(sink)
+    first, second = answers.values()
+    assert first.schema.simpleString() == second.schema.simpleString()
+    expected = listed(plain(spark, made, size, slide))
     for answer in answers.values():
         same(listed(answer), expected, ["window_start", "k"])
     assert query.last_progress.rows == len(made)

@@ -53,7 +53,7 @@ Int = Any
 """An int, or a NumPy integer: in compiled code there is no difference."""
 
 
-CHUNK = 512
+CHUNK = 64
 """Rows whose table entries are looked up together: the processor then waits for many of them at once."""
 LOWEST = -1e300
 """Below any value."""

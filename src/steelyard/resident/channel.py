@@ -104,7 +104,7 @@ class _Inlet:
     """The receiving end of one channel."""
 
     def __init__(self, channel: Channel, grant: Callable[[int], None]) -> None:
-        self.channel = channel
+        self.channel, self.number = channel, channel.number
         self.waiting: deque[Message] = deque()
         self.arrived = 0
         self.done = 0
@@ -183,13 +183,13 @@ class Mailbox:
     def _next(self) -> tuple[Channel, Message] | None:
         """A message of the channel whose turn it is: feedback first, then one after the other."""
         for inlet in self._feedback:
-            if inlet.waiting and inlet.channel.number not in self._blocked:
+            if inlet.waiting and inlet.number not in self._blocked:
                 return inlet.channel, inlet.waiting.popleft()
         turn = self._turn
         for _ in range(len(turn)):
             inlet = turn[0]
             turn.rotate(-1)
-            if inlet.waiting and inlet.channel.number not in self._blocked:
+            if inlet.waiting and inlet.number not in self._blocked:
                 return inlet.channel, inlet.waiting.popleft()
         return None
 

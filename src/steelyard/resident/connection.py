@@ -23,13 +23,14 @@ from steelyard.resident.wire import (
     encoded_small,
     frame,
     head,
+    small_frame,
 )
 
 _AHEAD = 1 << 16
 """Bytes that are read at once; frames that fit need no read of their own."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Traffic:
     """What went over a connection in one direction."""
 
@@ -84,15 +85,14 @@ class Connection:
 
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
         """Send a frame whole; OSError where the other end is gone."""
-        if isinstance(payload, list):
-            start = encoded(kind, channel, number, payload, note)
-            parts = [start, *payload]
-        elif note or len(payload) >= LARGE:
-            start = encoded(kind, channel, number, payload, note)
-            parts = [start, payload]
-        else:
-            start = encoded_small(kind, channel, number, payload)
-            parts = [start, payload]
+        if not note and not isinstance(payload, list) and len(payload) < LARGE:
+            whole = encoded_small(kind, channel, number, payload)
+            with self._sending:
+                self._sock.sendall(whole)
+                self.sent.count(kind, len(payload), HEADER)
+            return
+        start = encoded(kind, channel, number, payload, note)
+        parts = [start, *payload] if isinstance(payload, list) else [start, payload]
         size = sum(map(len, parts))
         with self._sending:
             if self._plain:
@@ -117,6 +117,12 @@ class Connection:
             if self._start == self._end:
                 raise ClosedError("the other end has closed the connection")
             raise WireError(f"the connection ended inside a header, after {self._end - self._start} bytes")
+        found = small_frame(self._view, self._start, self._end, self._limit)
+        if found is not None:
+            size = len(found.payload)
+            self._start += HEADER + size
+            self.received.count(found.kind, size, HEADER)
+            return found
         start = head(self._view[self._start : self._start + HEADER], self._limit)
         self._start += HEADER
         size = start.body
