@@ -149,6 +149,15 @@ def test_best_joins_whoever_is_most_alike_or_nobody(records):
             assert mine in {labels[j] for j in np.flatnonzero(before >= before.max() - 1e-9)}
 
 
+def test_the_first_stage_is_the_one_that_was_asked_for():
+    words = ["bcabcc", "bcbbbc", "cabcac", "ccccab"]  # the third is like the first, and unlike the second
+    found = {}
+    for first in ("vote", "best"):
+        block = CorrelationClustering(first)
+        found[first] = block.finish(block.add(block.zero(), pa.array(words)))
+    assert found == {"vote": [words[:2], words[2:3], words[3:]], "best": [words[:3], words[3:]]}
+
+
 def test_an_unknown_first_stage_is_named_with_the_right_ones():
     with pytest.raises(OptionError, match="vote"):
         CorrelationClustering("vot")  # type: ignore[arg-type]

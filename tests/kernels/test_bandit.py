@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from steelyard.kernels.bandit_plain import PlainBandit
 from steelyard.kernels.bandit_state import first_random
 from steelyard.kernels.heavy import ExactCounts, sketch_add, sketch_add_plain, sketch_rows
+from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
 
 EXTREME = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
@@ -74,6 +75,24 @@ def test_the_compiled_loop_equals_the_plain_one_in_routes_values_loads_and_fragm
         assert router.fragmentation(seen).tolist() == [len(twin.blocks_of(int(key))) for key in seen]
         assert router.frequencies(seen).tolist() == [twin.counts[int(key)] for key in seen]
         assert router.max_split == min(twin.max_split, blocks)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_block_is_right_after_each_row_where_values_are_often_equal(seed):
+    # with a step of 1 and fragmentation alone, values are -1/n, -2/n, ...
+    policy = Dalton(epsilon=0.7, step=1.0, p1=0.0, window=12, slide=3, split_cap="none", hybrid_keys=False, seed=seed)
+    router, twin = policy.router(5), plain_twin(policy, 5)
+    for row in range(300):
+        key = row % 3 + seed
+        (block,) = router.route(np.array([key]), np.array([row])).block.tolist()
+        router.check()
+        assert [block] == [block for block, _ in twin.route([key], [row])]
+
+
+@pytest.mark.parametrize(("policy", "last"), [(Dalton(), (1 << 63) - 1), (CooperativeDalton(), (1 << 62) + 1)])
+def test_times_at_the_end_of_all_numbers_are_routed(policy, last):
+    router = policy.router(4)
+    assert len(router.route(np.array([1, 2, 1]), np.array([5, last - 1, last])).block) == 3
 
 
 @pytest.mark.parametrize("hybrid_keys", [True, False])

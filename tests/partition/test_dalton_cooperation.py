@@ -199,6 +199,48 @@ def test_no_reward_is_lost_while_two_rounds_are_unanswered():
         partitioner.receive(answer)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 1000),
+    late=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    awaiting=st.sampled_from(["hold", "learn"]),
+    restored=st.booleans(),
+)
+def test_each_reward_is_learnt_once_however_late_answers_come(seed, late, awaiting, restored):
+    """One partitioner, whose answers are its own tables: it must know what it would know without any rounds."""
+    # all keys are hot: with late answers a key that is chosen by its share may turn cold, and start anew
+    policy = dataclasses.replace(POLICY, awaiting=awaiting, sync="fixed", seed=seed, hybrid_keys=False)
+    partitioner, reducer = policy.router(BLOCKS), policy.reducer(BLOCKS, 1)
+    partitioner.route(np.full(150, 7), np.arange(150))
+    rounds_of([partitioner], reducer)
+    partitioner.route(np.full(40, 7), np.arange(150, 190))
+    partitioner.advance(200)  # from here on every reward is kept until all is answered
+    values = {7: partitioner.learner.q_table().values[0].tolist()}
+    start, known, under_way = 200, 0, []
+    for waiting in [*late, 0]:  # so many messages stay under way
+        partitioner.route(np.full(90, 7), np.arange(start, start + 90))
+        state = partitioner.state()
+        log = zip(state["log_key"].tolist(), state["log_block"].tolist(), state["log_reward"].tolist(), strict=True)
+        learnt(values, list(log)[known:])
+        start += 100
+        partitioner.advance(start)
+        under_way += partitioner.take_messages()
+        while len(under_way) > waiting:
+            reducer.receive(under_way.pop(0))
+            partitioner.receive(reducer.merge())
+        known = partitioner.learner.held_rewards
+        if partitioner.phase is Phase.PREPARE:
+            break
+        if restored:
+            again = policy.router(BLOCKS)
+            again.restore(pickle.loads(pickle.dumps(partitioner.state())))
+            partitioner = again
+    assert partitioner.phase is Phase.PREPARE
+    assert partitioner.learner.held_rewards == 0
+    assert partitioner.learner.q_table().values[0] == pytest.approx(values[7], abs=1e-12)
+    partitioner.learner.check()
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 10_000), answered=st.lists(st.booleans(), min_size=12, max_size=12), cap=st.sampled_from("26n")
@@ -393,6 +435,7 @@ def test_two_partitioners_balance_what_hashing_cannot_and_the_printed_merge_spre
         ({"merge": "mean"}, "merge of cooperative_dalton"),
         ({"sync_every": -1}, "sync_every of cooperative_dalton"),
         ({"idle_factor": -1.0}, "idle_factor of cooperative_dalton"),
+        ({"awaiting": "forget"}, "awaiting of cooperative_dalton"),
         ({"epsilon": 2.0}, "epsilon of cooperative_dalton"),
     ],
 )

@@ -33,7 +33,7 @@ from steelyard.spark.stream import Stream, stream
 TOLERANCE = 1e-9
 """A smaller gain is a rounding error: to take it for one would let GREEDY run in circles."""
 AT_ONCE = 256
-"""Records that VOTE compares with all before them in one call."""
+"""Records that are compared with all before them in one call."""
 
 ClusterState = tuple[list[str], list[int]]
 FirstStage = Literal["vote", "best"]
@@ -80,8 +80,8 @@ class CorrelationClustering(Aggregator):
     The state is the records, cluster by cluster, and the number of each one's cluster. Neither the order of the
     rows in a slice nor which of two states comes first changes anything. How rows were cut into slices, and in
     which order more than two states were merged, may: each way ends where no merge, split or move of what met
-    makes the agreement larger, and there can be several such ends. The agreement is never below 0, that of
-    records all apart.
+    makes the agreement larger, and there can be several such ends. With VOTE the agreement is never below 0, that
+    of records all apart; BEST promises none, since it looks at one record of a cluster.
 
     Examples
     --------

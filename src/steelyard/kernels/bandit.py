@@ -6,9 +6,10 @@ E. Zapridou, I. Mytilinis, A. Ailamaki, Dalton: Learned Partitioning for Distrib
 Only keys that are hot, or that still have rows outside their hash block in the window, have a row in the bandit.
 The fragmentation X of all others is known without one: they are in their hash block if their last slide there is
 in the window, and that slide stands in the key's table entry. For keys with a row, `last` has the slide of the
-latest row in each other block, and `others` is how many of those slides are in the window. A pair (row, block)
-that counts waits in the list of a slide; when that slide leaves the window, the pair is dropped, or moved on to
-the list of its last slide. So a pair is touched about once a window, and a row of the stream costs O(1).
+latest row in each block, and `others` is how many of those slides are in the window, without the hash block's,
+whose place is the table entry. A pair (row, block) that counts waits in the list of a slide; when that slide leaves
+the window, the pair is dropped, or moved on to the list of its last slide. So a pair is touched about once a window,
+and a row of the stream costs O(1).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ Int = Any
 CHUNK = 64
 """Rows whose table entries are looked up together: the processor then waits for many of them at once."""
 LOWEST = -1e300
-"""Below any value."""
+"""Where the search for the second best begins: what is lower is no rival to anybody."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
@@ -210,7 +211,7 @@ def roll(rule: Rule, b: Bandit, now: Int) -> None:
         if rule.stats > 0:
             clock[STATS_END] = (now // rule.stats + 1) * rule.stats
             clock[EXPIRY] = clock[STATS_END] + rule.stats - 1
-    if now >= clock[STATS_END]:
+    if rule.stats > 0 and now >= clock[STATS_END]:
         if not rule.all_hot and rule.forced == 0:
             # f >= Lambda / n, with Lambda the load of the last interval that had rows
             clock[NEED] = (clock[ROWS] - clock[BASE] + rule.blocks - 1) // rule.blocks
@@ -286,9 +287,9 @@ def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, s
 
 @njit(cache=True)
 def _same_time(times: Array, start: Int, turn: Int) -> Int:
-    """The first row after `start` that ends an interval or a slide, or that is a chunk further."""
+    """The first row behind `start` that ends an interval or a slide, or that is a chunk further."""
     stop = min(start + CHUNK, len(times))
-    for i in range(start, stop):
+    for i in range(start + 1, stop):
         if times[i] >= turn:
             return i
     return stop

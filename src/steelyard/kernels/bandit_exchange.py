@@ -42,9 +42,9 @@ def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> N
 
 
 @njit(cache=True)
-def replay(rule: Rule, b: Bandit) -> None:
-    """Learn from the logged rewards, in their order; a key that is not hot becomes so again."""
-    for i in range(b.clock[LOGGED]):
+def replay(rule: Rule, b: Bandit, first: Int) -> None:
+    """Learn from the logged rewards from number `first` on, in order; a key that is not hot becomes so again."""
+    for i in range(first, b.clock[LOGGED]):
         slot = _slot(rule, b, b.log_key[i])
         row = np.int64(b.table[slot].row)
         if row == NO_ROW or b.rows[row].expires == COLD:

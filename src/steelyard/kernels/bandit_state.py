@@ -80,7 +80,7 @@ class Bandit(NamedTuple):
     link: Array  # int64[r, n]: next pair that waits for the same slide, or -1
     hot: Array  # int32[r]: rows of hot keys, HOT of them
     free: Array  # int32[r]: rows without a key, FREE of them
-    log_key: Array  # int64[l]: rewards that are not learnt yet, LOGGED of them
+    log_key: Array  # int64[l]: rewards that are kept aside, LOGGED of them
     log_block: Array  # int32[l]
     log_reward: Array  # float64[l]
 

@@ -51,11 +51,11 @@ class CooperativeDalton(Dalton):
     idle_factor
         Rounds come twice as often when the reducer idles so many times longer than it works: 1 in the paper,
         2 in the authors' program.
-
     awaiting
         What a partitioner does with its rewards while it waits for an answer. `"hold"`: it keeps them aside, as
         printed. `"learn"`: it also learns from them at once, as in the authors' program. The answer replaces its
-        table and the kept rewards are learnt on top of it either way, so that only decisions in between differ.
+        table, and kept rewards that it does not have yet are learnt on top of it either way: with one round at a
+        time only decisions in between differ.
 
     The other parameters are those of `Dalton`; `stats_window` is not used, except with `sync="never"`.
 
@@ -151,8 +151,8 @@ class CooperativeRouter:
 
     A round begins with the first row at or after its time, or when `advance` says that the time has come. It ends
     when the reducer's feedback is given to `receive`. A round that begins before the last one was answered asks
-    for twice the time between rounds; rewards are then kept until nothing is unanswered, so that none is lost
-    and none is learnt twice.
+    for twice the time between rounds. Of each round it is known how many of the kept rewards its table had learnt
+    already: on its answer the others are learnt, so that none is lost and none is learnt twice.
     """
 
     def __init__(self, policy: CooperativeDalton, blocks: int, partitioner: int = 0) -> None:
@@ -164,7 +164,8 @@ class CooperativeRouter:
         self.latest = 0
         self._last_sync: int | None = None
         self._round = 0
-        self._unanswered: list[int] = []
+        self._unanswered: dict[int, int] = {}  # by round: how many kept rewards the table that was sent has learnt
+        self._learnt = 0  # how many of them the own table has learnt
         self._split = np.empty(0, np.int64)
         self._outbox: list[SyncMessage] = []
 
@@ -224,7 +225,9 @@ class CooperativeRouter:
                 proposal=self.sync_every * (2 if self.phase is Phase.AWAIT else 1),
             )
         )
-        self._unanswered.append(self._round)
+        if self.policy.awaiting == "learn":
+            self._learnt = learner.held_rewards
+        self._unanswered[self._round] = self._learnt
         self._round += 1
         self._last_sync = now
         self._split = np.empty(0, np.int64)
@@ -241,20 +244,26 @@ class CooperativeRouter:
         if feedback.round not in self._unanswered:
             raise ValueError(
                 f"partitioner {self.partitioner} awaits no answer to round {feedback.round}; it awaits "
-                f"{self._unanswered or 'none'}"
+                f"{list(self._unanswered) or 'none'}"
             )
         assert self._last_sync is not None  # a round was sent
-        self._unanswered = [number for number in self._unanswered if number > feedback.round]
+        learnt = self._unanswered[feedback.round]
+        left = {number: known for number, known in self._unanswered.items() if number > feedback.round}
         self.sync_every = feedback.sync_every
         self.learner.adopt(feedback.table, feedback.load, self._last_sync + 2 * self.sync_every - 1)
-        self.learner.replay_rewards(release=not self._unanswered)
+        self.learner.replay_rewards(learnt)
+        needless = min(left.values()) if left else self.learner.held_rewards
+        self._learnt = self.learner.held_rewards - needless
+        self._unanswered = {number: known - needless for number, known in left.items()}
+        self.learner.drop_rewards(needless, release=not left)
 
     def state(self) -> State:
         """The learner's state, where the rounds are, and messages that nobody has taken."""
         rounds = [self.sync_every, self.latest, self._round, self._last_sync is not None, self._last_sync or 0]
         state: dict[str, np.ndarray[Any, Any]] = dict(self.learner.state())
         state["sync_rounds"] = np.array(rounds, np.int64)
-        state["sync_unanswered"] = np.array(self._unanswered, np.int64)
+        state["sync_unanswered"] = np.array([*self._unanswered.items()], np.int64).reshape(-1, 2)
+        state["sync_learnt"] = np.array([self._learnt], np.int64)
         state["sync_split"] = self._split.copy()
         for number, message in enumerate(self._outbox):
             state |= {f"sync_message_{number}_{name}": array for name, array in message.arrays().items()}
@@ -265,7 +274,8 @@ class CooperativeRouter:
         self.learner.restore(state)
         self.sync_every, self.latest, self._round, started, last_sync = map(int, state["sync_rounds"])
         self._last_sync = last_sync if started else None
-        self._unanswered = [int(number) for number in state["sync_unanswered"]]
+        self._unanswered = {int(number): int(known) for number, known in state["sync_unanswered"]}
+        self._learnt = int(state["sync_learnt"][0])
         self._split = np.array(state["sync_split"], dtype=np.int64)
         self._outbox = [SyncMessage.of_arrays(arrays) for arrays in _numbered(state, "sync_message_")]
 

@@ -335,16 +335,29 @@ class DaltonRouter:
 
         self._bandit.clock[LOGGING] = BOTH if learning else HOLD
 
-    def replay_rewards(self, *, release: bool = True) -> None:
-        """Learn from the rewards that were kept aside, and from new ones at once unless `release` is False."""
+    def replay_rewards(self, first: int = 0) -> None:
+        """Learn from the rewards that were kept aside, from number `first` on; they stay."""
         from steelyard.kernels.bandit_exchange import replay  # noqa: PLC0415 - tasks need no compiler
-        from steelyard.kernels.bandit_state import LEARN, LOGGED, LOGGING  # noqa: PLC0415 - tasks need no compiler
 
-        held = int(self._bandit.clock[LOGGED])
-        self._make_room(len(np.unique(self._bandit.log_key[:held])))
-        replay(self._rule, self._bandit)
+        self._make_room(len(np.unique(self._bandit.log_key[first : self.held_rewards])))
+        replay(self._rule, self._bandit, first)
+
+    def drop_rewards(self, number: int, *, release: bool) -> None:
+        """Forget the first of the rewards that were kept aside; with `release` learn from new ones at once again."""
+        from steelyard.kernels.bandit_state import (  # noqa: PLC0415 - tasks need no compiler
+            LEARN,
+            LOG_ARRAYS,
+            LOGGED,
+            LOGGING,
+        )
+
+        held = self.held_rewards
+        for name in LOG_ARRAYS:
+            log = getattr(self._bandit, name)
+            log[: held - number] = log[number:held].copy()
+        self._bandit.clock[LOGGED] = held - number
         if release:
-            self._bandit.clock[LOGGING], self._bandit.clock[LOGGED] = LEARN, 0
+            self._bandit.clock[LOGGING] = LEARN
 
     @property
     def held_rewards(self) -> int:
@@ -363,6 +376,13 @@ class DaltonRouter:
         """Go on as the router that gave this state would."""
         from steelyard.kernels.bandit_state import unpacked  # noqa: PLC0415 - tasks need no compiler
 
+        for name in ("rows", "table"):
+            words = getattr(self._bandit, name).dtype.itemsize // 8
+            if state[name].shape[1:] != (words,):
+                raise ValueError(
+                    f"{name} of the state has {state[name].shape[1:]} numbers a line instead of {words}: "
+                    "it was written by another version of Steelyard"
+                )
         slides = self._bandit.panes.shape
         if state["panes"].shape != slides:
             raise ValueError(
