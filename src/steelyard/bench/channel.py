@@ -22,7 +22,7 @@ from steelyard.resident import Callback, Flow, count, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
 from steelyard.resident.connection import Connection
 from steelyard.resident.sources import Read, Reader
-from steelyard.resident.wire import Kind, Packer, batch_bytes, batch_from
+from steelyard.resident.wire import CREDIT, DATA, Kind, Packer, batch_bytes, batch_from
 from steelyard.workloads import Words
 
 MIB = 1 << 20
@@ -48,21 +48,23 @@ class End:
         self._into = into
         self._packer = Packer(_SCHEMA)
         self._mailbox = Mailbox([(into, self._grant)])
+        self._waiting = 0
 
     def _transmit(self, message: Message) -> None:
-        payload: Any = self._packer.payload(message.value) if message.kind is Kind.DATA else b""
+        payload: Any = self._packer.payload(message.value) if message.kind is DATA else b""
         self.connection.send(message.kind, self._outlet.channel.number, message.number, payload)
 
     def _grant(self, batches: int) -> None:
-        self.connection.send(Kind.CREDIT, self._into.number, batches)
+        self.connection.send(CREDIT, self._into.number, batches)
 
     def _hear(self) -> None:
         frame = self.connection.receive()
-        if frame.kind is Kind.CREDIT:
+        if frame.kind is CREDIT:
             self._outlet.grant(frame.number)
             return
-        value = batch_from(frame.payload, _SCHEMA) if frame.kind is Kind.DATA else None
+        value = batch_from(frame.payload, _SCHEMA) if frame.kind is DATA else None
         self._mailbox.put(frame.channel, Message(frame.kind, frame.number, value, frame.note))
+        self._waiting += 1
 
     def send(self, kind: Kind, batch: pa.RecordBatch | None) -> None:
         """Send when there is credit."""
@@ -72,12 +74,13 @@ class End:
 
     def take(self) -> Message:
         """The next message, worked off."""
-        while True:
-            taken = self._mailbox.take(timeout=0)
-            if taken is not None:
-                self._mailbox.finished(taken[0].number, taken[1].kind)
-                return taken[1]
+        while not self._waiting:
             self._hear()
+        taken = self._mailbox.take(timeout=0)
+        assert taken is not None
+        self._waiting -= 1
+        self._mailbox.finished(taken[0].number, taken[1].kind)
+        return taken[1]
 
 
 def _sink_of_channel(sock: socket.socket, repetitions: int, size: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Channel
-from steelyard.resident.wire import Kind, WireError
+from steelyard.resident.wire import DATA, Kind, WireError
 
 CREDIT = 16
 """Batches that a receiver has room for, in each channel."""
@@ -71,7 +71,7 @@ class Outlet:
 
     def send(self, kind: Kind, value: Any, note: bytes = b"") -> None:
         """Send the next message; a batch waits for credit. StoppedError where the worker ends meanwhile."""
-        if kind is Kind.DATA and self._bounded:
+        if kind is DATA and self._bounded:
             if self._granted <= self._spent:
                 self._wait()
             if self._stopped:
@@ -130,6 +130,7 @@ class Mailbox:
         self._inlets = {channel.number: _Inlet(channel, grant) for channel, grant in channels}
         self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
         self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
+        self._single = self._turn[0] if len(self._turn) == 1 and not self._feedback else None
         self._blocked: set[int] = set()
         self._changed = threading.Condition(threading.Lock())
         self._stopped = False
@@ -146,7 +147,7 @@ class Mailbox:
                 f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
                 f"behind message {inlet.arrived}: one was lost or repeated"
             )
-        if message.kind is Kind.DATA and not inlet.channel.feedback:
+        if message.kind is DATA and not inlet.channel.feedback:
             if inlet.batches >= inlet.granted:
                 raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
             inlet.batches += 1
@@ -182,6 +183,11 @@ class Mailbox:
 
     def _next(self) -> tuple[Channel, Message] | None:
         """A message of the channel whose turn it is: feedback first, then one after the other."""
+        if self._single is not None:
+            waiting = self._single.waiting
+            if not waiting or (self._blocked and self._single.number in self._blocked):
+                return None
+            return self._single.channel, waiting.popleft()
         for inlet in self._feedback:
             if inlet.waiting and inlet.number not in self._blocked:
                 return inlet.channel, inlet.waiting.popleft()
@@ -197,7 +203,7 @@ class Mailbox:
         """A message that was taken has been worked off; its room is given back, half a window at a time."""
         inlet = self._inlets[number]
         inlet.done += 1
-        if kind is Kind.DATA:
+        if kind is DATA:
             inlet.owed += 1
             if inlet.owed >= CREDIT // 2:
                 owed, inlet.owed = inlet.owed, 0

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from steelyard.resident.tls_stream import TlsStream
 from steelyard.resident.wire import (
+    DATA,
     HEADER,
     LARGE,
     MAX_PAYLOAD,
@@ -44,12 +45,12 @@ class Traffic:
     def count(self, kind: Kind, payload: int, rest: int) -> None:
         """One more frame."""
         self.frames += 1
-        if kind is Kind.DATA or kind is Kind.RESULT:
+        self.overhead += rest
+        if kind is DATA or kind is Kind.RESULT:
             self.batches += 1
             self.payload += payload
-            self.overhead += rest
         else:
-            self.overhead += payload + rest
+            self.overhead += payload
 
     def to_dict(self) -> dict[str, int]:
         """As plain values."""
@@ -113,6 +114,8 @@ class Connection:
 
     def receive(self) -> Frame:
         """The next frame. ClosedError where none comes any more; WireError where what comes is none."""
+        if self._start == self._end:  # mostly a frame comes whole, and alone
+            self._start, self._end = 0, self._sock.recv_into(self._view)
         if self._end - self._start < HEADER and not self._fill(HEADER):
             if self._start == self._end:
                 raise ClosedError("the other end has closed the connection")
