@@ -169,9 +169,10 @@ def _columns(view: View) -> str:
 
 
 def _table(view: View) -> str:
+    longest = "longest task, s" if view.scenario.waits else "longest task, s of processor"
     head = "".join(
         f"<th{'' if place == 0 else ' class=number'}>{name}</th>"
-        for place, name in enumerate(("engine", "batch", "s", "of interval", "largest / mean", "longest task, s"))
+        for place, name in enumerate(("engine", "batch", "s", "of interval", "largest / mean", longest))
     )
     body = "".join(
         f"<tr><td>{escape(batch.engine)}</td><td class=number>{_number(batch, view)}</td>"

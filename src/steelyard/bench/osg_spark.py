@@ -85,7 +85,11 @@ def routed_mtps(seed: int, repetitions: int) -> dict[str, float]:
     return found
 
 
-@benchmark("osg-spark", title="Groupings on Spark: how long rows take that cost 1 to 64 ms", figure="Figure 6")
+@benchmark(
+    "osg-spark",
+    title="Groupings on Spark: how long rows take that cost 1 to 64 ms",
+    figure="Rivetti et al. 2016, Fig 6",
+)
 def osg_spark(run: Run) -> Result:
     """Mean completion time of rows by OSG beside round robin, on resident workers, with 2 to 10 % of capacity spare."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark

@@ -287,7 +287,9 @@ def _live_table(live: Mapping[str, Completed]) -> Table:
     return Table("resident workers (measured)", ("grouping", "mean ms", "95th ms", "executing ms", "reports"), rows)
 
 
-@benchmark("osg-mention", title="Tweets enriched by look-ups: completion by OSG and ASSG", figure="Figure 13")
+@benchmark(
+    "osg-mention", title="Tweets enriched by look-ups: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 13"
+)
 def mention(run: Run) -> Result:
     """MENTION: opinions about everyone whom a tweet mentions, from a database whose answers come in three tiers."""
     published = {
@@ -304,7 +306,9 @@ def mention(run: Run) -> Result:
     return result_of(found, published, note, "section 5 and Figure 13")
 
 
-@benchmark("osg-reach", title="Reach of tweets' authors: completion by OSG and ASSG", figure="Figure 14")
+@benchmark(
+    "osg-reach", title="Reach of tweets' authors: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 14"
+)
 def reach(run: Run) -> Result:
     """REACH: how many users are within three steps of a tweet's author in a graph of followers."""
     published = {

@@ -202,7 +202,11 @@ def both(spark: SparkSession, folder: Path, folders: Sequence[Path], run: Run) -
     return Course(still.reports), Course(moving.reports, watched.plans)
 
 
-@benchmark("s3j-balancing", title="Worksets that move: load of the busiest worker, window by window", figure="Fig 2.6")
+@benchmark(
+    "s3j-balancing",
+    title="Worksets that move: load of the busiest worker, window by window",
+    figure="Siachamis 2024, Fig 2.6",
+)
 def s3j_balancing(run: Run) -> Result:
     """A skewed mixture of topics on five workers, with worksets that stay and with worksets that move."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark

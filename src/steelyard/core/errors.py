@@ -33,8 +33,10 @@ class BadRowError(SteelyardError):
 def nearest(given: object, known: Iterable[str]) -> str | None:
     """The known name that a mistyped one was most likely meant to be, or None.
 
-    >>> nearest("dely", ["column", "delay"])
-    'delay'
+    >>> nearest("dely", ["column", "delay"]), nearest("fare", ["fare_amount", "tip_amount"])
+    ('delay', 'fare_amount')
     """
-    near = difflib.get_close_matches(str(given), sorted(known), n=1)
-    return near[0] if near else None
+    names, word = sorted(known), str(given)
+    near = difflib.get_close_matches(word, names, n=1)
+    begun = [name for name in names if word and name.startswith(word)]
+    return near[0] if near else begun[0] if begun else None

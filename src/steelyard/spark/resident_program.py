@@ -233,5 +233,5 @@ class _Tidy:
 def _complaint(reason: str, rows: int, example: str) -> BadRowError:
     return BadRowError(
         f"there are rows that cannot be processed: {rows} row{'s' * (rows != 1)}: {reason}. For example {example}. "
-        "Mend the source, or choose .on_bad_rows('drop')"
+        "Mend the source, or your function, or choose .on_bad_rows('drop')"
     )
