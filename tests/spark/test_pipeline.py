@@ -185,10 +185,8 @@ def test_a_right_file_becomes_a_description():
 
 
 def test_a_policy_that_has_nothing_to_decide_is_said_to_be_idle():
-    named = '[policy]\nname = "prompt"\n'
-    text = GOOD[: GOOD.index("[policy]")] if "[policy]" in GOOD else GOOD
-    assert "not used" in dict(parse_pipeline(text + named).steps())["partition"]
-    assert "not used" not in dict(parse_pipeline(text + named + 'placement = "blocks"\n').steps())["partition"]
+    assert "not used" not in dict(parse_pipeline(GOOD).steps())["partition"]
+    assert "not used" in dict(parse_pipeline(GOOD.replace('placement = "blocks"\n', "")).steps())["partition"]
 
 
 def test_the_name_defaults_to_the_files():

@@ -39,8 +39,8 @@ class BadRows:
         example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
         return (
-            f"batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or your function, or choose "
-            ".on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
+            f"batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or your function, "
+            "or choose .on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
         )
 
     def keep(self, letters: DataFrame, batch: int) -> None:
