@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core import OptionError, SteelyardError
+from steelyard.core import BadRowError, OptionError, SteelyardError
 from steelyard.core.dataflow import Instance, Placement
 from steelyard.resident import (
     Callback,
@@ -188,6 +188,16 @@ def test_a_job_that_fails_again_and_again_says_why_in_the_end():
     flow = Flow()
     flow.source(Rows(pa.table({"x": [1]}))).map(lambda batch: raised(), name="odd").sink(Memory())
     with pytest.raises(JobError, match=r"odd#0 in worker 0: RuntimeError: out of luck \(generation 2, the last of 3\)"):
+        run(flow.dataflow(), settings=Settings(restarts=2))
+
+
+def test_rows_that_are_bad_would_be_bad_again_so_that_there_is_no_restart():
+    def refuse(batch):
+        raise BadRowError("a row has no key")
+
+    flow = Flow()
+    flow.source(Rows(pa.table({"x": [1]}))).map(refuse, name="tidy").sink(Memory())
+    with pytest.raises(JobError, match=r"tidy#0 in worker 0: BadRowError: a row has no key$"):
         run(flow.dataflow(), settings=Settings(restarts=2))
 
 

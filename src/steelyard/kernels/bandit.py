@@ -235,9 +235,10 @@ def _explore(
         rows[row].capped = 0
         return below(bits, blocks)
     # without branches: which block it is, is not to be guessed
-    left, until, target = below(bits, held), 0, 0
+    line, left, until, target = np.uint64(row * blocks), below(bits, held), 0, 0
+    last[line + np.uint64(home)] = gone + at_home
     for block in range(blocks):
-        until += (last[row * blocks + block] > gone) | ((block == home) & at_home)
+        until += last[line + np.uint64(block)] > gone
         target += until <= left
     return target
 
@@ -289,9 +290,13 @@ def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, s
 def _same_time(times: Array, start: Int, turn: Int) -> Int:
     """The first row behind `start` that ends an interval or a slide, or that is a chunk further."""
     stop = min(start + CHUNK, len(times))
-    for i in range(start + 1, stop):
-        if times[i] >= turn:
-            return i
+    latest = times[start]
+    for time in times[start + 1 : stop]:  # mostly none does, which is quickly seen
+        latest = max(latest, time)
+    if latest >= turn:
+        for i in range(start + 1, stop):
+            if times[i] >= turn:
+                return i
     return stop
 
 

@@ -36,7 +36,14 @@ _POLL = 0.01
 
 
 class GenerationError(SteelyardError):
-    """A generation of workers that could not finish; the next one goes on from the last snapshot."""
+    """A generation of workers that could not finish; the next one goes on from the last snapshot.
+
+    Unless the failure is `final`: then the next would fail as this one did.
+    """
+
+    def __init__(self, why: str, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
 
 
 @dataclass(frozen=True)
@@ -310,7 +317,7 @@ class Coordinator:
             return None
         self._heard[said.worker] = time.monotonic()
         if said.event == "failed":
-            raise GenerationError(said.what["why"])
+            raise GenerationError(said.what["why"], final=said.what.get("final", False))
         if said.event == "metrics":
             self.metrics.update(said.what["instances"])
             self.outcome.metrics.update(said.what["instances"])

@@ -130,7 +130,8 @@ class Job:
         Raises
         ------
         JobError
-            After `settings.restarts` generations have failed beside the first; it says why the last one did.
+            After `settings.restarts` generations have failed beside the first; it says why the last one did. At once
+            where rows were bad, and none is to be dropped.
         OptionError
             Where the store has a snapshot of another dataflow.
         """
@@ -190,6 +191,8 @@ class Job:
 
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
+        if error.final:
+            raise JobError(str(error)) from error
         _require_replay(self._dataflow, error)
         if outcome.restarts > self._settings.restarts:
             raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error

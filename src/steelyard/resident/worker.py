@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import SteelyardError
+from steelyard.core import BadRowError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.resident.connection import ClosedError, Connection, Traffic
 from steelyard.resident.deployment import Deployment, Events
@@ -269,9 +269,11 @@ class Worker:
             return
         last = "".join(traceback.format_exception(error)[-3:])
         log.error("%s failed in worker %d\n%s", instance, self.number, last)
-        self._fail(f"{instance} in worker {self.number}: {type(error).__name__}: {error}")
+        # rows that nobody wants to be dropped would be the same the next time
+        why = f"{instance} in worker {self.number}: {type(error).__name__}: {error}"
+        self._fail(why, final=isinstance(error, BadRowError))
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, final: bool = False) -> None:
         """The first reason counts; the coordinator hears of it, and ends everything."""
         with self._failing:
             if self._failure is not None or self._closing.is_set():
@@ -279,7 +281,7 @@ class Worker:
             self._failure = why
         if self._control is not None:
             with contextlib.suppress(OSError):
-                self._tell("failed", why=why)
+                self._tell("failed", why=why, final=final)
         if self._deployment is not None:
             for runner in self._deployment.runners.values():
                 runner.stop()

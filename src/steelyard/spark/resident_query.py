@@ -214,5 +214,5 @@ def _own(error: Exception) -> BaseException:
     """Rows that cannot be processed, as the micro-batch engine reports them; other errors as they are."""
     kind, said = f"{BadRowError.__name__}: ", str(error)
     if isinstance(error, SteelyardError) and kind in said:
-        return BadRowError(said.split(kind, 1)[1].rpartition(" (generation")[0])
+        return BadRowError(said.split(kind, 1)[1])
     return error
