@@ -35,7 +35,7 @@ AIMED = 1.05
 ROWS = dict.fromkeys(PROVISIONING, 5_000)
 QUICK_ROWS = {1.02: 800, 1.05: 2_000, 1.10: 800}
 """Enough where there is an aim: the first few hundred rows are what OSG learns from."""
-REPETITIONS, QUICK_REPETITIONS = 1, 1
+REPETITIONS, QUICK_REPETITIONS = 2, 1
 CALIBRATION_ROWS = 200
 ROUND_ROBIN, OSG, PAPER = "round robin", "tracking OSG", "OSG"
 WAYS = {

@@ -141,8 +141,8 @@ def result_of(found: Mapping[float, Speeds], planning: float, routing: float, re
         ],
         chart=lambda figure: _draw(figure, found),
         notes=[
-            "One core, every loop compiled; keys are 64-bit ids, times count tuples. a_vs_b is a's speed over b's, each at "
-            "its fastest turn: policies take turns, and other users of the machine's caches slow some of them.",
+            "One core, every loop compiled; keys are 64-bit ids, times count tuples. a_vs_b is a's speed over b's, "
+            "each at its fastest turn: policies take turns, and other users of the machine's caches slow some of them.",
             f"prompt_vs_dalton: Prompt counts and plans {PLAN_TUPLES:,} tuples, Dalton routes them.",
         ],
     )
