@@ -89,9 +89,9 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
             Target(
                 "late_less_than_best_rival",
                 at_least=0.01,
-                explanation="a plan of Prompt+ takes effect two batches after the one whose load it answers, and the rate "
-                "has moved on by then; one Spark job a batch decides before each batch, and what a job costs is small "
-                f"beside this interval. Prompt+ changed its plan {len(found[PROMPTPLUS].changes)} times",
+                explanation="a plan of Prompt+ takes effect two batches after the one whose load it answers, and the "
+                "rate has moved on by then; one Spark job a batch decides before each batch, and what a job costs is "
+                f"small beside this interval. Prompt+ changed its plan {len(found[PROMPTPLUS].changes)} times",
             )
         ],
         chart=lambda figure: _draw(figure, found),
