@@ -24,7 +24,7 @@ SLOTS = 4
 ITEMS = 32
 SHORTEST, LONGEST = 0.002, 0.020
 LOADS = (0.5, 0.7, 0.85, 0.95)
-IDLE, FULL = 0.15, 2.0
+IDLE, BUSY, FULL = 0.15, 0.75, 2.0
 """Loads at which it is calibrated, and at which throughput is measured: rows come twice as fast as they can be done."""
 ROWS, QUICK_ROWS = 2_000, 600
 CALIBRATION_ROWS = 300
@@ -123,12 +123,15 @@ def sim_reality(run: Run) -> Result:
 
 
 def calibrated(edge: Edge, items: Ints, costs: Floats) -> Calibrated:
-    """From rows that come so slowly that nothing queues."""
+    """How long rows are under way, where none queues; what is worked beside their waits, where instances are busy.
+
+    An instance that has slept works longer on a row than one that has not.
+    """
     first = items[:CALIBRATION_ROWS]
     mean = float(costs[first].mean())
-    done = edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS)
-    beside = max(0.0, done.executing - mean)
-    return Calibrated(beside, max(0.0, done.mean - mean - beside))
+    idle = edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS)
+    busy = edge.run(GROUPING, mean / SLOTS / BUSY, CALIBRATION_ROWS)
+    return Calibrated(max(0.0, busy.executing - mean), max(0.0, idle.mean - idle.executing))
 
 
 def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, int]) -> Result:
@@ -165,8 +168,9 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
         notes=[
             "Rows come at even distances, in turn, to 4 instances of a map that waits 2 to 20 ms by the row's item; "
             "both runs have the same items in the same order. Latency counts from when a row is due.",
-            "Two figures of this machine calibrate the simulator, from a run in which nothing queues: what an instance "
-            "works on a row beside its wait, and how long a row is under way. All else is predicted.",
+            "Two figures of this machine calibrate the simulator: how long a row is under way, from a run in which nothing "
+            f"queues, and what an instance works on a row beside its wait, from one at a load of {BUSY:g}. All else is "
+            "predicted.",
             f"Throughput is that of rows that come {FULL:g} times as fast as they can be done.",
         ],
     )
