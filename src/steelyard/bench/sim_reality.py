@@ -168,9 +168,9 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
         notes=[
             "Rows come at even distances, in turn, to 4 instances of a map that waits 2 to 20 ms by the row's item; "
             "both runs have the same items in the same order. Latency counts from when a row is due.",
-            "Two figures of this machine calibrate the simulator: how long a row is under way, from a run in which nothing "
-            f"queues, and what an instance works on a row beside its wait, from one at a load of {BUSY:g}. All else is "
-            "predicted.",
+            "Two figures of this machine calibrate the simulator: how long a row is under way, from a run in which "
+            f"nothing queues, and what an instance works on a row beside its wait, from one at a load of {BUSY:g}. All "
+            "else is predicted.",
             f"Throughput is that of rows that come {FULL:g} times as fast as they can be done.",
         ],
     )
