@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.kernels.cluster_markers import begin_snapshot, call_source, end_snapshot, pass_markers, send_markers
 from steelyard.kernels.cluster_service import (
     begin_service,
     block,
     drop_work,
     end_service,
+    has_place,
     join_queue,
     leave_running,
     push_work,
@@ -20,6 +22,8 @@ from steelyard.kernels.cluster_service import (
     settle,
     take_from_log,
     take_from_queue,
+    take_place,
+    travel,
     uniform,
 )
 from steelyard.kernels.cluster_state import (
@@ -42,6 +46,8 @@ from steelyard.kernels.cluster_state import (
     RANDOM,
     REACHED,
     READY,
+    SAVED,
+    SAVING,
     SHORTEST,
     SHORTEST_LATENCY,
     TRACED,
@@ -109,6 +115,7 @@ def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
     tuple_.item, tuple_.key, tuple_.born, tuple_.dest = server.item, server.key, server.born, dest
     sender = cluster.instances[server.instance]
     sender.sent += 1
+    tuple_.epoch = sender.epoch
     source, target = sender.machine, cluster.instances[dest].machine
     due = cluster.now[0]
     tuple_.remote = source != target
@@ -118,21 +125,7 @@ def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
         machine.line_free = max(machine.line_free, due) + size * machine.seconds_a_byte
         machine.sent_bytes += size
         due = machine.line_free
-    # where no journey takes any time, one link stands for all
-    number = source * len(cluster.machines) + target if len(cluster.links) > 1 else 0
-    link = cluster.links[number]
-    due += link.latency
-    if due <= cluster.now[0]:
-        join_queue(cluster, record)
-        return
-    tuple_.due = due
-    tuple_.next = NONE
-    if link.tail == NONE:
-        link.head = record
-        schedule(cluster.heap, len(cluster.machines) + len(cluster.sources) + number, due)
-    else:
-        cluster.pool[link.tail].next = record
-    link.tail = record
+    travel(cluster, record, due, source, target)
 
 
 @inlined
@@ -154,10 +147,11 @@ def send_outputs(cluster: Cluster, number: int) -> int:
                 server.granted = 0
             else:
                 target = cluster.instances[dest]
-                if target.fill >= target.capacity:
+                sender = cluster.instances[server.instance]
+                if not has_place(sender, target):
                     block(cluster, number, target)
                     return _STUCK
-                target.fill += 1
+                take_place(sender, target)
             send(cluster, server, dest, edge.bytes)
             if edge.grouping == BROADCAST and server.dest + 1 < edge.count:
                 server.dest += 1
@@ -205,6 +199,27 @@ def finish_tuple(cluster: Cluster, number: int) -> int:
 
 
 @inlined
+def take_next(cluster: Cluster, number: int) -> int:
+    """The server begins with what is next: a row, a tuple, or a snapshot. Tells whether rows are wanting."""
+    instance = cluster.instances[cluster.servers[number].instance]
+    if instance.source != NONE:
+        if instance.called:
+            call_source(cluster, number)
+            return REACHED
+        outcome = take_from_log(cluster, number)
+        if outcome != REACHED:
+            cluster.counters[NEEDED] = instance.source
+        return outcome
+    if instance.head != NONE and cluster.pool[instance.head].epoch != instance.epoch:
+        pass_markers(cluster, instance)
+    if instance.head == NONE and instance.came > 0 and instance.came == instance.senders and instance.serving == 0:
+        begin_snapshot(cluster, number)
+    else:
+        take_from_queue(cluster, number)
+    return REACHED
+
+
+@inlined
 def drain_work(cluster: Cluster) -> int:
     """Let every server go on that can at this moment; comes back early where something is needed."""
     counters = cluster.counters
@@ -218,15 +233,15 @@ def drain_work(cluster: Cluster) -> int:
                 continue
             if outcome != REACHED:
                 return outcome
+        elif server.phase == SAVED:
+            outcome = send_markers(cluster, number)
+            if outcome != REACHED:
+                return outcome
         if server.phase == READY:
-            if cluster.instances[server.instance].source != NONE:
-                outcome = take_from_log(cluster, number)
-                if outcome != REACHED:
-                    counters[NEEDED] = cluster.instances[server.instance].source
-                    return outcome
-            else:
-                take_from_queue(cluster, number)
-        if server.phase != EMITTING:
+            outcome = take_next(cluster, number)
+            if outcome != REACHED:
+                return outcome
+        if server.phase < EMITTING:
             drop_work(cluster)
     return REACHED
 
@@ -241,7 +256,10 @@ def happen(cluster: Cluster, slot: int, now: float) -> None:
         number = leave_running(cluster, machine)
         machine.clock = max(machine.clock, cluster.servers[number].finish)
         retime(cluster, slot)
-        end_service(cluster, number)
+        if cluster.servers[number].phase == SAVING:
+            end_snapshot(cluster, number)
+        else:
+            end_service(cluster, number)
         push_work(cluster, number)
     elif slot < machines + sources:
         remove_first(cluster.heap)

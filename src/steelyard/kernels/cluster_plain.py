@@ -32,6 +32,11 @@ class PlainTuple(NamedTuple):
     key: int
     born: float
     remote: bool = False
+    channel: tuple[int, int] = (NONE, NONE)
+    """On which edge it comes, and from which instance."""
+    epoch: int = 0
+    """How many markers the sender had sent before it."""
+    marker: bool = False
 
 
 @dataclass
@@ -70,7 +75,8 @@ class PlainCluster:
         self.now = 0.0
         self.left: list[Left] = []
         self.queues: list[deque[PlainTuple]] = [deque() for _ in cluster.instances]
-        self.promised = [0] * len(cluster.instances)
+        self.promised: list[list[int]] = [[] for _ in cluster.instances]
+        """Epochs of the tuples for which places are kept."""
         self.blocked: list[deque[int]] = [deque() for _ in cluster.instances]
         self.free = [
             [] if row["source"] != NONE else list(range(row["first_server"], row["first_server"] + row["servers"]))
@@ -85,6 +91,20 @@ class PlainCluster:
         self.line_free = [0.0] * len(cluster.machines)
         self.debt = [0.0] * len(cluster.servers)
         self.random = [int(row["random"]) for row in cluster.servers]
+        self.epoch = [0] * len(cluster.instances)
+        self.called: set[int] = set()
+        self.came: list[set[tuple[int, int]]] = [set() for _ in cluster.instances]
+        """Channels on which a marker has come, and nothing is taken any more."""
+        self.channels: list[set[tuple[int, int]]] = [set() for _ in cluster.instances]
+        for edge in range(len(cluster.edges)):
+            for sender in self._senders(edge):
+                for dest in self._receivers(edge, sender):
+                    self.channels[dest].add((edge, sender))
+        self.saving: set[int] = set()
+        self.saved: set[int] = set()
+        self.snapshot = (0.0, 0.0)
+        self.awaited: set[int] = set()
+        self.completed: list[float] = []
         self.ready = deque(int(cluster.instances[row["instance"]]["first_server"]) for row in cluster.sources)
 
     def run_until(self, until: float) -> list[Left]:
@@ -92,15 +112,14 @@ class PlainCluster:
         self._settle()
         while (event := self._next())[0] <= until:
             time, kind, which = event
-            for machine in range(len(self.running)):
-                rate = self._rate(machine)
-                for server in self.running[machine]:
-                    self.running[machine][server] -= rate * (time - self.now)
-            self.now = time
+            self._go_to(time)
             if kind == 0:
                 server = min(self.running[which], key=lambda one: (self.running[which][one], one))
                 del self.running[which][server]
-                self._put_out(server)
+                if server in self.saving:
+                    self.saved.add(server)
+                else:
+                    self._put_out(server)
                 self.ready.append(server)
             elif kind == 1:
                 self.ready.append(int(self.c.instances[self.c.sources[which]["instance"]]["first_server"]))
@@ -108,7 +127,41 @@ class PlainCluster:
                 _, _, dest, arrived = self.flying.pop(which)
                 self._arrive(dest, arrived)
             self._settle()
+        self._go_to(until)
         return self.left
+
+    def send_markers(self, snapshot: float, per_kept: float) -> None:
+        """Begin a checkpoint; `completed` has the moments at which one was complete."""
+        self.snapshot = (snapshot, per_kept)
+        self.called = {int(number) for number in self.c.sources["instance"]}
+        ends = [n for n, row in enumerate(self.c.instances) if not self.c.operators[row["operator"]]["edges"]]
+        self.awaited = {number for number in ends if self.channels[number] or number in self.called}
+        for number in sorted(self.called):
+            server = int(self.c.instances[number]["first_server"])
+            if server not in self.holds and server not in self.ready:
+                self.ready.append(server)
+
+    def _senders(self, edge: int) -> list[int]:
+        """Instances that send on an edge, and get markers or are sources."""
+        rows = self.c.instances
+        sending = {n for n, one in enumerate(self.c.operators) if 0 <= edge - one["first_edge"] < one["edges"]}
+        own = [number for number, row in enumerate(rows) if int(row["operator"]) in sending]
+        return [number for number in own if rows[number]["source"] != NONE or self.channels[number]]
+
+    def _receivers(self, edge: int, sender: int) -> list[int]:
+        """Instances to which the sender has a channel."""
+        row = self.c.edges[edge]
+        first, count = int(row["first"]), int(row["count"])
+        if row["grouping"] == FORWARD:
+            return [first + (sender - int(row["first_from"])) % count]
+        return list(range(first, first + count))
+
+    def _go_to(self, time: float) -> None:
+        for machine in range(len(self.running)):
+            rate = self._rate(machine)
+            for server in self.running[machine]:
+                self.running[machine][server] -= rate * (time - self.now)
+        self.now = time
 
     def _next(self) -> tuple[float, int, int]:
         """The next event: when, whether a service ends, a row comes or a tuple arrives, and where."""
@@ -132,6 +185,8 @@ class PlainCluster:
     def _settle(self) -> None:
         while self.ready:
             server = self.ready.popleft()
+            if server in self.saved:
+                self._pass_on(server)
             while server not in self.outbox or self._send(server):
                 self.outbox.pop(server, None)
                 self.holds.pop(server, None)
@@ -143,21 +198,84 @@ class PlainCluster:
         number = int(self.c.servers[server]["instance"])
         source = self.c.instances[number]["source"]
         if source != NONE:
+            if number in self.called:
+                self.called.remove(number)
+                self._pass_on(server)
             rows = self.logs[source]
             if not rows or rows[0][0] > self.now:
                 return None
             time, item, key = rows.popleft()
             return PlainTuple(item, key, time)
-        if not self.queues[number]:
+        spot = self._first(number)
+        if spot == NONE and self._is_to_save(number):
+            if self._begin_snapshot(server, number):
+                return None
+            spot = self._first(number)
+        if spot == NONE:
             self.free[number].insert(0, server)
             return None
-        taken = self.queues[number].popleft()
-        if self.blocked[number]:
-            self.promised[number] += 1
-            waiting = self.blocked[number].popleft()
-            self.outbox[waiting][0].granted = True
-            self.ready.append(waiting)
+        taken = self.queues[number][spot]
+        del self.queues[number][spot]
+        for waiting in list(self.blocked[number]):
+            sender = int(self.c.servers[waiting]["instance"])
+            if self._has_place(sender, number):
+                self.blocked[number].remove(waiting)
+                self.promised[number].append(self.epoch[sender])
+                self.outbox[waiting][0].granted = True
+                self.ready.append(waiting)
         return taken
+
+    def _first(self, number: int) -> int:
+        """Where the first tuple is that the instance may take; markers before it are taken."""
+        queue, spot = self.queues[number], 0
+        while spot < len(queue):
+            if queue[spot].channel in self.came[number]:
+                spot += 1
+            elif queue[spot].marker:
+                self.came[number].add(queue[spot].channel)
+                del queue[spot]
+            else:
+                return spot
+        return NONE
+
+    def _is_to_save(self, number: int) -> bool:
+        servers = self._servers(number)
+        idle = not any(server in self.holds or server in self.saving for server in servers)
+        return idle and bool(self.came[number]) and self.came[number] == self.channels[number]
+
+    def _begin_snapshot(self, server: int, number: int) -> bool:
+        """True where it takes time."""
+        window = self.c.operators[self.c.instances[number]["operator"]]["window"]
+        kept = [one for one in self.kept[number] if one == (int(self.now // window) if window else 0)]
+        demand = self.snapshot[0] + self.snapshot[1] * len(kept)
+        self.saving.add(server)
+        if demand <= 0:
+            self._pass_on(server)
+            return False
+        self.running[self.c.instances[number]["machine"]][server] = demand
+        return True
+
+    def _pass_on(self, server: int) -> None:
+        """The snapshot is taken: send markers, and let the other servers go on."""
+        number = int(self.c.servers[server]["instance"])
+        self.saving.discard(server)
+        self.saved.discard(server)
+        self.epoch[number] += 1
+        self.came[number] = set()
+        operator = self.c.operators[self.c.instances[number]["operator"]]
+        for edge in range(operator["first_edge"], operator["first_edge"] + operator["edges"]):
+            for dest in self._receivers(edge, number):
+                self._travel(server, dest, edge, PlainTuple(0, 0, 0.0, marker=True))
+        for _ in range(min(len(self._waiting(number)) - 1, len(self.free[number]))):
+            self.ready.append(self.free[number].pop(0))
+        if number in self.awaited:
+            self.awaited.remove(number)
+            if not self.awaited:
+                self.completed.append(self.now)
+
+    def _servers(self, number: int) -> range:
+        row = self.c.instances[number]
+        return range(row["first_server"], row["first_server"] + row["servers"])
 
     def _begin(self, server: int, taken: PlainTuple) -> bool:
         """Start a service; True where it is over at once."""
@@ -232,13 +350,21 @@ class PlainCluster:
 
     def _load(self, instance: int) -> int:
         """Tuples that wait, travel to it or are served."""
-        row = self.c.instances[instance]
-        servers = range(row["first_server"], row["first_server"] + row["servers"])
-        return self._fill(instance) + sum(server in self.holds for server in servers)
+        return len(self._epochs(instance)) + sum(server in self.holds for server in self._servers(instance))
 
-    def _fill(self, instance: int) -> int:
-        flying = sum(dest == instance for _, _, dest, _ in self.flying)
-        return len(self.queues[instance]) + flying + self.promised[instance]
+    def _waiting(self, instance: int) -> list[PlainTuple]:
+        return [one for one in self.queues[instance] if not one.marker]
+
+    def _epochs(self, instance: int) -> list[int]:
+        """Of all tuples that have a place in the queue: they wait, travel, or are promised one."""
+        flying = [one.epoch for _, _, dest, one in self.flying if dest == instance and not one.marker]
+        return [one.epoch for one in self._waiting(instance)] + flying + self.promised[instance]
+
+    def _has_place(self, sender: int, dest: int) -> bool:
+        """Tuples behind a marker keep no place from those before one."""
+        before_marker = self.epoch[sender] == self.epoch[dest]
+        counted = [one for one in self._epochs(dest) if not (before_marker and one > self.epoch[dest])]
+        return len(counted) < int(self.c.instances[dest]["capacity"])
 
     def _send(self, server: int) -> bool:
         """Send what the server put out; False where a queue is full, and the server stays in line."""
@@ -246,27 +372,31 @@ class PlainCluster:
             output = self.outbox[server][0]
             if output.dest == NONE:
                 output.dest = self._choose(server, output.edge)
+            sender = int(self.c.servers[server]["instance"])
             if output.granted:
-                self.promised[output.dest] -= 1
-            elif self._fill(output.dest) >= self.c.instances[output.dest]["capacity"]:
+                self.promised[output.dest].remove(self.epoch[sender])
+            elif not self._has_place(sender, output.dest):
                 self.blocked[output.dest].append(server)
                 return False
             self.outbox[server].pop(0)
-            self._travel(server, output.dest, float(self.c.edges[output.edge]["bytes"]))
+            self._travel(server, output.dest, output.edge, self.holds[server])
         return True
 
-    def _travel(self, server: int, dest: int, size: float) -> None:
-        source = int(self.c.instances[self.c.servers[server]["instance"]]["machine"])
+    def _travel(self, server: int, dest: int, edge: int, sent: PlainTuple) -> None:
+        sender = int(self.c.servers[server]["instance"])
+        source = int(self.c.instances[sender]["machine"])
         target = int(self.c.instances[dest]["machine"])
         due = self.now
         if source != target:
             machine = self.c.machines[source]
-            self.debt[server] += machine["serialise"]
-            due = self.line_free[source] = max(due, self.line_free[source]) + size * machine["seconds_a_byte"]
+            size = 0.0 if sent.marker else float(self.c.edges[edge]["bytes"])
+            self.debt[server] += 0.0 if sent.marker else machine["serialise"]
+            due = max(due, self.line_free[source]) + size * machine["seconds_a_byte"]
+            self.line_free[source] = max(self.line_free[source], due if size else 0.0)
         link = source * len(self.c.machines) + target if len(self.c.links) > 1 else 0
         due += float(self.c.links[link]["latency"])
-        moved = self.holds[server]._replace(remote=source != target)
-        if due <= self.now:
+        moved = sent._replace(remote=source != target, channel=(edge, sender), epoch=self.epoch[sender])
+        if due <= self.now and not any(way == link for _, way, _, _ in self.flying):
             self._arrive(dest, moved)
         else:
             self.flying.append((due, link, dest, moved))

@@ -13,6 +13,7 @@ from steelyard.kernels.cluster_state import (
     FREE,
     FREE_RECORD,
     GROWING,
+    MARKER,
     NEEDS_LOG,
     NONE,
     PER_ITEM,
@@ -24,7 +25,7 @@ from steelyard.kernels.cluster_state import (
     Cluster,
     Rows,
 )
-from steelyard.kernels.compiled import inlined
+from steelyard.kernels.compiled import inlined, loop
 from steelyard.kernels.event_heap import cancel, schedule
 from steelyard.kernels.mixing import mix
 
@@ -247,7 +248,11 @@ def take_from_queue(cluster: Cluster, number: int) -> None:
     waiting.next = cluster.counters[FREE_RECORD]
     cluster.counters[FREE_RECORD] = record
     if instance.first_blocked != NONE:
-        unblock_first(cluster, instance)
+        first = cluster.instances[cluster.servers[instance.first_blocked].instance]
+        if instance.behind > 0 or first.epoch != instance.epoch:
+            unblock_around_markers(cluster, instance)
+        elif instance.fill < instance.capacity:
+            unblock_first(cluster, instance)
     begin_service(cluster, number)
 
 
@@ -265,6 +270,51 @@ def unblock_first(cluster: Cluster, instance: Rows) -> None:
     sender = cluster.instances[server.instance]
     sender.blocked += cluster.now[0] - server.since
     push_work(cluster, number)
+
+
+@inlined
+def has_place(sender: Rows, instance: Rows) -> bool:
+    """Whether a tuple of this sender may come to the instance's queue.
+
+    Tuples behind a marker leave the queue only when all markers have come. So they keep no place from a sender whose
+    marker has not: otherwise neither would ever go on.
+    """
+    if sender.epoch == instance.epoch:
+        return bool(instance.fill - instance.behind < instance.capacity)
+    return bool(instance.fill < instance.capacity)
+
+
+@inlined
+def take_place(sender: Rows, instance: Rows) -> None:
+    """A tuple of this sender counts as one of the instance's queue from now on."""
+    instance.fill += 1
+    if sender.epoch != instance.epoch:
+        instance.behind += 1
+
+
+@loop
+def unblock_around_markers(cluster: Cluster, instance: Rows) -> None:
+    """Senders that wait for a place get it in their order, except that some may not have it yet."""
+    before, number = NONE, instance.first_blocked
+    while number != NONE:
+        server = cluster.servers[number]
+        after = server.next
+        sender = cluster.instances[server.instance]
+        if has_place(sender, instance):
+            take_place(sender, instance)
+            if before == NONE:
+                instance.first_blocked = after
+            else:
+                cluster.servers[before].next = after
+            if after == NONE:
+                instance.last_blocked = before
+            server.granted = 1
+            server.phase = EMITTING
+            sender.blocked += cluster.now[0] - server.since
+            push_work(cluster, number)
+        else:
+            before = number
+        number = after
 
 
 @inlined
@@ -294,13 +344,34 @@ def join_queue(cluster: Cluster, record: int) -> None:
     else:
         cluster.pool[instance.tail].next = record
     instance.tail = record
-    instance.area += instance.queued * (now - instance.area_at)
-    instance.area_at = now
-    instance.queued += 1
-    instance.peak = max(instance.peak, instance.queued)
+    if arrived.remote != MARKER:
+        instance.area += instance.queued * (now - instance.area_at)
+        instance.area_at = now
+        instance.queued += 1
+        instance.peak = max(instance.peak, instance.queued)
     number = instance.free
     if number != NONE:
         server = cluster.servers[number]
         instance.free = server.next
         server.phase = READY
         push_work(cluster, number)
+
+
+@inlined
+def travel(cluster: Cluster, record: int, due: float, source: int, target: int) -> None:
+    """Something is on its way from one machine to another, behind all that is; or it is there at once."""
+    # where no journey takes any time, one link stands for all
+    number = source * len(cluster.machines) + target if len(cluster.links) > 1 else 0
+    link = cluster.links[number]
+    due += link.latency
+    if due <= cluster.now[0] and link.head == NONE:
+        join_queue(cluster, record)
+        return
+    cluster.pool[record].due = due
+    cluster.pool[record].next = NONE
+    if link.tail == NONE:
+        link.head = record
+        schedule(cluster.heap, len(cluster.machines) + len(cluster.sources) + number, due)
+    else:
+        cluster.pool[link.tail].next = record
+    link.tail = record

@@ -24,12 +24,16 @@ UNBOUNDED = np.iinfo(np.int64).max
 EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES, GROWING = range(5)
 # groupings
 FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY = range(7)
-# what a server does
-FREE, READY, WAITING, BUSY, EMITTING, BLOCKED = range(6)
+# what a server does; from EMITTING on it has something to send at this moment: tuples, or markers after a snapshot
+FREE, READY, WAITING, BUSY, BLOCKED, SAVING, EMITTING, SAVED = range(8)
 # why the loop came back
-REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE = range(6)
+REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE, COMPLETED = range(7)
 # positions in `counters`
-FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, COUNTERS = range(7)
+FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, AWAITED, MARKERS, COUNTERS = range(9)
+# positions in `snapshot`
+SNAPSHOT, PER_KEPT = range(2)
+# what a record's `remote` says where it is no tuple: a marker, which takes no place and is not served
+MARKER = 2
 
 BINS = 2048
 SHORTEST_LATENCY = 1e-6
@@ -52,10 +56,18 @@ INSTANCE = _rows(
     ("taken", "i8"), ("done", "i8"), ("sent", "i8"), ("peak", "i8"),
     ("useful", "f8"), ("busy", "f8"), ("blocked", "f8"), ("waited", "f8"), ("area", "f8"), ("area_at", "f8"),
     ("kept", "f8"), ("window_end", "f8"),
+    ("epoch", "i4"), ("called", "i4"), ("senders", "i4"), ("came", "i4"), ("aside", "i4"), ("last_aside", "i4"),
+    ("behind", "i8"), ("aligning", "f8"), ("aligned", "f8"), ("saved_kept", "f8"), ("saved_end", "f8"),
 )  # fmt: skip
 """`fill` counts what waits, what is under way and what a blocked sender was promised; `area` is the integral of
 the queue's length over time; `kept` the tuples of this window, which make each further one dearer where the law says
-so."""
+so.
+
+Of checkpoints with markers: `epoch` is the number of snapshots that it has taken, `called` whether a source is to put
+out a marker, `senders` the channels on which markers come, `came` those on which one has (-1 during the snapshot);
+`aside` begins the list of tuples that came behind a marker, `behind` counts them and all in `fill` that will join them;
+`aligning` is when the first marker came, `aligned` the seconds from first markers to snapshots, `saved_kept` and
+`saved_end` are in the snapshot."""
 SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
     ("granted", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"), ("random", "u8"),
@@ -73,10 +85,16 @@ EDGE = _rows(
 )
 TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
 """One row for each edge and instance that sends on it: whose turn it is, and which decided routes are left."""
-SOURCE = _rows(("instance", "i4"), ("ended", "i4"), ("at", "i8"), ("end", "i8"))
+SOURCE = _rows(
+    ("instance", "i4"), ("ended", "i4"), ("at", "i8"), ("end", "i8"), ("chunk", "i8"), ("saved_chunk", "i8"),
+    ("saved_at", "i8"),
+)  # fmt: skip
+"""`at` is the next row of the log's chunk number `chunk`; `saved_chunk`, `saved_at` are where its last marker is."""
 TUPLE = _rows(
-    ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"), ("due", "f8")
-)
+    ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("epoch", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"),
+    ("due", "f8"),
+)  # fmt: skip
+"""`epoch` is the sender's: above the receiver's it is behind a marker."""
 TRACE = _rows(("instance", "i4"), ("item", "i8"), ("born", "f8"), ("done", "f8"))
 
 
@@ -113,6 +131,8 @@ class Cluster(NamedTuple):
     latency_sums: Floats
     """float64[operators, 2]: sum and maximum of the same ages."""
     counters: Ints
+    snapshot: Floats
+    """float64[2]: seconds of an instance's snapshot, and those for each tuple that it keeps."""
     now: Floats
     """float64[1]: seconds."""
     heap: EventHeap
@@ -128,10 +148,11 @@ def free_pool(records: int) -> Rows:
 
 
 def larger_pool(cluster: Cluster) -> Cluster:
-    """The same cluster with twice as many records; call it where none is free."""
+    """The same cluster with twice as many records."""
     old = len(cluster.pool)
     pool = np.concatenate([cluster.pool, free_pool(old)])
     pool["next"][old:-1] += old
+    pool["next"][-1] = cluster.counters[FREE_RECORD]
     cluster.counters[FREE_RECORD] = old
     return cluster._replace(pool=pool)
 

@@ -76,6 +76,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
     instances, servers = _instances(layout, seed)
     machines, links, running = _machines(scenario, instances, servers)
     edges, turns = _edges(layout)
+    _count_channels(layout, edges, instances)
     routed = ROUTED_AHEAD if (edges["grouping"] == state.POLICY).any() else 0
     sources = _sources(instances)
     chunk = log_chunk(len(sources))
@@ -106,6 +107,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         np.zeros((len(operators), state.BINS), np.int64),
         np.zeros((len(operators), 2)),
         counters,
+        np.zeros(2),
         np.zeros(1),
         state.events_of(len(machines), len(sources), len(links)),
     )
@@ -153,7 +155,7 @@ def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
         for i in range(vertex.instances):
             servers += [layout.first_instance[vertex.name] + i] * _threads(vertex)
     rows["source"] = np.where(rows["source"] == NONE, NONE, np.cumsum(rows["source"] != NONE) - 1)
-    for field in ("free", "head", "tail", "first_blocked", "last_blocked"):
+    for field in ("free", "head", "tail", "first_blocked", "last_blocked", "aside", "last_aside"):
         rows[field] = NONE
     rows["first_server"] = np.cumsum(rows["servers"]) - rows["servers"]
     threads = np.zeros(len(servers), state.SERVER)
@@ -209,6 +211,21 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
     dealt = np.zeros(len(turns), state.TURN)
     dealt["next"] = turns
     return rows, dealt
+
+
+def _count_channels(layout: Layout, edges: Rows, instances: Rows) -> None:
+    """Count for each instance the channels on which markers come; from those that get none themselves none come."""
+    for row, number in zip(edges, layout.edges, strict=True):
+        senders = np.arange(row["first_from"], row["first_from"] + _count_senders(layout, number))
+        senders = senders[(instances["source"][senders] != NONE) | (instances["senders"][senders] > 0)]
+        if row["grouping"] == state.FORWARD:
+            np.add.at(instances["senders"], row["first"] + (senders - row["first_from"]) % row["count"], 1)
+        else:
+            instances["senders"][row["first"] : row["first"] + row["count"]] += len(senders)
+
+
+def _count_senders(layout: Layout, edge: int) -> int:
+    return layout.scenario.vertex(layout.scenario.edges[edge].sender).instances
 
 
 def _sources(instances: Rows) -> Rows:

@@ -93,6 +93,10 @@ class Log:
         self._handed, self._units = state.handed.copy(), state.units.copy()
         self._random.bit_generator.state = state.random
 
+    def seek(self, partition: int, chunk: int) -> None:
+        """The partition's next rows are those of this chunk, which must not be one that is given up."""
+        self._handed[partition] = chunk
+
     def first_rows(self) -> Chunk:
         """The first rows of all partitions, for whoever wants to know the stream before it runs."""
         return self._chunk(0)

@@ -16,6 +16,13 @@ from steelyard.kernels.cluster_state import bin_edges
 from steelyard.sim.scenario import Scenario
 
 PERCENTILES = (50.0, 95.0, 99.0)
+CHECKPOINTS = pa.schema(
+    [
+        *((name, pa.float64()) for name in ("started", "completed", "seconds", "aligned_seconds")),
+        ("markers", pa.int64()),
+        ("read", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,10 @@ class SimulationResult:
     - `sources`: partition: rows `arrived` and `read` since the start, `lag` in rows and seconds;
     - `latencies`: operator at which tuples leave the cluster: their number, mean, percentiles and maximum.
 
-    `time` is the end of the interval.
+    `time` is the end of the interval. `checkpoints` has a row for each checkpoint with markers that was completed:
+    when it `started` and was `completed`, the `seconds` between, `aligned_seconds` (from the first marker that an
+    instance took to its snapshot, in which it took nothing from some of its senders; all instances together),
+    `markers` sent, and rows that all sources had `read` when they put theirs.
     """
 
     scenario: Scenario
@@ -72,6 +82,8 @@ class SimulationResult:
     sources: pa.Table
     ages: dict[str, list[tuple[float, Any, float, float]]] = field(repr=False)
     """By operator: for each interval its end, counts of ages by bin, their sum, and the greatest."""
+    checkpoints: pa.Table = field(default_factory=CHECKPOINTS.empty_table, repr=False)
+    """Checkpoints with markers."""
     trace: pa.Table | None = field(default=None, repr=False)
     """Every tuple that left the cluster, where it was asked for."""
 
@@ -140,6 +152,9 @@ class SimulationResult:
                 f"  {vertex.name}: {total.throughput:,.1f} tuples/s, {100 * total.utilisation:.1f} % busy, "
                 f"{100 * total.backpressured:.1f} % back-pressured, mean wait {1000 * total.mean_wait:.3g} ms"
             )
+        if self.checkpoints.num_rows:
+            taken = self.checkpoints["seconds"].to_numpy()
+            lines.append(f"  checkpoints: {len(taken)}, mean {taken.mean():.3g} s, most {taken.max():.3g} s")
         for name in self.ages:
             found = self.latency(name)
             ages = ", ".join(f"p{of:g} {1000 * age:.3g}" for of, age in found.percentiles.items())

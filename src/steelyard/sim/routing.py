@@ -103,7 +103,8 @@ def coming_tuples(cluster: Cluster, until: float = inf) -> tuple[Ints, Floats]:
     coming = [server["key"]]
     if instance["servers"] == 1 and cluster.operators[instance["operator"]]["outputs"] == 1.0:
         record = instance["head"]
-        while record != NONE and len(coming) < most:
+        # a tuple behind a marker is sent after others that come later
+        while record != NONE and len(coming) < most and cluster.pool[record]["epoch"] == instance["epoch"]:
             coming.append(cluster.pool[record]["key"])
             record = cluster.pool[record]["next"]
     return np.array(coming, np.int64), np.full(len(coming), cluster.now[0])

@@ -160,7 +160,7 @@ def _add_unfinished(cluster: Cluster, totals: dict[str, Any], now: float) -> Non
     servers, rows = cluster.servers, cluster.instances
     machine = cluster.machines[rows["machine"][servers["instance"]]]
     clock = machine["clock"] + machine["rate"] * (now - machine["at"])
-    busy, blocked = servers["phase"] == state.BUSY, servers["phase"] == state.BLOCKED
+    busy, blocked = np.isin(servers["phase"], (state.BUSY, state.SAVING)), servers["phase"] == state.BLOCKED
     done = servers["demand"] - np.maximum(servers["finish"] - clock, 0.0)
     np.add.at(totals["useful"], servers["instance"][busy], (done / machine["speed"])[busy])
     np.add.at(totals["busy"], servers["instance"][busy], now - servers["since"][busy])

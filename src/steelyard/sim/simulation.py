@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,19 @@ from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_loop import run_until
 from steelyard.sim.build import build, layout_of, log_chunk
 from steelyard.sim.logs import Log
-from steelyard.sim.results import SimulationResult
+from steelyard.sim.results import CHECKPOINTS, SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
 from steelyard.sim.scenario import Scenario
 from steelyard.sim.stopping import (
+    Aligned,
     Checkpoints,
     Failure,
     Snapshot,
+    UnderWay,
     back_to,
+    back_to_markers,
+    call_sources,
     copy_of,
     read_on_with,
     spread_state,
@@ -70,7 +75,9 @@ class Simulation:
             for partition in range(source.instances)
         ]
         self._sampler = Sampler(self._layout, self._partitions)
-        self._snapshot = self._taken()
+        self._snapshot: Snapshot | Aligned = self._taken()
+        self._under_way: UnderWay | None = None
+        self._checkpoints: list[dict[str, float]] = []
         self._traces: list[pa.Table] = []
         self._generation = 0
 
@@ -97,21 +104,33 @@ class Simulation:
     @property
     def saved_kept(self) -> float:
         """The same for the last checkpoint."""
-        return float(self._snapshot.cluster.instances["kept"].max())
+        return self._snapshot.kept
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a checkpoint with markers is begun and not complete."""
+        return self._under_way is not None
 
     def advance(self, seconds: float) -> None:
         """Go on for so many seconds of the simulated time."""
         if not 0 <= seconds < np.inf:
             raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
-        until = self.now + seconds
+        self._advance_to(self.now + seconds)
+
+    def _advance_to(self, until: float, or_complete: bool = False) -> None:
+        """Go on to that moment, or to the one before at which the checkpoint under way is complete."""
+        waits = or_complete and self.under_way
         while (now := max(self.now, min(until, self._routers.next_exchange))) < until:
-            self._run(now)
+            self._run(now, waits)
+            if waits and not self.under_way:
+                return
             self._cluster.now[0] = now
             self._routers.exchange(now)
-        self._run(until)
-        self._cluster.now[0] = until
+        self._run(until, waits)
+        if not waits or self.under_way:
+            self._cluster.now[0] = until
 
-    def _run(self, until: float) -> None:
+    def _run(self, until: float, or_complete: bool = False) -> None:
         """Let everything happen that happens until then."""
         while True:
             outcome = run_until(self._cluster, until)
@@ -123,6 +142,10 @@ class Simulation:
                 self._cluster = state.larger_pool(self._cluster)
             elif outcome == state.NEEDS_TRACE:
                 self._cluster = state.larger_trace(self._cluster)
+            elif outcome == state.COMPLETED:
+                self._complete()
+                if or_complete:
+                    return
             else:
                 return
 
@@ -141,21 +164,82 @@ class Simulation:
 
     def checkpoint(self, seconds: float = 0.0) -> None:
         """Take a snapshot of the whole cluster, for which everything stands still for so many seconds."""
+        self._require_none_under_way()
         self._snapshot = self._taken()
         self.pause(seconds)
+
+    def send_markers(self, snapshot: float = 0.0, per_kept: float = 0.0) -> None:
+        """Begin a checkpoint with markers (see `Checkpoints`); it is complete some time later, while all goes on.
+
+        Parameters
+        ----------
+        snapshot
+            Seconds that an instance works on its own.
+        per_kept
+            Seconds more for each tuple that it keeps.
+        """
+        for name, value in (("snapshot", snapshot), ("per_kept", per_kept)):
+            if not 0 <= value < np.inf:
+                raise OptionError(f"{name} must be 0 or more seconds, got {value!r}")
+        self._require_none_under_way()
+        cluster = self._cluster
+        logs = tuple(log.state() for log in self._logs)
+        aligned = float(cluster.instances["aligned"].sum())
+        self._under_way = UnderWay(self.now, aligned, int(cluster.counters[state.MARKERS]), logs)
+        call_sources(cluster, snapshot, per_kept)
+
+    def _require_none_under_way(self) -> None:
+        if self._under_way:
+            since = self._under_way.started
+            raise OptionError(f"a checkpoint with markers is under way since {since:g} s: advance until it is complete")
+
+    def _complete(self) -> None:
+        """Every instance has taken its snapshot: a failure goes back to it."""
+        begun, cluster = self._under_way, self._cluster
+        assert begun is not None
+        self._snapshot = Aligned(cluster.sources.copy(), cluster.instances.copy(), begun.logs)
+        chunk = cluster.log_times.shape[1]
+        self._checkpoints.append(
+            {
+                "started": begun.started,
+                "completed": self.now,
+                "seconds": self.now - begun.started,
+                "aligned_seconds": float(cluster.instances["aligned"].sum()) - begun.aligned,
+                "markers": int(cluster.counters[state.MARKERS]) - begun.markers,
+                "read": int((cluster.sources["saved_chunk"] * chunk + cluster.sources["saved_at"]).sum()),
+            }
+        )
+        self._under_way = None
 
     def fail(self, downtime: float = 0.0) -> None:
         """Lose everything; after so many seconds go on from the last checkpoint, or from the start.
 
         Sources read again from where they were, so rows since then are processed twice, and what came out of them
         comes out twice. Metrics count both. A tuple that was in service at the checkpoint is served a second time
-        from there on.
+        from there on. A checkpoint with markers that is under way is lost; to what a complete one leads back,
+        `Checkpoints` tells.
         """
-        self._cluster = back_to(self._snapshot.cluster, self._cluster)
-        self._routers.restore(self._snapshot.routers)
-        for log, kept in zip(self._logs, self._snapshot.logs, strict=True):
+        self._under_way = None
+        saved = self._snapshot
+        for log, kept in zip(self._logs, saved.logs, strict=True):
             log.restore(kept)
+        if isinstance(saved, Snapshot):
+            self._cluster = back_to(saved.cluster, self._cluster)
+            self._routers.restore(saved.routers)
+        else:
+            fresh = build(self._layout, self.seed, len(self._cluster.trace) > 0)
+            self._cluster = back_to_markers(saved, self._cluster, fresh)
+            self._routers = Routers(self._layout, self.now)
+            self._read_from(saved)
         self.pause(downtime)
+
+    def _read_from(self, saved: Aligned) -> None:
+        """Have the sources read from where they put their markers."""
+        for (log, partition), row in zip(self._partitions, saved.sources, strict=True):
+            log.seek(partition, int(row["saved_chunk"]))
+        for number, row in enumerate(saved.sources):
+            self._read_on(number)
+            self._cluster.sources["at"][number] = row["saved_at"]
 
     def restart(self, scenario: Scenario, pause: float = 0.0) -> float:
         """Stop, and go on with other numbers or places of instances. Gives the seconds for which nothing was read.
@@ -204,7 +288,8 @@ class Simulation:
 
     def result(self) -> SimulationResult:
         """All that was sampled so far."""
-        return self._sampler.result(self.scenario, self.seed, self.now, self.events)
+        result = self._sampler.result(self.scenario, self.seed, self.now, self.events)
+        return replace(result, checkpoints=pa.Table.from_pylist(self._checkpoints, schema=CHECKPOINTS))
 
     def _read_on(self, number: int) -> None:
         """Give a source the next rows of its log."""
@@ -216,6 +301,7 @@ class Simulation:
         self._cluster.log_items[number, :rows] = chunk.items
         self._cluster.log_keys[number, :rows] = chunk.keys
         source["at"], source["end"] = 0, rows
+        source["chunk"] = log.position(partition, 0) // self._cluster.log_times.shape[1]
         source["ended"] = rows < self._cluster.log_times.shape[1]
 
 
@@ -270,12 +356,20 @@ def simulate(
     while simulation.now < seconds - 1e-9:
         next_failure = coming[0].at if coming else np.inf
         next_sample = min((sampled + 1) * step, seconds)
-        simulation.advance(max(0.0, min(next_sample, saved_at, next_failure) - simulation.now))
+        waits = simulation.under_way
+        simulation._advance_to(max(simulation.now, min(next_sample, saved_at, next_failure)), or_complete=True)
+        if checkpoints and waits and not simulation.under_way:
+            saved_at = simulation.now + checkpoints.every
         if simulation.now >= next_failure:
             downtime = coming.pop(0).detection
             if checkpoints:
                 downtime += checkpoints.restore + checkpoints.per_kept * simulation.saved_kept
             simulation.fail(downtime)
+            if checkpoints and saved_at == np.inf:
+                saved_at = simulation.now + checkpoints.every
+        elif checkpoints and simulation.now >= saved_at and checkpoints.markers:
+            simulation.send_markers(checkpoints.snapshot, checkpoints.per_kept)
+            saved_at = np.inf
         elif checkpoints and simulation.now >= saved_at:
             simulation.checkpoint(checkpoints.snapshot + checkpoints.per_kept * simulation.kept)
             saved_at = simulation.now + checkpoints.every

@@ -10,35 +10,55 @@ import numpy as np
 
 from steelyard.core import OptionError, State
 from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_service import push_work
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import ABSENT, cancel, schedule
 from steelyard.sim.build import Layout
 from steelyard.sim.logs import LogState
 
-KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area")
+KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area", "aligned")
 """What an instance has counted: a failure does not undo it."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Snapshots of the whole cluster, tuples under way included, for which everything stands still.
+    """Snapshots of the whole cluster, for which everything stands still, or which markers between the tuples set off.
+
+    Without markers a snapshot holds the tuples under way. With them every source puts a marker behind what it has sent,
+    on each channel. An instance that has taken a sender's marker takes none of its tuples until the markers of all its
+    senders have come and its threads are idle; then it takes its snapshot, sends markers and goes on. The checkpoint is
+    complete when all instances without edges have done so; the next begins later. After a failure sources read again
+    from where they put the markers of the last complete one, and instances keep what they kept in it. Results since
+    then come out again.
+
+    Of markers it is modelled that tuples behind one keep their places in a bounded queue. They keep none from senders
+    whose marker has not come, since both would wait for ever; a queue can hold twice its capacity for that time, where
+    real engines have buffers for each channel. A marker itself takes no place, has no size and costs nothing to read
+    or send, nor does the snapshot of a source, which is an offset. A snapshot works as a tuple does, on a core of its
+    machine, but `slowdown` does not change it. Not modelled: snapshots that are written while the instance goes on,
+    markers that overtake tuples, messages of a coordinator. After a failure policies, and turns of `shuffle`, begin
+    anew, and random numbers go on, so a row may go another way the second time.
 
     Parameters
     ----------
     every
         Seconds from the end of one to the begin of the next.
     snapshot
-        Seconds that nobody works while one is taken.
+        Seconds that nobody works while one is taken; with markers, seconds of work for each operator's instance.
     restore
         Seconds that it takes to load one after a failure was noticed.
     per_kept
-        Seconds more, for either, for each tuple that the fullest instance keeps as its state (`Growing`).
+        Seconds more, for either, for each tuple that the fullest instance keeps as its state (`Growing`); in a
+        snapshot with markers, that the instance itself keeps.
+    markers
+        Whether the cluster goes on, and markers travel between the tuples.
     """
 
     every: float
     snapshot: float = 0.0
     restore: float = 0.0
     per_kept: float = 0.0
+    markers: bool = False
 
     def __post_init__(self) -> None:
         if not self.every > 0:
@@ -73,6 +93,53 @@ class Snapshot:
         """When it was taken."""
         return float(self.cluster.now[0])
 
+    @property
+    def kept(self) -> float:
+        """Tuples that the fullest instance keeps."""
+        return float(self.cluster.instances["kept"].max())
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """What instances saved when markers had come to them: no tuple is under way."""
+
+    sources: Rows
+    """Where they put their markers: `saved_chunk`, `saved_at`."""
+    instances: Rows
+    """What they kept: `saved_kept`, `saved_end`."""
+    logs: tuple[LogState, ...]
+    """When the checkpoint was begun, so no later than any marker."""
+
+    @property
+    def kept(self) -> float:
+        """Tuples that the fullest instance keeps."""
+        return float(self.instances["saved_kept"].max())
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A checkpoint that is not complete."""
+
+    started: float
+    aligned: float
+    markers: int
+    """Seconds aligned and markers sent before it."""
+    logs: tuple[LogState, ...]
+
+
+def call_sources(cluster: Cluster, snapshot: float, per_kept: float) -> None:
+    """Have every source put out a marker, at once or behind the row that it is at."""
+    rows, servers = cluster.instances, cluster.servers
+    cluster.snapshot[:] = snapshot, per_kept
+    ends = cluster.operators["edges"][rows["operator"]] == 0
+    cluster.counters[state.AWAITED] = np.count_nonzero(ends & ((rows["senders"] > 0) | (rows["source"] != NONE)))
+    rows["called"][cluster.sources["instance"]] = 1
+    for number, reader in enumerate(rows["first_server"][cluster.sources["instance"]]):
+        if servers["phase"][reader] in (state.WAITING, state.FREE):
+            cancel(cluster.heap, len(cluster.machines) + number)
+            servers["phase"][reader] = state.READY
+            push_work(cluster, reader)
+
 
 def copy_of(cluster: Cluster) -> Cluster:
     """A cluster that does not change with this one."""
@@ -96,8 +163,9 @@ def stand_still(cluster: Cluster, seconds: float) -> None:
     machines["line_free"] = np.where(
         machines["line_free"] > now, machines["line_free"] + seconds, machines["line_free"]
     )
-    working = np.isin(cluster.servers["phase"], (state.BUSY, state.BLOCKED))
+    working = np.isin(cluster.servers["phase"], (state.BUSY, state.BLOCKED, state.SAVING))
     cluster.servers["since"][working] += seconds
+    cluster.instances["aligning"][cluster.instances["came"] > 0] += seconds
     for link in cluster.links[cluster.links["head"] != NONE]:
         record = link["head"]
         while record != NONE:
@@ -116,13 +184,13 @@ def stand_still(cluster: Cluster, seconds: float) -> None:
 def count_unfinished(cluster: Cluster) -> None:
     """Count the part of services and waits that has been, before it is lost."""
     rows, servers, now = cluster.instances, cluster.servers, cluster.now[0]
-    for phase, field in ((state.BUSY, "busy"), (state.BLOCKED, "blocked")):
+    for phase, field in ((state.BUSY, "busy"), (state.SAVING, "busy"), (state.BLOCKED, "blocked")):
         those = servers["phase"] == phase
         np.add.at(rows[field], servers["instance"][those], now - servers["since"][those])
     machine = cluster.machines[rows["machine"][servers["instance"]]]
     clock = machine["clock"] + machine["rate"] * (now - machine["at"])
     done = (servers["demand"] - np.maximum(servers["finish"] - clock, 0.0)) / machine["speed"]
-    busy = servers["phase"] == state.BUSY
+    busy = np.isin(servers["phase"], (state.BUSY, state.SAVING))
     np.add.at(rows["useful"], servers["instance"][busy], done[busy])
     rows["area"] += rows["queued"] * (now - rows["area_at"])
     rows["area_at"] = now
@@ -133,12 +201,26 @@ def back_to(snapshot: Cluster, lost: Cluster) -> Cluster:
     count_unfinished(lost)
     found = copy_of(snapshot)
     stand_still(found, float(lost.now[0] - found.now[0]))
+    return _counted_on(found, lost)
+
+
+def back_to_markers(saved: Aligned, lost: Cluster, fresh: Cluster) -> Cluster:
+    """A cluster that was just built, at the present moment of the one that is lost, with the state that was saved."""
+    count_unfinished(lost)
+    found = read_on_with(fresh, lost, fresh.sources)
+    found.instances["kept"], found.instances["window_end"] = saved.instances["saved_kept"], saved.instances["saved_end"]
+    found.instances["slowdown"] = lost.instances["slowdown"]
+    found.servers["random"] = lost.servers["random"]
+    return _counted_on(found, lost)
+
+
+def _counted_on(found: Cluster, lost: Cluster) -> Cluster:
     for field in KEPT:
         found.instances[field] = lost.instances[field]
     found.instances["area_at"] = lost.now[0]
     found.instances["peak"] = found.instances["queued"]
     found.machines["sent_bytes"] = lost.machines["sent_bytes"]
-    for counter in (state.EVENTS, state.TRACED):
+    for counter in (state.EVENTS, state.TRACED, state.MARKERS):
         found.counters[counter] = lost.counters[counter]
     return found._replace(trace=lost.trace, latencies=lost.latencies, latency_sums=lost.latency_sums)
 
@@ -166,7 +248,8 @@ def read_on_with(fresh: Cluster, stopped: Cluster, reading: Rows) -> Cluster:
     fresh.now[0] = now
     fresh.machines["at"] = now
     fresh.instances["area_at"] = now
-    for field in ("at", "end", "ended"):
+    for field in ("at", "end", "ended", "chunk"):
         fresh.sources[field] = reading[field]
-    fresh.counters[state.EVENTS] = stopped.counters[state.EVENTS]
+    for counter in (state.EVENTS, state.MARKERS):
+        fresh.counters[counter] = stopped.counters[counter]
     return fresh._replace(log_times=stopped.log_times, log_items=stopped.log_items, log_keys=stopped.log_keys)
