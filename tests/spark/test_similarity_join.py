@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
@@ -168,7 +168,12 @@ CASES = st.fixed_dictionaries(
 )
 
 
+# a batch of which a partition has only records that belong to none of its worksets
+NONE_NEAR = {"seed": 19, "two": False, "workers": 3, "threshold": 0.1, "slide": None, "batches": 3, "moves": False}
+
+
 @given(CASES)
+@example({**NONE_NEAR, "split": False, "restart": False, "balanced_ids": False})
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 def test_a_stream_gives_the_pairs_of_brute_force(spark, tmp_path_factory, case):
     left = vectors(30, case["seed"], prefix="l")

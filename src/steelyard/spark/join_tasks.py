@@ -232,7 +232,7 @@ def home_joiner(
         with timed(log, PLACE) as timing:
             members = _placed(program, parts, geometry, {}, run, timing, carried)
         with timed(log, JOIN) as timing:
-            if members is None:
+            if not members:  # no records, or none that is near enough to a workset of this partition
                 return
             worker = int(program.workers_of(members.worksets[:1], {})[0])
             yield from _joined(program, members, worker, kept, run, timing, schema)
