@@ -31,8 +31,6 @@ CALIBRATION_ROWS = 300
 REPETITIONS, QUICK_REPETITIONS = 3, 1
 GROUPING = "round_robin"
 MOST_WRONG = 0.20
-NEARLY_FULL = 0.9
-"""The load up to which there is an aim: beyond, an error of 1 % in what a row costs moves latency by 10 % and more."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +137,11 @@ def calibrated(edge: Edge, items: Ints, costs: Floats) -> Calibrated:
 def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, int]) -> Result:
     """The largest errors, and all figures side by side."""
     steady, full = found[:-1], found[-1]
-    worst = max((one for one in steady if one.load <= NEARLY_FULL), key=lambda one: one.latency_error)
-    nearly_full = [one.latency_error for one in steady if one.load > NEARLY_FULL]
+    worst = max(steady, key=lambda one: one.latency_error)
     return Result(
         parameters={"slots": SLOTS, "workers": WORKERS, "grouping": GROUPING, **sizes},
         metrics={
             "latency_error": worst.latency_error,
-            **({"latency_error_nearly_full": max(nearly_full)} if nearly_full else {}),
             "throughput_error": full.rate_error,
             "beside_ms": 1000 * known.beside,
             "under_way_ms": 1000 * known.under_way,
@@ -175,8 +171,7 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
             "Two figures of this machine calibrate the simulator: how long a row is under way, from a run in which "
             f"nothing queues, and what an instance works on a row beside its wait, from one at a load of {BUSY:g}. All "
             "else is predicted.",
-            f"latency_error is the largest up to a load of {NEARLY_FULL:g}. Beyond, latency goes with 1 / (1 - load): "
-            "at 0.95 an error of 1 % in what a row costs makes one of 20 %; the table has it, without an aim.",
+            "Latency goes with 1 / (1 - load): at 0.95 an error of 1 % in what a row costs makes one of 20 %.",
             f"Throughput is that of rows that come {FULL:g} times as fast as they can be done.",
         ],
     )
