@@ -39,11 +39,12 @@ def test_key_ids_are_hashes_of_the_keys_that_were_drawn():
 
 
 def test_ratios_are_speeds_over_the_speed_of_hash():
-    seconds = {"hash": 1.0, "pk2": 2.0, "dalton": 5.0, "cm": 8.0}
-    found = {1.2: Speeds(1.2, 1_000_000, seconds), 0.0: Speeds(0.0, 1_000_000, seconds)}
+    turns = {"hash": [2.0, 1.0, 3.0], "pk2": [2.0, 9.0], "dalton": [5.0, 8.0, 8.0], "cm": [8.0]}
+    found = {1.2: Speeds(1.2, 1_000_000, turns), 0.0: Speeds(0.0, 1_000_000, turns)}
     result = partition_kernels.result_of(found, planning=0.02, routing=0.03, repetitions=1)
     assert result.metrics["two_choices_vs_hash"] == 0.5
     assert result.metrics["dalton_vs_hash"] == 0.2
+    assert result.metrics["dalton_vs_hash_at_the_median"] == 0.25
     assert result.metrics["cm_vs_hash"] == 0.125
     assert result.metrics["prompt_vs_dalton"] == pytest.approx(1.5)
     assert not result.missed

@@ -10,9 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.kernels.bandit import GOLDEN
 from steelyard.kernels.bandit_plain import PlainBandit
 from steelyard.kernels.bandit_state import first_random
-from steelyard.kernels.heavy import ExactCounts, sketch_add, sketch_add_plain, sketch_rows
+from steelyard.kernels.heavy import (
+    NO_ROW,
+    VACANT,
+    ExactCounts,
+    empty_table,
+    find,
+    settle,
+    shift_of,
+    sketch_add,
+    sketch_add_plain,
+    sketch_rows,
+    sweep,
+)
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
 
@@ -95,16 +108,45 @@ def test_times_at_the_end_of_all_numbers_are_routed(policy, last):
     assert len(router.route(np.array([1, 2, 1]), np.array([5, last - 1, last])).block) == 3
 
 
+@pytest.mark.parametrize("new_keys", [True, False])
 @pytest.mark.parametrize("hybrid_keys", [True, False])
-def test_the_compiled_loop_equals_the_plain_one_while_its_table_is_rebuilt_and_its_rows_grow(hybrid_keys):
+def test_the_compiled_loop_equals_the_plain_one_while_its_table_is_swept_and_its_rows_grow(hybrid_keys, new_keys):
     draws = np.random.default_rng(4)
-    keys = np.where(draws.random(4000) < 0.4, draws.integers(0, 3, 4000), np.arange(4000)) * 7919
+    tail = np.arange(4000) if new_keys else draws.integers(0, 3000, 4000)  # the latter leave the window and come back
+    keys = np.where(draws.random(4000) < 0.4, draws.integers(0, 3, 4000), tail) * 7919
     policy = Dalton(window=400, slide=40, hybrid_keys=hybrid_keys, epsilon=0.3)
     router, twin = policy.router(6), plain_twin(policy, 6)
     routed = router.route(keys, np.arange(4000))
     assert routed.block.tolist() == [block for block, _ in twin.route(keys.tolist(), range(4000))]
     assert router.loads.tolist() == twin.loads()
     router.check()
+
+
+CROWDED = st.integers(-8, 8).map(lambda number: (number * pow(int(GOLDEN), -1, 2**64) + 2**63) % 2**64 - 2**63)
+"""Keys whose search begins at the first or the last two slots of a table."""
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    entries=st.dictionaries(
+        st.one_of(CROWDED, st.integers(-700, 700), EXTREME),
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([NO_ROW, 5])),
+        max_size=300,
+    )
+)
+def test_a_sweep_keeps_the_keys_that_matter_and_all_of_them_are_found(entries):
+    table = empty_table()
+    shift = shift_of(table)
+    for key, (stamp, seen, row) in entries.items():
+        slot = find(table, shift, key)
+        settle(table, slot, key, 7)
+        table[slot]["stamp"], table[slot]["seen"], table[slot]["row"] = stamp, seen, row
+    living = {key for key, (stamp, seen, row) in entries.items() if stamp > 1 or seen > 2 or row != NO_ROW}
+    assert sweep(table, 1, 2) == len(living) == (table["home"] != VACANT).sum()
+    for key in living:
+        found = table[find(table, shift, key)]
+        assert (found["key"], found["home"]) == (key, key % 7)
+        assert (found["stamp"], found["seen"], found["row"]) == entries[key]
 
 
 @settings(deadline=None, max_examples=100)

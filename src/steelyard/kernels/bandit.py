@@ -47,7 +47,19 @@ from steelyard.kernels.bandit_state import (
     Bandit,
     Rule,
 )
-from steelyard.kernels.heavy import FILL, NEVER, NO_ROW, VACANT, find, first_slot, settle, shift_of, sketch_add, top
+from steelyard.kernels.heavy import (
+    FILL,
+    NEVER,
+    NO_ROW,
+    NOBODY,
+    VACANT,
+    find,
+    first_slot,
+    settle,
+    shift_of,
+    sketch_add,
+    top,
+)
 
 Array = np.ndarray[Any, Any]
 Int = Any
@@ -58,6 +70,8 @@ CHUNK = 64
 """Rows whose table entries are looked up together: the processor then waits for many of them at once."""
 LOWEST = -1e300
 """Where the search for the second best begins: what is lower is no rival to anybody."""
+FULL = np.uint64(2**64 - 1)
+"""In place of a slot: there is none left."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
@@ -266,34 +280,48 @@ def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
 
 
 @njit(cache=True)
-def _look_up(table: Array, clock: Array, blocks: Int, keys: Array, start: Int, stop: Int, slots: Array) -> Int:
-    """Slots of the keys from row `start` to before `stop`, new keys being settled; gives where it stopped.
+def _guess(table: Array, shift: Int, keys: Array, start: Int, stop: Int, slots: Array) -> None:
+    """Where the keys from row `start` to before `stop` stand, if in one of their first two slots: mostly so.
 
-    That is before `stop` where the table is full.
+    There is no branch in it, so that the processor waits for many slots at once.
     """
-    shift, mask = shift_of(table), np.uint64(len(table) - 1)
-    for i in range(start, stop):
-        key = keys[i]
-        slot = np.uint64(first_slot(shift, key))
-        while table[slot].key != key and table[slot].home != VACANT:
-            slot = (slot + np.uint64(1)) & mask
-        if table[slot].home == VACANT:
-            if FILL * clock[USED] >= len(table):
-                return i
-            settle(table, slot, key, blocks)
-            clock[USED] += 1
-        slots[i - start] = slot
-    return stop
+    for i in range(np.uint64(start), np.uint64(stop)):
+        first = np.uint64(first_slot(shift, keys[i]))
+        slots[i - np.uint64(start)] = first + np.uint64(table[first].key != keys[i])
+
+
+@njit(cache=True, forceinline=True)
+def _place(table: Array, clock: Array, shift: Int, key: Int, blocks: Int, gone: Int) -> Int:
+    """The slot of a key that does not stand where it was guessed; a new one is settled. FULL if there is no room.
+
+    A new key may take the slot of one that left the window: the slots behind it stay in reach of their keys.
+    """
+    mask = np.uint64(len(table) - 1)
+    slot = np.uint64(first_slot(shift, key))
+    dead, base = FULL, clock[BASE]
+    while table[slot].home != VACANT and table[slot].key != key:
+        if dead == FULL and table[slot].row == NO_ROW and table[slot].stamp <= base and table[slot].seen <= gone:
+            dead = slot
+        slot = (slot + np.uint64(1)) & mask
+    if table[slot].home != VACANT:
+        return slot
+    if dead == FULL:
+        if FILL * clock[USED] >= len(table):
+            return FULL
+        clock[USED] += 1
+        dead = slot
+    settle(table, dead, key, blocks)
+    return dead
 
 
 @njit(cache=True)
 def _same_time(times: Array, start: Int, turn: Int) -> Int:
     """The first row behind `start` that ends an interval or a slide, or that is a chunk further."""
     stop = min(start + CHUNK, len(times))
-    latest = times[start]
-    for time in times[start + 1 : stop]:  # mostly none does, which is quickly seen
-        latest = max(latest, time)
-    if latest >= turn:
+    late = 0
+    for i in range(np.uint64(start), np.uint64(stop)):  # mostly none does, which is quickly seen
+        late += times[i] >= turn
+    if late:
         for i in range(start + 1, stop):
             if times[i] >= turn:
                 return i
@@ -313,7 +341,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
     blocks, panes, share, p1, p2, step = rule.blocks, rule.panes, rule.share, rule.p1, rule.p2, rule.step
     greedy, split_limit, log_size = np.uint64(rule.greedy), rule.split_limit, len(b.log_key)
     max_split, logging, learning = clock[MAX_SPLIT], clock[LOGGING] != LEARN, clock[LOGGING] != HOLD
-    random = np.uint64(clock[RANDOM])
+    random, shift = np.uint64(clock[RANDOM]), shift_of(table)
     slots = np.empty(CHUNK, np.uint64)
     done, full = start, False
     while done < len(keys) and not full:
@@ -322,8 +350,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
                 break
             roll(rule, b, times[done])
         stop = _same_time(times, done, min(clock[SLIDE_END], clock[STATS_END]))
-        stop = _look_up(table, clock, blocks, keys, done, stop, slots)
-        full = stop == done
+        _guess(table, shift, keys, done, stop, slots)
         base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
         slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
         gone, now, distinct = slide - panes, slide % panes, np.int64(0)
@@ -333,7 +360,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
             while i < np.uint64(stop) and not sketching:
                 slot = slots[i - np.uint64(done)]
                 stamp = max(table[slot].stamp, base) + 1
-                if table[slot].row != NO_ROW or stamp >= bar:
+                if table[slot].key != keys[i] or table[slot].row != NO_ROW or stamp >= bar:
                     break
                 distinct += stamp == base + 1
                 table[slot].stamp = stamp
@@ -350,6 +377,14 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
                 full = True
                 break
             slot = slots[i - np.uint64(done)]
+            if table[slot].key != keys[i] or table[slot].row == NOBODY:
+                slot = _place(table, clock, shift, keys[i], blocks, gone)
+                if slot == FULL:
+                    full = True
+                    break
+                slots[i - np.uint64(done)] = slot
+                if not sketching:
+                    continue
             stamp, row, home = table[slot].stamp, np.int64(table[slot].row), np.uint64(table[slot].home)
             distinct += stamp <= base
             stamp = base + sketch_add(sketch, keys[i]) if sketching else max(stamp, base) + 1

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard.kernels.heavy import ENTRY, FILL, NEVER, VACANT, empty_table, slots_for, transfer
+from steelyard.kernels.heavy import ENTRY, FILL, NEVER, VACANT, empty_table, slots_for, sweep, transfer
 from steelyard.kernels.mixing import mix
 
 Array = np.ndarray[Any, Any]
@@ -130,7 +130,7 @@ def first_random(seed: int, partitioner: int) -> int:
 def with_room(rule: Rule, b: Bandit, keys: int = 1) -> Bandit:
     """The bandit with room for `keys` more keys and rows, and for another logged reward."""
     if FILL * (b.clock[USED] + keys) > len(b.table):
-        b = _with_new_table(rule, b, keys)
+        b = _swept(rule, b, keys)
     wanted = max(keys, rule.forced)
     if b.clock[FREE] < wanted:
         b = _with_more_rows(b, max(len(b.rows), wanted))
@@ -152,16 +152,15 @@ def _with_more_rows(b: Bandit, more: int) -> Bandit:
     return b._replace(**longer)
 
 
-def _with_new_table(rule: Rule, b: Bandit, more: int) -> Bandit:
+def _swept(rule: Rule, b: Bandit, more: int) -> Bandit:
     """Without the keys that left the window, and with room for `more`."""
     base, gone = b.clock[BASE], b.clock[SLIDE] - rule.panes
-    # Mostly as many keys matter as before: a table of the same size will do, and none need be counted first.
-    table = empty_table(len(b.table))
-    used = transfer(b.table, table, base, gone)
-    if slots_for(used + more) != len(table):
-        b, table = b._replace(table=table), empty_table(slots_for(used + more))
-        used = transfer(b.table, table, base, gone)
-    b.clock[USED] = used
+    b.clock[USED] = sweep(b.table, base, gone)
+    slots = slots_for(b.clock[USED] + more)
+    if slots == len(b.table):
+        return b
+    table = empty_table(slots)
+    transfer(b.table, table, base, gone)
     return b._replace(table=table)
 
 
@@ -172,7 +171,7 @@ def held_rows(b: Bandit) -> Array:
 
 def packed(rule: Rule, b: Bandit) -> dict[str, Array]:
     """Copies of all that matters, without the keys that left the window; table and rows as int64[..., words]."""
-    b = _with_new_table(rule, b._replace(clock=b.clock.copy()), 0)
+    b = _swept(rule, b._replace(clock=b.clock.copy(), table=b.table.copy()), 0)
     kept: dict[str, Array] = {name: np.array(part) for name, part in b._asdict().items()}
     kept |= {name: kept[name][: b.clock[LOGGED]] for name in LOG_ARRAYS}
     kept["table"] = kept["table"][kept["table"]["home"] != VACANT]

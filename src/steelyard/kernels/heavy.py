@@ -31,7 +31,8 @@ ENTRY = np.dtype(
     align=True,
 )
 VACANT = -1
-NO_ROW = -1
+NO_ROW, NOBODY = -1, -2
+"""In place of a row: the key has none, or the slot has no key."""
 NEVER = -(1 << 62)
 """A slide before all others."""
 
@@ -58,7 +59,7 @@ def _clear(table: Table) -> None:
         table[slot].stamp = 0
         table[slot].seen = 0
         table[slot].home = VACANT
-        table[slot].row = NO_ROW
+        table[slot].row = NOBODY
 
 
 def slots_for(keys: int) -> int:
@@ -84,8 +85,8 @@ def shift_of(table: Table) -> Int:
 
 @njit(cache=True, inline="always")
 def first_slot(shift: Int, key: Int) -> Int:
-    """Where the search for a key begins."""
-    return np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+    """The first of the two slots where a key is looked for first; they are beside each other in memory."""
+    return np.int64(((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift) & ~np.uint64(1))
 
 
 @njit(cache=True, inline="always")
@@ -99,7 +100,7 @@ def find(table: Table, shift: Int, key: Int) -> Int:
     return slot
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def settle(table: Table, slot: Int, key: Int, blocks: Int) -> None:
     """Put a new key into its vacant slot."""
     table[slot].key = key
@@ -121,6 +122,35 @@ def transfer(old: Table, new: Table, base: Int, gone: Int) -> Int:
         entry = old[slot]
         if entry.home != VACANT and (entry.stamp > base or entry.row != NO_ROW or entry.seen > gone):
             new[find(new, shift, entry.key)] = entry
+            kept += 1
+    return kept
+
+
+@njit(cache=True)
+def sweep(table: Table, base: Int, gone: Int) -> Int:
+    """Take out the keys that no longer matter, as `transfer` says which, and give the number of the others.
+
+    Behind a vacant slot, every key is taken out and settled again if it matters: it then stands where it stood, or
+    nearer to where its search begins.
+    """
+    shift, mask = shift_of(table), np.uint64(len(table) - 1)
+    slot = np.uint64(0)
+    while table[slot].home != VACANT:
+        slot += np.uint64(1)
+    kept = 0
+    for _ in range(len(table)):
+        slot = (slot + np.uint64(1)) & mask
+        home = table[slot].home
+        if home == VACANT:
+            continue
+        key, stamp, seen, row = table[slot].key, table[slot].stamp, table[slot].seen, table[slot].row
+        table[slot].home, table[slot].row = VACANT, NOBODY
+        if stamp > base or row != NO_ROW or seen > gone:
+            nearer = np.uint64(first_slot(shift, key))
+            while table[nearer].home != VACANT:
+                nearer = (nearer + np.uint64(1)) & mask
+            table[nearer].key, table[nearer].stamp, table[nearer].seen = key, stamp, seen
+            table[nearer].home, table[nearer].row = home, row
             kept += 1
     return kept
 
