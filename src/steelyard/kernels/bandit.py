@@ -60,6 +60,7 @@ from steelyard.kernels.heavy import (
     sketch_add,
     top,
 )
+from steelyard.kernels.prefetch import prefetch
 
 Array = np.ndarray[Any, Any]
 Int = Any
@@ -280,6 +281,13 @@ def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
 
 
 @njit(cache=True)
+def _fetch(table: Array, shift: Int, keys: Array, start: Int, stop: Int) -> None:
+    """Ask for the slots of the keys from row `start` to before `stop`, to have them near when their turn comes."""
+    for i in range(np.uint64(start), np.uint64(stop)):
+        prefetch(table, np.uint64(first_slot(shift, keys[i])))
+
+
+@njit(cache=True)
 def _guess(table: Array, shift: Int, keys: Array, start: Int, stop: Int, slots: Array) -> None:
     """Where the keys from row `start` to before `stop` stand, if in one of their first two slots: mostly so.
 
@@ -350,6 +358,7 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
                 break
             roll(rule, b, times[done])
         stop = _same_time(times, done, min(clock[SLIDE_END], clock[STATS_END]))
+        _fetch(table, shift, keys, min(done + CHUNK, len(keys)), min(done + 2 * CHUNK, len(keys)))
         _guess(table, shift, keys, done, stop, slots)
         base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
         slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
