@@ -24,10 +24,12 @@ SLOTS = 4
 ITEMS = 32
 SHORTEST, LONGEST = 0.002, 0.020
 LOADS = (0.5, 0.7, 0.85, 0.95)
-IDLE, BUSY, FULL = 0.15, 0.75, 2.0
+IDLE, BUSY, FULL = 0.15, 0.9, 2.0
 """Loads at which it is calibrated, and at which throughput is measured: rows come twice as fast as they can be done."""
 ROWS, QUICK_ROWS = 2_000, 600
-CALIBRATION_ROWS = 300
+IDLE_ROWS, BUSY_ROWS = 150, 1_000
+DRAWS = 10
+"""Simulated runs, each with other draws of what was measured when it was calibrated."""
 REPETITIONS, QUICK_REPETITIONS = 3, 1
 GROUPING = "round_robin"
 MOST_WRONG = 0.20
@@ -37,8 +39,8 @@ MOST_WRONG = 0.20
 class Calibrated:
     """What this machine adds to what a row costs."""
 
-    beside: float
-    """Seconds that an instance works on a row beside its wait."""
+    beside: Floats
+    """Seconds that an instance was busy with rows beside their waits, one row after the other: samples."""
     under_way: float
     """Seconds from when a row is due to when its instance has it, where nothing queues."""
 
@@ -76,20 +78,32 @@ def rate_of(done: Completed, apart: float) -> float:
     return float(rows / ends.max())
 
 
-def simulated(items: Ints, costs: Floats, apart: float, known: Calibrated) -> tuple[float, float]:
+def simulated(items: Ints, costs: Floats, apart: float, known: Calibrated, draws: int = DRAWS) -> tuple[float, float]:
     """Mean latency and throughput of the same rows in simulated time."""
+    runs = [_simulated(costs[items] + _drawn(known.beside, len(items), draw), apart, known) for draw in range(draws)]
+    latency, rate = np.mean(runs, axis=0)
+    return float(latency), float(rate)
+
+
+def _drawn(samples: Floats, rows: int, draw: int) -> Floats:
+    return np.random.default_rng([draw, 13]).choice(samples, rows)
+
+
+def _simulated(seconds: Floats, apart: float, known: Calibrated) -> tuple[float, float]:
+    """Mean latency and throughput of rows that keep an instance busy for so long each."""
+    rows = len(seconds)
     scenario = Scenario.chain(
-        Source("rows", 1 / apart, keys=items.tolist(), rows=len(items)),
-        Operator("work", PerItem(costs + known.beside), instances=SLOTS, capacity=len(items)),
+        Source("rows", 1 / apart, keys=list(range(rows)), rows=rows),
+        Operator("work", PerItem(seconds), instances=SLOTS, capacity=rows),
         grouping=GROUPING,
         network=Network(latency=known.under_way, local_latency=known.under_way),
     )
-    longest = len(items) * max(apart, float(costs.max())) + 10.0
+    longest = rows * max(apart, float(seconds.max())) + 10.0
     found = simulate(scenario, seconds=longest, seed=0, trace=True)
     assert found.trace is not None
-    assert found.trace.num_rows == len(items), "every row is done"
+    assert found.trace.num_rows == rows, "every row is done"
     done = found.trace["done"].to_numpy()
-    return float((done - found.trace["born"].to_numpy()).mean()), float(len(items) / done.max())
+    return float((done - found.trace["born"].to_numpy()).mean()), float(rows / done.max())
 
 
 @benchmark("sim-reality", title="The simulator beside resident workers: the same rows in both")
@@ -107,12 +121,12 @@ def sim_reality(run: Run) -> Result:
         names = [str(item) for item in items]
         work = Waiting({str(item): float(cost) for item, cost in enumerate(costs)})
         edge = Edge(names, work, SLOTS, spark=spark)
-        run.progress.say("calibrating")
-        edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS // 2)  # the first job of a session is slow
-        known = calibrated(edge, items, costs)
+        run.progress.say("warming up")
+        edge.run(GROUPING, mean / SLOTS / IDLE, IDLE_ROWS)  # the first job of a session is slow
         found = []
         for load in run.progress.track([*LOADS, FULL], "sim-reality"):
-            apart = (mean + known.beside) / SLOTS / load
+            known = calibrated(edge, items, costs)  # each time: the machine is not the same all day
+            apart = (mean + float(known.beside.mean())) / SLOTS / load
             runs = [edge.run(GROUPING, apart) for _ in range(repetitions)]
             latency, rate = simulated(items, costs, apart, known)
             real = statistics.median(one.mean for one in runs)
@@ -123,15 +137,27 @@ def sim_reality(run: Run) -> Result:
 
 
 def calibrated(edge: Edge, items: Ints, costs: Floats) -> Calibrated:
-    """How long rows are under way, where none queues; what is worked beside their waits, where instances are busy.
+    """How long rows are under way, where none queues; how long an instance is busy with a row that waited for it.
 
-    An instance that has slept works longer on a row than one that has not.
+    Rows come to the instances in turn. One that was there before the instance was done with the row before it keeps
+    it busy from then on until it is done itself.
     """
-    first = items[:CALIBRATION_ROWS]
-    mean = float(costs[first].mean())
-    idle = edge.run(GROUPING, mean / SLOTS / IDLE, CALIBRATION_ROWS)
-    busy = edge.run(GROUPING, mean / SLOTS / BUSY, CALIBRATION_ROWS)
-    return Calibrated(max(0.0, busy.executing - mean), max(0.0, idle.mean - idle.executing))
+    mean = float(costs[items].mean())
+    idle = edge.run(GROUPING, mean / SLOTS / IDLE, IDLE_ROWS)
+    under_way = max(0.0, idle.mean - idle.executing)
+    apart = mean / SLOTS / BUSY
+    seconds = edge.run(GROUPING, apart, BUSY_ROWS).seconds
+    return Calibrated(beside(seconds, costs[items[: len(seconds)]], apart, under_way), under_way)
+
+
+def beside(seconds: Floats, costs: Floats, apart: float, under_way: float) -> Floats:
+    """What instances were busy with beside the waits of rows that queued, given completion times."""
+    due = apart * np.arange(len(seconds))
+    done = due + seconds
+    queued = done[:-SLOTS] > due[SLOTS:] + under_way
+    if not queued.any():
+        raise ValueError("no row had to wait for its instance: calibrate with more rows, or closer ones")
+    return np.maximum(0.0, (done[SLOTS:] - done[:-SLOTS] - costs[SLOTS:])[queued])
 
 
 def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, int]) -> Result:
@@ -143,7 +169,7 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
         metrics={
             "latency_error": worst.latency_error,
             "throughput_error": full.rate_error,
-            "beside_ms": 1000 * known.beside,
+            "beside_ms": 1000 * float(known.beside.mean()),
             "under_way_ms": 1000 * known.under_way,
         },
         tables=[_table(found)],
@@ -168,9 +194,9 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
         notes=[
             "Rows come at even distances, in turn, to 4 instances of a map that waits 2 to 20 ms by the row's item; "
             "both runs have the same items in the same order. Latency counts from when a row is due.",
-            "Two figures of this machine calibrate the simulator: how long a row is under way, from a run in which "
-            f"nothing queues, and what an instance works on a row beside its wait, from one at a load of {BUSY:g}. All "
-            "else is predicted.",
+            "Other runs just before calibrate the simulator: how long a row is under way, from one in which nothing "
+            "queues; what an instance is busy with beside the wait of a row that queued, a sample a row, from one at a "
+            f"load of {BUSY:g}. All else is predicted, as the mean of {DRAWS} runs with other draws of those samples.",
             "Latency goes with 1 / (1 - load): at 0.95 an error of 1 % in what a row costs makes one of 20 %.",
             f"Throughput is that of rows that come {FULL:g} times as fast as they can be done.",
         ],
