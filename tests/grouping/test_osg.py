@@ -212,6 +212,35 @@ def test_instances_that_differ_get_work_by_their_speed():
         assert counts[0] > 1.5 * counts[1] > 2 * counts[2]
 
 
+@pytest.mark.parametrize("schedulers", [1, 3])
+@pytest.mark.parametrize("items", ["shared", "each"])
+def test_tracking_follows_a_change_of_speeds_within_a_window(items, schedulers):
+    rng = np.random.default_rng(3)
+    drawn = rng.integers(0, 64, 30_000)
+    factors = np.array([[1.0, 1.0, 1.0], [0.6, 1.0, 1.4]])
+    edge = ShuffleEdge(drawn, 1.0 + drawn, 3, 1.02, schedulers, factors, (0, 15_000))
+    soon = edge.run(f"tracking_osg?window=1024&resync=16&items={items}")
+    to, done = soon.flow.to[18_000:20_000], soon.completion[18_000:20_000]
+    by_instance = [done[to == at].mean() for at in range(3)]
+    if items == "shared":  # otherwise matrices have the speeds in them
+        for speeds in soon.schedulers.speeds:
+            assert speeds / speeds[1] == pytest.approx(factors[1], rel=0.1)
+    late = edge.run("osg?window=1024")
+    to, done = late.flow.to[18_000:20_000], late.completion[18_000:20_000]
+    assert np.ptp(by_instance) < 0.5 * np.ptp([done[to == at].mean() for at in range(3)])
+
+
+def test_speeds_are_learnt_from_requests_that_are_remembered_alone():
+    scheduler = TrackingOSG(resync=1, idle_aware=False).scheduler(2)
+    scheduler.choose(np.zeros(8, np.int64))
+    for request in (1, 2, 3, 4):
+        totals = (request, 10.0 * request)
+        scheduler.feedback([Reply(0, 0, request, 1.0, *totals), Reply(1, 0, request, 1.0, request, 30.0 * request)])
+    equal = scheduler.state()["speeds"]
+    scheduler.feedback([Reply(0, 0, 999, 1.0, 50, 5_000.0)])  # of a request that never went, or long ago
+    assert np.array_equal(scheduler.state()["speeds"], equal)
+
+
 def test_messages_stay_within_the_papers_order_of_km_over_n():
     rng = np.random.default_rng(1)
     items = rng.integers(0, 64, 60_000)

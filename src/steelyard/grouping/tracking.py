@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrackingOSG(CompiledGrouping):
-    """OSG with a correction of each instance's load every few tuples, and speeds that must stand out of the noise.
+    """OSG with a correction of each instance's load every few tuples, and speeds that follow changes within hundreds.
 
     Every `resync`-th tuple to an instance carries a request, and more of the first ones; its reply corrects the load of
     that instance at once, without epochs. Items without matrices cost the mean of all instances. An instance counts as
-    faster or slower than the others only as far as its mean stands out of the noise.
+    slower than the others as far as its latest tuples, those of a quarter of a window, took longer than was thought of
+    them, and as this stands out of the noise: what they are about does not matter then, as it does in a mean.
 
     Parameters
     ----------

@@ -19,16 +19,18 @@ from steelyard.kernels.mixing import mix
 from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate, relative_error, take_snapshot
 from steelyard.kernels.osg_state import (
     ANSWERS,
-    ENOUGH,
+    ASKED,
     EPOCH,
     EPOCHS,
     EXECUTED,
     KNOWN,
     LEARNT,
+    LEARNT_NOISE,
     MATRICES,
     MODE,
     NOT_MARKED,
     NUMBER,
+    RECENT,
     REPLIES,
     REQUESTS,
     ROUND,
@@ -42,6 +44,7 @@ from steelyard.kernels.osg_state import (
     START,
     STATE,
     TURN,
+    UNLEARNT_NOISE,
     WAIT_ALL,
     Floats,
     Ints,
@@ -64,7 +67,7 @@ def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, i
     by = owner(item, rule.instances) if rule.shared else to
     otherwise = bank.means[number, by] if rule.mean_unseen else 0.0
     learnt = estimate(bank.cells, number, by, hashes, item, otherwise)
-    return float(learnt * (bank.speeds[number, to] / bank.speeds[number, by]) if rule.shared else learnt)
+    return float(learnt / bank.learnt_at[number, by] * bank.speeds[number, to] if rule.continuous else learnt)
 
 
 @njit(cache=True, inline="always")
@@ -191,23 +194,30 @@ def _choose_continuously(
                     loads[number, other] = now
         to = least(loads, number)
     # The others are sending as much as this one: see `_choose_in_epochs`.
-    loads[number, to] += rule.schedulers * expected(rule, hashes, bank, number, to, item)
+    thought = expected(rule, hashes, bank, number, to, item)
+    loads[number, to] += rule.schedulers * thought
+    bank.work[number, to, 0] += 1.0
+    bank.work[number, to, 1] += thought / bank.speeds[number, to]
     bank.unmarked[number, to] += 1
     if bank.unmarked[number, to] < bank.gaps[number, to]:
         return to, NOT_MARKED, 0.0
     bank.unmarked[number, to] = 0
     bank.gaps[number, to] = min(2 * bank.gaps[number, to], rule.resync)
     bank.traffic[number, REQUESTS] += 1
-    return to, 0, loads[number, to] - bank.deltas[number, to]
+    bank.requests[number, to] += 1
+    request, place = bank.requests[number, to], bank.requests[number, to] % ASKED
+    bank.asked[number, to, place, 0] = request
+    bank.asked[number, to, place, 1] = bank.work[number, to, 0]
+    bank.asked[number, to, place, 2] = bank.work[number, to, 1]
+    return to, request, loads[number, to] - bank.deltas[number, to]
 
 
 @njit(cache=True)
 def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: float, time: float) -> None:
     """What an instance says of all its tuples.
 
-    With continuous synchronisation a mean over a few tuples is used, which says nothing about its instance: until there
-    are enough, instances are taken as equal. Their speeds are shrunk towards 1 as James and Stein do, by how much they
-    stand out of the noise of a mean over so many tuples.
+    With continuous synchronisation a mean over a few tuples is used, which says little about its instance: items
+    without matrices take the mean of all instances, at the speed that one had when it sent its matrices.
     """
     totals = bank.totals[number]
     totals[sender, COUNT], totals[sender, TIME] = count, time
@@ -218,18 +228,43 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
     for at in range(len(totals)):
         counts += totals[at, COUNT]
         times += totals[at, TIME]
-    if times <= 0.0:
-        return
-    usual = times / counts
     for at in range(len(totals)):
+        bank.means[number, at] = times / counts * bank.learnt_at[number, at] if counts > 0.0 else 0.0
+
+
+@njit(cache=True)
+def _take_speed(
+    rule: Rule, bank: Schedulers, number: int, sender: int, request: int, count: float, time: float
+) -> None:
+    """Learn the speeds of instances from how long their latest tuples took beside what was thought of these tuples.
+
+    Which items they were does not matter then, as it does in a mean. Speeds are shrunk towards 1 as James and Stein do,
+    by how much they stand out of the noise of so many tuples.
+    """
+    asked, told, spent = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.spent[number]
+    if asked[0] != request:
+        return
+    done, took, tuples, thought = count - told[0], time - told[1], asked[1] - told[2], asked[2] - told[3]
+    told[0], told[1], told[2], told[3] = count, time, asked[1], asked[2]
+    if done <= 0.0 or tuples <= 0.0:
+        return
+    fading = 1.0 / (1.0 + RECENT * tuples / rule.window)
+    spent[sender, 0] = fading * spent[sender, 0] + tuples
+    spent[sender, 1] = fading * spent[sender, 1] + thought
+    spent[sender, 2] = fading * spent[sender, 2] + took / done * tuples
+    all_thought, all_took = 0.0, 0.0
+    for at in range(len(spent)):
+        all_thought += spent[at, 1]
+        all_took += spent[at, 2]
+    noise = LEARNT_NOISE if bank.known[number].all() else UNLEARNT_NOISE
+    for at in range(len(spent)):
         speed = 1.0
-        if totals[at, COUNT] > 0.0:
-            excess = totals[at, TIME] / totals[at, COUNT] / usual - 1.0
-            surprise = excess * excess * totals[at, COUNT]
-            if surprise > ENOUGH:
-                speed += excess * (1.0 - ENOUGH / surprise)
+        if spent[at, 1] > 0.0 and all_took > 0.0:
+            excess = spent[at, 2] / spent[at, 1] / (all_took / all_thought) - 1.0
+            surprise = excess * excess * spent[at, 0] / noise
+            if surprise > 1.0:
+                speed += excess * (1.0 - 1.0 / surprise)
         bank.speeds[number, at] = speed
-        bank.means[number, at] = usual * speed
 
 
 @njit(cache=True)
@@ -238,6 +273,9 @@ def take_matrices(
 ) -> None:
     """Matrices of an instance came (3.A, 3.F)."""
     bank.cells[number, sender, :, :, :] = cells
+    bank.learnt_at[number, sender] = bank.speeds[number, sender]
+    bank.told[number, sender, 0] -= 0.5 * count  # which the instance halves now
+    bank.told[number, sender, 1] -= 0.5 * time
     take_totals(rule, bank, number, sender, count, time)
     bank.known[number, sender] = True
     bank.traffic[number, MATRICES] += 1
@@ -259,6 +297,7 @@ def take_reply(
         bank.loads[number, sender] += delta - bank.deltas[number, sender]
         bank.deltas[number, sender] = delta
         take_totals(rule, bank, number, sender, count, time)
+        _take_speed(rule, bank, number, sender, epoch, count, time)
         if not bank.replied[number, sender]:
             bank.replied[number, sender] = True
             status[REPLIES] += 1

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 from steelyard.kernels.mixing import GOLDEN, choice_plain
 from steelyard.kernels.osg_sketch import PlainSketch
 from steelyard.kernels.osg_state import (
-    ENOUGH,
+    ASKED,
     IN_TURN,
     KNOWN,
+    LEARNT_NOISE,
     NOT_MARKED,
+    RECENT,
     ROUND_ROBIN,
     RUN,
     SEND_ALL,
     SHUFFLED,
     STABILIZING,
     START,
+    UNLEARNT_NOISE,
     WAIT_ALL,
     Rule,
 )
@@ -60,29 +63,50 @@ class PlainScheduler:
         self.known: set[int] = set()
         self.sketches = [PlainSketch(hashes, columns) for _ in range(k)]
         self.totals: list[Totals] = [(0.0, 0.0)] * k
+        self.speeds = [1.0] * k
+        self.learnt_at = [1.0] * k
+        self.sent = [(0, 0.0)] * k
+        self.asked: list[dict[int, tuple[int, float]]] = [{} for _ in range(k)]
+        self.requests = [0] * k
+        self.told: list[tuple[float, float, int, float]] = [(0.0, 0.0, 0, 0.0)] * k
+        self.spent = [(0.0, 0.0, 0.0)] * k
         self.unmarked = [0] * k
         self.gaps = [1] * k
 
-    def _means(self) -> tuple[list[float], list[float]]:
-        """Mean time and speed of each instance."""
+    def _mean(self, at: int) -> float:
+        """Mean time of a tuple on an instance; with continuous synchronisation, at the speed of its matrices."""
         if not self.rule.continuous:
-            return [time / count if count else 0.0 for count, time in self.totals], [1.0] * len(self.totals)
+            count, time = self.totals[at]
+            return time / count if count else 0.0
         counts, times = (sum(column) for column in zip(*self.totals, strict=True))
-        if not times:
-            return [0.0] * len(self.totals), [1.0] * len(self.totals)
-        usual, speeds = times / counts, []
-        for count, time in self.totals:
-            excess = time / count / usual - 1.0 if count else 0.0
-            surprise = excess * excess * count
-            speeds.append(1.0 + excess * (1.0 - ENOUGH / surprise) if surprise > ENOUGH else 1.0)
-        return [usual * speed for speed in speeds], speeds
+        return times / counts * self.learnt_at[at] if counts else 0.0
 
     def expected(self, to: int, item: int) -> float:
         """As `expected`."""
-        means, speeds = self._means()
         by = owner_plain(item, self.rule.instances) if self.rule.shared else to
-        learnt = self.sketches[by].estimate(item, means[by] if self.rule.mean_unseen else 0.0)
-        return learnt * (speeds[to] / speeds[by]) if self.rule.shared else learnt
+        learnt = self.sketches[by].estimate(item, self._mean(by) if self.rule.mean_unseen else 0.0)
+        return learnt / self.learnt_at[by] * self.speeds[to] if self.rule.continuous else learnt
+
+    def _take_speed(self, sender: int, request: int, totals: Totals) -> None:
+        """As `_take_speed`."""
+        if request not in self.asked[sender]:
+            return
+        sent, thought = self.asked[sender][request]
+        before = self.told[sender]
+        self.told[sender] = (*totals, sent, thought)
+        done, took, tuples, work = (now - then for now, then in zip(self.told[sender], before, strict=True))
+        if done <= 0 or tuples <= 0:
+            return
+        fading = 1.0 / (1.0 + RECENT * tuples / self.rule.window)
+        news = (tuples, work, took / done * tuples)
+        old = self.spent[sender]
+        self.spent[sender] = (fading * old[0] + news[0], fading * old[1] + news[1], fading * old[2] + news[2])
+        _, all_thought, all_took = (sum(column) for column in zip(*self.spent, strict=True))
+        noise = LEARNT_NOISE if len(self.known) == len(self.loads) else UNLEARNT_NOISE
+        for at, (recent, usual, took) in enumerate(self.spent):
+            excess = took / usual / (all_took / all_thought) - 1.0 if usual and all_took else 0.0
+            surprise = excess * excess * recent / noise
+            self.speeds[at] = 1.0 + excess * (1.0 - 1.0 / surprise) if surprise > 1.0 else 1.0
 
     def choose(self, item: int, costs: Sequence[float], now: float) -> tuple[int, int, float]:
         """As `choose`."""
@@ -135,13 +159,18 @@ class PlainScheduler:
                 self.corrections = [a + b for a, b in zip(self.corrections, idle, strict=True)]
                 self.loads = [max(load, now) for load in self.loads]
             to = self.loads.index(min(self.loads))
-        self.loads[to] += self.rule.schedulers * self.expected(to, item)
+        thought = self.expected(to, item)
+        self.loads[to] += self.rule.schedulers * thought
+        self.sent[to] = (self.sent[to][0] + 1, self.sent[to][1] + thought / self.speeds[to])
         self.unmarked[to] += 1
         if self.unmarked[to] < self.gaps[to]:
             return to, NOT_MARKED, 0.0
         self.unmarked[to] = 0
         self.gaps[to] = min(2 * self.gaps[to], self.rule.resync)
-        return to, 0, self.loads[to] - self.corrections[to]
+        self.requests[to] += 1
+        self.asked[to][self.requests[to]] = self.sent[to]
+        self.asked[to].pop(self.requests[to] - ASKED, None)
+        return to, self.requests[to], self.loads[to] - self.corrections[to]
 
     def _begin_epoch(self) -> None:
         self.mode, self.turn, self.epoch, self.replies = SEND_ALL, 0, self.epoch + 1, {}
@@ -154,6 +183,9 @@ class PlainScheduler:
     def take_matrices(self, sender: int, cells: list[list[Totals]], totals: Totals) -> None:
         """As `take_matrices`."""
         self.sketches[sender].cells = [list(row) for row in cells]
+        self.learnt_at[sender] = self.speeds[sender]
+        count, time, sent, thought = self.told[sender]
+        self.told[sender] = (count - 0.5 * totals[0], time - 0.5 * totals[1], sent, thought)
         self.totals[sender] = totals
         self.known.add(sender)
         if not self.rule.continuous and (self.mode != ROUND_ROBIN or len(self.known) == len(self.loads)):
@@ -165,6 +197,7 @@ class PlainScheduler:
             self.loads[sender] += delta - self.corrections[sender]
             self.corrections[sender] = delta
             self.totals[sender] = totals
+            self._take_speed(sender, epoch, totals)
             self.replies[sender] = delta
             if len(self.replies) == len(self.loads):
                 self.mode = RUN

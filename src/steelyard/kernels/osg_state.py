@@ -23,8 +23,12 @@ START, STABILIZING = 0, 1
 NOT_MARKED = -1
 """Epoch of a tuple that carries no request."""
 
-ENOUGH = 4.0
-"""Squared surprise, in squared standard errors of a mean, below which an instance is as fast as the others."""
+ASKED = 256
+"""Requests to an instance whose replies are waited for; of earlier ones speeds are not learnt."""
+RECENT = 4.0
+"""The share of a window that speeds are learnt from is one over this."""
+LEARNT_NOISE, UNLEARNT_NOISE = 0.1, 0.35
+"""Variance of a tuple's time over what it was thought to take: with matrices of all instances, and without."""
 
 MODE, TURN, EPOCH, SINCE, REPLIES, ROUND = range(6)
 """Columns of `Schedulers.status`."""
@@ -67,7 +71,13 @@ class Schedulers(NamedTuple):
     totals: Floats  # float64[s, k, 2]: tuples and their time, as instances last reported them
     means: Floats  # float64[s, k]: mean time of a tuple, from the totals
     speeds: Floats  # float64[s, k]: time of a tuple on each instance over that on a usual one
+    learnt_at: Floats  # float64[s, k]: the speed of each instance when its matrices came
     cells: Floats  # float64[s, k, r, c, 2]
+    work: Floats  # float64[s, k, 2]: tuples sent, and what they take on a usual instance, as was thought
+    requests: Ints  # int64[s, k]: how many went to each instance
+    asked: Floats  # float64[s, k, ASKED, 3]: the latest of them: its number, and `work` when it went
+    told: Floats  # float64[s, k, 4]: totals of the latest reply, and the `work` that it was about
+    spent: Floats  # float64[s, k, 3]: recent tuples, what they take on a usual instance, and what they took
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
     gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
     order: Ints  # int64[s, k]: permutation of SHUFFLED
@@ -99,7 +109,13 @@ def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, colum
         totals=np.zeros((schedulers, instances, 2)),
         means=np.zeros((schedulers, instances)),
         speeds=np.ones((schedulers, instances)),
+        learnt_at=np.ones((schedulers, instances)),
         cells=np.zeros((schedulers, instances, rows, columns, 2)),
+        work=np.zeros((schedulers, instances, 2)),
+        requests=np.zeros((schedulers, instances), np.int64),
+        asked=np.zeros((schedulers, instances, ASKED if rule.continuous else 1, 3)),
+        told=np.zeros((schedulers, instances, 4)),
+        spent=np.zeros((schedulers, instances, 3)),
         unmarked=np.zeros((schedulers, instances), np.int64),
         gaps=np.ones((schedulers, instances), np.int64),
         order=order,
