@@ -233,9 +233,7 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
 
 
 @njit(cache=True)
-def _take_speed(
-    rule: Rule, bank: Schedulers, number: int, sender: int, request: int, count: float, time: float
-) -> None:
+def _take_speed(bank: Schedulers, number: int, sender: int, request: int, count: float, time: float) -> None:
     """Learn the speeds of instances from how long their latest tuples took beside what was thought of these tuples.
 
     Which items they were does not matter then, as it does in a mean. Speeds are shrunk towards 1 as James and Stein do,
@@ -248,7 +246,7 @@ def _take_speed(
     told[0], told[1], told[2], told[3] = count, time, asked[1], asked[2]
     if done <= 0.0 or tuples <= 0.0:
         return
-    fading = 1.0 / (1.0 + RECENT * tuples / rule.window)
+    fading = RECENT / (RECENT + tuples)
     spent[sender, 0] = fading * spent[sender, 0] + tuples
     spent[sender, 1] = fading * spent[sender, 1] + thought
     spent[sender, 2] = fading * spent[sender, 2] + took / done * tuples
@@ -297,7 +295,7 @@ def take_reply(
         bank.loads[number, sender] += delta - bank.deltas[number, sender]
         bank.deltas[number, sender] = delta
         take_totals(rule, bank, number, sender, count, time)
-        _take_speed(rule, bank, number, sender, epoch, count, time)
+        _take_speed(bank, number, sender, epoch, count, time)
         if not bank.replied[number, sender]:
             bank.replied[number, sender] = True
             status[REPLIES] += 1

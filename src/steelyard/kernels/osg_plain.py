@@ -97,7 +97,7 @@ class PlainScheduler:
         done, took, tuples, work = (now - then for now, then in zip(self.told[sender], before, strict=True))
         if done <= 0 or tuples <= 0:
             return
-        fading = 1.0 / (1.0 + RECENT * tuples / self.rule.window)
+        fading = RECENT / (RECENT + tuples)
         news = (tuples, work, took / done * tuples)
         old = self.spent[sender]
         self.spent[sender] = (fading * old[0] + news[0], fading * old[1] + news[1], fading * old[2] + news[2])

@@ -25,8 +25,8 @@ NOT_MARKED = -1
 
 ASKED = 256
 """Requests to an instance whose replies are waited for; of earlier ones speeds are not learnt."""
-RECENT = 4.0
-"""The share of a window that speeds are learnt from is one over this."""
+RECENT = 256.0
+"""Tuples of an instance that its speed is learnt from: earlier ones fade."""
 LEARNT_NOISE, UNLEARNT_NOISE = 0.1, 0.35
 """Variance of a tuple's time over what it was thought to take: with matrices of all instances, and without."""
 
