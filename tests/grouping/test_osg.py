@@ -230,15 +230,52 @@ def test_tracking_follows_a_change_of_speeds_within_a_window(items, schedulers):
     assert np.ptp(by_instance) < 0.5 * np.ptp([done[to == at].mean() for at in range(3)])
 
 
-def test_speeds_are_learnt_from_requests_that_are_remembered_alone():
+def asked_in_turn(scheduler, rounds, seconds):
+    """Two tuples a round, answered at once; the totals of both instances afterwards."""
+    totals = np.zeros((2, 2))
+    for _ in range(rounds):
+        chosen = scheduler.choose(np.zeros(2, np.int64))
+        for position, epoch, _ in zip(*chosen.requests, strict=True):
+            to = int(chosen.to[position])
+            totals[to] += 1, seconds[to]
+            scheduler.feedback([Reply(to, 0, int(epoch), 0.0, *totals[to])])
+    return totals
+
+
+def test_speeds_are_learnt_from_requests_that_are_remembered_and_totals_that_grow():
     scheduler = TrackingOSG(resync=1, idle_aware=False).scheduler(2)
-    scheduler.choose(np.zeros(8, np.int64))
-    for request in (1, 2, 3, 4):
-        totals = (request, 10.0 * request)
-        scheduler.feedback([Reply(0, 0, request, 1.0, *totals), Reply(1, 0, request, 1.0, request, 30.0 * request)])
-    equal = scheduler.state()["speeds"]
-    scheduler.feedback([Reply(0, 0, 999, 1.0, 50, 5_000.0)])  # of a request that never went, or long ago
-    assert np.array_equal(scheduler.state()["speeds"], equal)
+    (count, time), _ = asked_in_turn(scheduler, 300, (10.0, 30.0)).tolist()
+    learnt = scheduler.state()
+    assert learnt["speeds"][0] == pytest.approx([0.5, 1.5], rel=0.1)
+    for request in (0, 999_999):  # of a request that never went
+        scheduler.feedback([Reply(0, 0, request, 0.0, count + 50, time + 9_000.0)])
+        for name in ("speeds", "told", "news"):
+            assert np.array_equal(scheduler.state()[name], learnt[name])
+    chosen = scheduler.choose(np.zeros(200, np.int64))  # then an instance loses its totals: more tuples, less time
+    last = chosen.requests.epoch[chosen.to[chosen.requests.position] == 0][-1]
+    scheduler.feedback([Reply(0, 0, int(last), 0.0, count + 80, 1.0)])
+    assert np.array_equal(scheduler.state()["news"], learnt["news"])
+    assert scheduler.state()["speeds"].min() > 0
+
+
+@pytest.mark.parametrize(
+    "policy", [TrackingOSG(idle_aware=False), TrackingOSG(window=256, resync=16, idle_aware=False)]
+)
+def test_equal_instances_count_as_equal_where_they_report_one_after_the_other(policy):
+    """A batch of each instance at a time, and tuples that all take half as long from some moment on."""
+    scheduler, instances = policy.scheduler(4), [policy.instance(4, number) for number in range(4)]
+    rng, clock = np.random.default_rng(0), np.zeros(4)
+    costs = rng.integers(1, 64, 64).astype(float)
+    for batch in range(8):
+        items = rng.integers(0, 64, 10_000)
+        chosen = scheduler.choose(items)
+        for to in range(4):
+            rows, requests = chosen.share(to)
+            took = costs[items[rows]] * (1.0 if batch < 4 else 0.5)
+            finished = clock[to] + np.cumsum(took)
+            clock[to] = finished[-1]
+            scheduler.feedback(instances[to].executed(items[rows], took, finished, requests))
+        assert scheduler.state()["learnt_at"] == pytest.approx(1.0, abs=0.3)  # a reply is of 16 tuples or more
 
 
 def test_messages_stay_within_the_papers_order_of_km_over_n():

@@ -83,11 +83,11 @@ def line_of(run: ShuffleRun) -> Line:
 def recovery(line: Line, level: float) -> int:
     """Tuples from the change until queues stay in balance, at most `level` apart, for three buckets in a row.
 
-    0 where they do not leave it by the change, that is within 10,000 tuples.
+    0 where they do not leave it by the change, that is within 10,000 tuples, unless they leave it later for good.
     """
     after = line.spread[CHANGE // BUCKET :] > level
     if not after[:SOON].any():
-        return 0
+        return TUPLES - CHANGE if after[-CALM:].all() else 0
     start = int(np.argmax(after))
     for bucket in range(start, len(after) - CALM + 1):
         if not after[bucket : bucket + CALM].any():

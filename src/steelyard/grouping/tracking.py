@@ -25,8 +25,8 @@ class TrackingOSG(CompiledGrouping):
 
     Every `resync`-th tuple to an instance carries a request, and more of the first ones; its reply corrects the load of
     that instance at once, without epochs. Items without matrices cost the mean of all instances. An instance counts as
-    slower than the others as far as its last few hundred tuples took longer than was thought of them, and as this
-    stands out of the noise: what they are about does not matter then, as it does in a mean.
+    slower or faster than the others as far as its last few hundred tuples took longer or shorter than was thought of
+    them, and as this stands out of the noise: what they are about does not matter then, as it does in a mean.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ def _choose_continuously(
     # The others are sending as much as this one: see `_choose_in_epochs`.
     thought = expected(rule, hashes, bank, number, to, item)
     loads[number, to] += rule.schedulers * thought
-    bank.work[number, to, 0] += 1.0
+    bank.work[number, to, 0] += 1.0 if thought > 0.0 else 0.0
     bank.work[number, to, 1] += thought / bank.speeds[number, to]
     bank.unmarked[number, to] += 1
     if bank.unmarked[number, to] < bank.gaps[number, to]:
@@ -236,33 +236,38 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
 def _take_speed(bank: Schedulers, number: int, sender: int, request: int, count: float, time: float) -> None:
     """Learn the speeds of instances from how long their latest tuples took beside what was thought of these tuples.
 
-    Which items they were does not matter then, as it does in a mean. Speeds are shrunk towards 1 as James and Stein do,
-    by how much they stand out of the noise of so many tuples.
+    Which items they were does not matter then, as it does in a mean. Instances are compared by their latest replies,
+    when all have replied: if all tuples take longer from some moment on, those heard of first must not seem slower.
+    Speeds are shrunk towards 1 as James and Stein do, by how much they stand out of the noise of so many tuples.
     """
-    asked, told, spent = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.spent[number]
-    if asked[0] != request:
+    asked, told, news = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.news[number]
+    if request < 1 or asked[0] != request:
         return
     done, took, tuples, thought = count - told[0], time - told[1], asked[1] - told[2], asked[2] - told[3]
     told[0], told[1], told[2], told[3] = count, time, asked[1], asked[2]
-    if done <= 0.0 or tuples <= 0.0:
+    if done <= 0.0 or took < 0.0 or tuples <= 0.0 or thought <= 0.0:
+        return  # nothing was known of these tuples, or the instance began anew
+    news[sender, 0], news[sender, 1], news[sender, 2] = tuples, thought, took / done * tuples
+    bank.heard[number, sender] = True
+    if not bank.heard[number].all():
         return
-    fading = RECENT / (RECENT + tuples)
-    spent[sender, 0] = fading * spent[sender, 0] + tuples
-    spent[sender, 1] = fading * spent[sender, 1] + thought
-    spent[sender, 2] = fading * spent[sender, 2] + took / done * tuples
+    bank.heard[number, :] = False
     all_thought, all_took = 0.0, 0.0
-    for at in range(len(spent)):
-        all_thought += spent[at, 1]
-        all_took += spent[at, 2]
+    for at in range(len(news)):
+        all_thought += news[at, 1]
+        all_took += news[at, 2]
+    usual, spent = all_took / all_thought, bank.spent[number]
+    if usual <= 0.0:
+        return
     noise = LEARNT_NOISE if bank.known[number].all() else UNLEARNT_NOISE
-    for at in range(len(spent)):
-        speed = 1.0
-        if spent[at, 1] > 0.0 and all_took > 0.0:
-            excess = spent[at, 2] / spent[at, 1] / (all_took / all_thought) - 1.0
-            surprise = excess * excess * spent[at, 0] / noise
-            if surprise > 1.0:
-                speed += excess * (1.0 - 1.0 / surprise)
-        bank.speeds[number, at] = speed
+    for at in range(len(news)):
+        fading = RECENT / (RECENT + news[at, 0])
+        spent[at, 0] = fading * spent[at, 0] + news[at, 0]
+        spent[at, 1] = fading * spent[at, 1] + news[at, 1]
+        spent[at, 2] = fading * spent[at, 2] + news[at, 2] / usual
+        excess = spent[at, 2] / spent[at, 1] - 1.0
+        surprise = excess * excess * spent[at, 0] / noise
+        bank.speeds[number, at] = 1.0 + excess * (1.0 - 1.0 / surprise) if surprise > 1.0 else 1.0
 
 
 @njit(cache=True)

@@ -70,6 +70,7 @@ class PlainScheduler:
         self.requests = [0] * k
         self.told: list[tuple[float, float, int, float]] = [(0.0, 0.0, 0, 0.0)] * k
         self.spent = [(0.0, 0.0, 0.0)] * k
+        self.news: dict[int, tuple[float, float, float]] = {}
         self.unmarked = [0] * k
         self.gaps = [1] * k
 
@@ -95,16 +96,24 @@ class PlainScheduler:
         before = self.told[sender]
         self.told[sender] = (*totals, sent, thought)
         done, took, tuples, work = (now - then for now, then in zip(self.told[sender], before, strict=True))
-        if done <= 0 or tuples <= 0:
+        if done <= 0 or took < 0 or tuples <= 0 or work <= 0:
             return
-        fading = RECENT / (RECENT + tuples)
-        news = (tuples, work, took / done * tuples)
-        old = self.spent[sender]
-        self.spent[sender] = (fading * old[0] + news[0], fading * old[1] + news[1], fading * old[2] + news[2])
-        _, all_thought, all_took = (sum(column) for column in zip(*self.spent, strict=True))
+        self.news[sender] = (tuples, work, took / done * tuples)
+        if len(self.news) < len(self.loads):
+            return
+        _, all_thought, all_took = (sum(self.news[at][part] for at in range(len(self.loads))) for part in range(3))
+        if all_took > 0:
+            self._compare(all_took / all_thought)
+        self.news.clear()
+
+    def _compare(self, usual: float) -> None:
         noise = LEARNT_NOISE if len(self.known) == len(self.loads) else UNLEARNT_NOISE
-        for at, (recent, usual, took) in enumerate(self.spent):
-            excess = took / usual / (all_took / all_thought) - 1.0 if usual and all_took else 0.0
+        for at, (tuples, work, took) in self.news.items():
+            fading = RECENT / (RECENT + tuples)
+            old = self.spent[at]
+            recent, thought = fading * old[0] + tuples, fading * old[1] + work
+            self.spent[at] = (recent, thought, fading * old[2] + took / usual)
+            excess = self.spent[at][2] / thought - 1.0
             surprise = excess * excess * recent / noise
             self.speeds[at] = 1.0 + excess * (1.0 - 1.0 / surprise) if surprise > 1.0 else 1.0
 
@@ -161,7 +170,7 @@ class PlainScheduler:
             to = self.loads.index(min(self.loads))
         thought = self.expected(to, item)
         self.loads[to] += self.rule.schedulers * thought
-        self.sent[to] = (self.sent[to][0] + 1, self.sent[to][1] + thought / self.speeds[to])
+        self.sent[to] = (self.sent[to][0] + (thought > 0), self.sent[to][1] + thought / self.speeds[to])
         self.unmarked[to] += 1
         if self.unmarked[to] < self.gaps[to]:
             return to, NOT_MARKED, 0.0

@@ -73,11 +73,13 @@ class Schedulers(NamedTuple):
     speeds: Floats  # float64[s, k]: time of a tuple on each instance over that on a usual one
     learnt_at: Floats  # float64[s, k]: the speed of each instance when its matrices came
     cells: Floats  # float64[s, k, r, c, 2]
-    work: Floats  # float64[s, k, 2]: tuples sent, and what they take on a usual instance, as was thought
+    work: Floats  # float64[s, k, 2]: tuples sent of which something was thought, and what: time on a usual instance
     requests: Ints  # int64[s, k]: how many went to each instance
     asked: Floats  # float64[s, k, ASKED, 3]: the latest of them: its number, and `work` when it went
     told: Floats  # float64[s, k, 4]: totals of the latest reply, and the `work` that it was about
-    spent: Floats  # float64[s, k, 3]: recent tuples, what they take on a usual instance, and what they took
+    news: Floats  # float64[s, k, 3]: tuples of the latest reply, what they take on a usual instance, and what they took
+    heard: Flags  # bool[s, k]: whose news came since speeds were last learnt
+    spent: Floats  # float64[s, k, 3]: recent news, with what they took over what was usual then
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
     gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
     order: Ints  # int64[s, k]: permutation of SHUFFLED
@@ -115,6 +117,8 @@ def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, colum
         requests=np.zeros((schedulers, instances), np.int64),
         asked=np.zeros((schedulers, instances, ASKED if rule.continuous else 1, 3)),
         told=np.zeros((schedulers, instances, 4)),
+        news=np.zeros((schedulers, instances, 3)),
+        heard=np.zeros((schedulers, instances), np.bool_),
         spent=np.zeros((schedulers, instances, 3)),
         unmarked=np.zeros((schedulers, instances), np.int64),
         gaps=np.ones((schedulers, instances), np.int64),
