@@ -62,6 +62,8 @@ def autoscale(
     step
         Seconds of a step.
     """
+    if not hasattr(policy, "decide"):
+        raise OptionError(f"policy is an object of steelyard.scaling, as DS2(), got {policy!r}")
     for name, value in (("seconds", seconds), ("every", every)):
         if not value > 0:
             raise OptionError(f"{name} must be above 0, got {value!r}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.grouping import grouping_names
 from steelyard.partition import Hash, Shuffle, partitioner_names, tuple_policy
 from steelyard.sim.laws import Exactly, Law
 from steelyard.workloads import Rate, Workload, parse_rate
@@ -180,6 +181,11 @@ class Edge:
             raise OptionError(f"exchange_every of edge {self.sender} to {self.receiver} must be above 0 seconds")
         if isinstance(self.grouping, str) and self.grouping not in BUILT_IN:
             name = self.grouping.partition("?")[0]
+            if name in grouping_names():
+                raise OptionError(
+                    f"{name} learns from instances: try it with steelyard.sim.shuffle.ShuffleEdge, not as the grouping "
+                    "of a scenario"
+                )
             if name not in partitioner_names():
                 raise OptionError.unknown("grouping", name, {*BUILT_IN, *partitioner_names()})
         if not self.tuple_bytes >= 0:

@@ -248,6 +248,8 @@ class Simulation:
         `pause` seconds, and the new instances read on. Policies begin anew. The sources and their partitions must be
         the same; a checkpoint of the new instances is taken at once.
         """
+        if not isinstance(scenario, Scenario):
+            raise OptionError(f"restart goes on with a scenario, as scenario.with_instances(map=8), got {scenario!r}")
         if layout_of(scenario).sources != self._layout.sources:
             raise OptionError("a restart must keep the sources and their partitions: change operators or machines only")
         began, old = self.now, self._cluster
