@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
@@ -27,13 +27,14 @@ rates = st.one_of(
 
 
 @settings(deadline=None)
+@example(rate=Spike(1.0, 2.0, at=2e-6, seconds=1.0), until=1.0)
 @given(rate=rates, until=st.floats(0.1, 300))
 def test_rows_are_the_integral_of_the_rate(rate: Rate, until: float) -> None:
     cells = 200_000
     middles = (np.arange(cells) + 0.5) * until / cells
     quadrature = rate.rate(middles).sum() * until / cells
-    # The midpoint rule is wrong by a cell's worth of each jump of the rate.
-    jumps = np.abs(np.diff(rate.rate(middles))).sum() * until / cells
+    # The midpoint rule is wrong by a cell's worth of each jump of the rate, also of those in the first and last cell.
+    jumps = np.abs(np.diff(rate.rate(np.array([0.0, *middles, until])))).sum() * until / cells
     assert float(rate.rows_until(until)) == pytest.approx(quadrature, rel=1e-6, abs=jumps + 1e-6)
 
 
