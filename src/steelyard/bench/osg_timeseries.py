@@ -39,8 +39,6 @@ SETTLED = 50_000
 """From here to the change OSG is taken to be settled."""
 CALM = 3
 """Buckets in a row that must be in balance again."""
-SOON = 5
-"""Buckets after the change; what loses its balance only later does so for other reasons."""
 TOLERANT = "OSG, tolerance 0.2"
 COMPARED = {**POLICIES, "OSG without resync": "osg?resync=0", TOLERANT: "osg?tolerance=0.2"}
 TEXT = f"{SOURCE}, section 5.2, text on Fig 11"
@@ -83,11 +81,11 @@ def line_of(run: ShuffleRun) -> Line:
 def recovery(line: Line, level: float) -> int:
     """Tuples from the change until queues stay in balance, at most `level` apart, for three buckets in a row.
 
-    0 where they do not leave it by the change, that is within 10,000 tuples, unless they leave it later for good.
+    0 where they never leave it.
     """
     after = line.spread[CHANGE // BUCKET :] > level
-    if not after[:SOON].any():
-        return TUPLES - CHANGE if after[-CALM:].all() else 0
+    if not after.any():
+        return 0
     start = int(np.argmax(after))
     for bucket in range(start, len(after) - CALM + 1):
         if not after[bucket : bucket + CALM].any():

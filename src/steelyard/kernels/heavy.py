@@ -96,13 +96,13 @@ def find(table: Table, shift: Int, key: Int) -> Int:
     slot = first_slot(shift, key)
     while table[slot].key != key and table[slot].home != VACANT:
         slot = (slot + 1) & mask
-    # a vacant slot may hold the key 0 by its zero bytes: it is still the right place for that key
+    # a vacant slot may hold the key by its zero bytes, or from before a sweep: it is still the right place for it
     return slot
 
 
 @njit(cache=True, forceinline=True)
 def settle(table: Table, slot: Int, key: Int, blocks: Int) -> None:
-    """Put a new key into its vacant slot."""
+    """Put a new key into its slot, which is vacant or of a key that left the window."""
     table[slot].key = key
     table[slot].stamp = 0
     table[slot].seen = NEVER

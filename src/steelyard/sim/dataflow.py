@@ -183,8 +183,7 @@ class Edge:
             name = self.grouping.partition("?")[0]
             if name in grouping_names():
                 raise OptionError(
-                    f"{name} learns from instances: try it with steelyard.sim.shuffle.ShuffleEdge, not as the grouping "
-                    "of a scenario"
+                    f"{name} cannot be the grouping of a scenario: steelyard.sim.shuffle.ShuffleEdge simulates it"
                 )
             if name not in partitioner_names():
                 raise OptionError.unknown("grouping", name, {*BUILT_IN, *partitioner_names()})
