@@ -67,8 +67,8 @@ def test_the_mean_estimate_of_real_sketches_is_the_expected_one(frequencies):
         cells, hashes = np.zeros((1, 1, 1, columns, 2)), coefficients(1, seed)
         for other, count in enumerate(frequencies):
             for _ in range(count):
-                add(cells[0], 0, hashes, other, times[other], False)
-        found.append(estimate(cells, 0, 0, hashes, item, 0.0))
+                add(cells[0], 0, hashes, columns, other, times[other], False)
+        found.append(estimate(cells, 0, 0, hashes, columns, item, 0.0))
     noise = np.std(found) / draws**0.5
     assert np.mean(found) == pytest.approx(theory.expected_estimate(frequencies, times, item, columns), abs=4 * noise)
 

@@ -59,7 +59,7 @@ def test_compiled_and_plain_sketches_agree(seed, conservative, masked):
     cells, snapshot = np.zeros((rows, columns, 2)), np.zeros((rows, columns))
     ids, times = tuples(rng, 60, 12)
     for number, (item, time) in enumerate(zip(ids.tolist(), times.tolist(), strict=True)):
-        osg_sketch.add(cells[None], 0, hashes, item, time, conservative)
+        osg_sketch.add(cells[None], 0, hashes, columns, item, time, conservative)
         plain.add(item, time, conservative)
         if number == 30:
             osg_sketch.take_snapshot(cells, snapshot)
@@ -67,14 +67,14 @@ def test_compiled_and_plain_sketches_agree(seed, conservative, masked):
     assert cells.tolist() == [[list(cell) for cell in row] for row in plain.cells]
     assert osg_sketch.relative_error(cells, snapshot, masked) == pytest.approx(plain.relative_error(before, masked))
     for item in range(15):
-        assert osg_sketch.estimate(cells[None, None], 0, 0, hashes, item, 3.5) == plain.estimate(item, 3.5)
+        assert osg_sketch.estimate(cells[None, None], 0, 0, hashes, columns, item, 3.5) == plain.estimate(item, 3.5)
 
 
 def test_a_snapshot_of_nothing_is_left_by_anything_and_equals_nothing():
     cells, snapshot = np.zeros((1, 2, 2)), np.zeros((1, 2))
     osg_sketch.take_snapshot(cells, snapshot)
     assert osg_sketch.relative_error(cells, snapshot, False) == 0
-    osg_sketch.add(cells[None], 0, coefficients(1, 1), 3, 2.0, False)
+    osg_sketch.add(cells[None], 0, coefficients(1, 1), 2, 3, 2.0, False)
     assert osg_sketch.relative_error(cells, snapshot, False) == np.inf
     assert osg_sketch.relative_error(cells, snapshot, True) == 0
 

@@ -22,7 +22,8 @@ from steelyard.sim import (
     Simulation,
     Source,
 )
-from steelyard.sim.build import build, layout_of
+from steelyard.sim.build import build
+from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
 
 SECONDS = 3.0

@@ -28,7 +28,8 @@ from steelyard.sim import (
     Source,
     simulate,
 )
-from steelyard.sim.build import build, layout_of
+from steelyard.sim.build import build
+from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
 from tests.sim.test_event_loop import SECONDS, growing, laws, scenarios, times
 

@@ -131,6 +131,7 @@ class OSG(CompiledGrouping):
             keep=float(self.keep),
             conservative=self.update == "conservative",
             seed=self.seed,
+            columns=self.sketch_shape[1],
         )
 
 

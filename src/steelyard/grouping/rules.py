@@ -30,5 +30,6 @@ def rule_of(kind: int, instances: int, **chosen: Any) -> Rule:
         "shared": False,
         "reshuffle": False,
         "seed": 0,
+        "columns": 1,
     }
     return Rule(kind=kind, instances=instances, schedulers=1, **{**usual, **chosen})

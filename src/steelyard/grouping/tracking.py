@@ -108,4 +108,5 @@ class TrackingOSG(CompiledGrouping):
             continuous=True,
             shared=self.items == "shared",
             seed=self.seed,
+            columns=self.sketch_shape[1],
         )

@@ -1,7 +1,7 @@
 """The event loop of a simulated cluster: tuple by tuple, exact, with queues that can be full.
 
 `run_until` goes from event to event and comes back when the time is reached, or when it needs something that is
-decided or made outside: rows of a log, routes of a policy, more room. It goes on where it was when called again.
+decided or made outside: rows of a log, routes of a policy, what a grouping by cost does, more room. It goes on where it was when called again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from steelyard.kernels.cluster_state import (
     BINS,
     BINS_A_FACTOR_E,
     BROADCAST,
+    BY_COST,
     DRAINED,
     EMITTING,
     EVENTS,
@@ -37,7 +38,11 @@ from steelyard.kernels.cluster_state import (
     FREE_RECORD,
     HASH,
     IN_TURN,
+    LETTER,
+    LETTER_CAME,
     NEEDED,
+    NEEDS_CHOICE,
+    NEEDS_REPORT,
     NEEDS_ROOM,
     NEEDS_ROUTES,
     NEEDS_TRACE,
@@ -91,6 +96,8 @@ def choose(cluster: Cluster, server: Rows, edge: Rows) -> int:
         chosen = int(uniform(server) * edge.count)
     elif grouping == SHORTEST:
         chosen = shortest(cluster.instances, edge)
+    elif grouping == BY_COST:
+        chosen = NONE
     return chosen
 
 
@@ -107,7 +114,7 @@ def shortest(instances: Rows, edge: Rows) -> int:
 
 
 @inlined
-def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
+def send(cluster: Cluster, server: Rows, dest: int, edge: Rows) -> None:
     """Take a record for what the server puts out, and give it to the network, or straight to the queue."""
     record = cluster.counters[FREE_RECORD]
     tuple_ = cluster.pool[record]
@@ -119,13 +126,19 @@ def send(cluster: Cluster, server: Rows, dest: int, size: float) -> None:
     source, target = sender.machine, cluster.instances[dest].machine
     due = cluster.now[0]
     tuple_.remote = source != target
+    tuple_.by = NONE
+    if edge.reports:
+        tuple_.by = edge.first_scheduler + server.instance - edge.first_from
+        cluster.letters[record, 0], cluster.letters[record, 1] = server.ask, server.ask_load
+    size = edge.bytes
     if source != target:
         machine = cluster.machines[source]
         server.debt += machine.serialise
         machine.line_free = max(machine.line_free, due) + size * machine.seconds_a_byte
         machine.sent_bytes += size
         due = machine.line_free
-    travel(cluster, record, due, source, target)
+    if travel(cluster, record, due, source, target):
+        join_queue(cluster, record)
 
 
 @inlined
@@ -141,7 +154,7 @@ def send_outputs(cluster: Cluster, number: int) -> int:
             if server.dest == NONE:
                 server.dest = choose(cluster, server, edge)
                 if server.dest == NONE:
-                    return NEEDS_ROUTES
+                    return NEEDS_CHOICE if edge.grouping == BY_COST else NEEDS_ROUTES
             dest = edge.first + server.dest
             if server.granted:
                 server.granted = 0
@@ -152,7 +165,7 @@ def send_outputs(cluster: Cluster, number: int) -> int:
                     block(cluster, number, target)
                     return _STUCK
                 take_place(sender, target)
-            send(cluster, server, dest, edge.bytes)
+            send(cluster, server, dest, edge)
             if edge.grouping == BROADCAST and server.dest + 1 < edge.count:
                 server.dest += 1
             else:
@@ -188,6 +201,8 @@ def finish_tuple(cluster: Cluster, number: int) -> int:
     """Send or count what the server has processed, so that it can take the next tuple."""
     server = cluster.servers[number]
     instance = cluster.instances[server.instance]
+    if server.by != NONE:
+        return NEEDS_REPORT
     if cluster.operators[instance.operator].edges == 0:
         outcome = leave_cluster(cluster, server, instance.operator)
     else:
@@ -247,8 +262,8 @@ def drain_work(cluster: Cluster) -> int:
 
 
 @inlined
-def happen(cluster: Cluster, slot: int, now: float) -> None:
-    """The event of a slot: a service ends, a row comes, a tuple arrives."""
+def happen(cluster: Cluster, slot: int, now: float) -> int:
+    """The event of a slot: a service ends, a row comes, a tuple arrives. Tells of a letter."""
     machines, sources = len(cluster.machines), len(cluster.sources)
     if slot < machines:
         machine = cluster.machines[slot]
@@ -275,7 +290,11 @@ def happen(cluster: Cluster, slot: int, now: float) -> None:
             remove_first(cluster.heap)
         else:
             schedule(cluster.heap, slot, cluster.pool[link.head].due)
+        if cluster.pool[record].remote == LETTER:
+            cluster.counters[NEEDED] = record
+            return LETTER_CAME
         join_queue(cluster, record)
+    return REACHED
 
 
 @loop
@@ -295,4 +314,6 @@ def run_until(cluster: Cluster, until: float) -> int:
             return REACHED
         cluster.now[0] = time
         counters[EVENTS] += 1
-        happen(cluster, slot, time)
+        outcome = happen(cluster, slot, time)
+        if outcome != REACHED:
+            return outcome

@@ -6,7 +6,7 @@ receiver's is behind a marker, and is put aside until markers have come on all c
 
 from __future__ import annotations
 
-from steelyard.kernels.cluster_service import join_running, push_work, retime, settle, travel
+from steelyard.kernels.cluster_service import join_queue, join_running, push_work, retime, settle, travel
 from steelyard.kernels.cluster_state import (
     AWAITED,
     COMPLETED,
@@ -151,7 +151,8 @@ def send_marker(cluster: Cluster, sender: Rows, dest: int) -> None:
     due = cluster.now[0]
     if source != target:
         due = max(due, cluster.machines[source].line_free)
-    travel(cluster, record, due, source, target)
+    if travel(cluster, record, due, source, target):
+        join_queue(cluster, record)
 
 
 @loop

@@ -245,6 +245,9 @@ def take_from_queue(cluster: Cluster, number: int) -> None:
     instance.waited += now - waiting.due
     server.item, server.key = waiting.item, waiting.key
     server.born, server.remote = waiting.born, waiting.remote
+    server.by = waiting.by
+    if server.by != NONE:
+        server.request, server.load = np.int64(cluster.letters[record, 0]), cluster.letters[record, 1]
     waiting.next = cluster.counters[FREE_RECORD]
     cluster.counters[FREE_RECORD] = record
     if instance.first_blocked != NONE:
@@ -358,15 +361,14 @@ def join_queue(cluster: Cluster, record: int) -> None:
 
 
 @inlined
-def travel(cluster: Cluster, record: int, due: float, source: int, target: int) -> None:
-    """Something is on its way from one machine to another, behind all that is; or it is there at once."""
+def travel(cluster: Cluster, record: int, due: float, source: int, target: int) -> bool:
+    """Something is on its way from one machine to another, behind all that is; tells whether it is there at once."""
     # where no journey takes any time, one link stands for all
     number = source * len(cluster.machines) + target if len(cluster.links) > 1 else 0
     link = cluster.links[number]
     due += link.latency
     if due <= cluster.now[0] and link.head == NONE:
-        join_queue(cluster, record)
-        return
+        return True
     cluster.pool[record].due = due
     cluster.pool[record].next = NONE
     if link.tail == NONE:
@@ -375,3 +377,4 @@ def travel(cluster: Cluster, record: int, due: float, source: int, target: int) 
     else:
         cluster.pool[link.tail].next = record
     link.tail = record
+    return False

@@ -23,17 +23,20 @@ UNBOUNDED = np.iinfo(np.int64).max
 # laws of service times
 EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES, GROWING = range(5)
 # groupings
-FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY = range(7)
+FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY, BY_COST = range(8)
 # what a server does; from EMITTING on it has something to send at this moment: tuples, or markers after a snapshot
 FREE, READY, WAITING, BUSY, BLOCKED, SAVING, EMITTING, SAVED = range(8)
 # why the loop came back
 REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE, COMPLETED = range(7)
+# the same, where a grouping goes by cost
+NEEDS_CHOICE, NEEDS_REPORT, LETTER_CAME, NEEDS_SLOTS = range(7, 11)
 # positions in `counters`
 FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, AWAITED, MARKERS, COUNTERS = range(9)
 # positions in `snapshot`
 SNAPSHOT, PER_KEPT = range(2)
-# what a record's `remote` says where it is no tuple: a marker, which takes no place and is not served
-MARKER = 2
+# what a record's `remote` says where it is no tuple: a marker, which takes no place and is not served; a letter of an
+# instance to a scheduler
+MARKER, LETTER = 2, 3
 
 BINS = 2048
 SHORTEST_LATENCY = 1e-6
@@ -72,7 +75,10 @@ SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
     ("granted", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"), ("random", "u8"),
     ("born", "f8"), ("since", "f8"), ("demand", "f8"), ("finish", "f8"), ("debt", "f8"),
+    ("by", "i4"), ("stable", "i4"), ("request", "i8"), ("load", "f8"), ("ask", "i8"), ("ask_load", "f8"),
 )  # fmt: skip
+"""Of groupings by cost: `by` is the scheduler that sent its tuple and waits for a report, `request` and `load` what the
+tuple carries, `ask` and `ask_load` what the tuple to be sent will; `stable` is whether matrices are to be reported."""
 MACHINE = _rows(
     ("first", "i4"), ("active", "i4"), ("cores", "f8"), ("speed", "f8"), ("rate", "f8"), ("clock", "f8"),
     ("at", "f8"), ("line_free", "f8"), ("seconds_a_byte", "f8"), ("serialise", "f8"), ("sent_bytes", "f8"),
@@ -81,8 +87,10 @@ MACHINE = _rows(
 share the cores alike, so a tuple that begins at clock c with demand d ends when the clock shows c + d."""
 LINK = _rows(("head", "i4"), ("tail", "i4"), ("latency", "f8"))
 EDGE = _rows(
-    ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8")
-)
+    ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8"),
+    ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
+)  # fmt: skip
+"""Of groupings by cost: the number of its rule, whether instances report, its first rows in the banks."""
 TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
 """One row for each edge and instance that sends on it: whose turn it is, and which decided routes are left."""
 SOURCE = _rows(
@@ -92,9 +100,11 @@ SOURCE = _rows(
 """`at` is the next row of the log's chunk number `chunk`; `saved_chunk`, `saved_at` are where its last marker is."""
 TUPLE = _rows(
     ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("epoch", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"),
-    ("due", "f8"),
+    ("due", "f8"), ("by", "i4"),
 )  # fmt: skip
-"""`epoch` is the sender's: above the receiver's it is behind a marker."""
+"""`epoch` is the sender's: above the receiver's it is behind a marker. `by` is the scheduler that sent a tuple and is to
+hear what it cost, or that a letter goes to. Of a letter `dest` is the instance that wrote it, `key` the request that it
+answers, `item` where its matrices are."""
 TRACE = _rows(("instance", "i4"), ("item", "i8"), ("born", "f8"), ("done", "f8"))
 
 
@@ -137,6 +147,9 @@ class Cluster(NamedTuple):
     """float64[1]: seconds."""
     heap: EventHeap
     """Slots: machines, then sources, then links."""
+    letters: Floats
+    """float64[records, 3], where an edge goes by cost: of a tuple its request and the load in it; of a letter of an
+    instance its correction and totals."""
 
 
 def free_pool(records: int) -> Rows:
@@ -154,7 +167,8 @@ def larger_pool(cluster: Cluster) -> Cluster:
     pool["next"][old:-1] += old
     pool["next"][-1] = cluster.counters[FREE_RECORD]
     cluster.counters[FREE_RECORD] = old
-    return cluster._replace(pool=pool)
+    letters = np.concatenate([cluster.letters, np.zeros_like(cluster.letters)])
+    return cluster._replace(pool=pool, letters=letters)
 
 
 def larger_trace(cluster: Cluster) -> Cluster:

@@ -16,7 +16,16 @@ import numpy as np
 from numba import njit
 
 from steelyard.kernels.mixing import mix
-from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate, relative_error, take_snapshot
+from steelyard.kernels.osg_sketch import (
+    COUNT,
+    TIME,
+    add,
+    copy_cells,
+    estimate,
+    relative_error,
+    scale_cells,
+    take_snapshot,
+)
 from steelyard.kernels.osg_state import (
     ANSWERS,
     ASKED,
@@ -66,15 +75,15 @@ def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, i
     """UPDATE C_hat's estimate (Listing 3.2): how long an item takes on an instance, as far as a scheduler knows."""
     by = owner(item, rule.instances) if rule.shared else to
     otherwise = bank.means[number, by] if rule.mean_unseen else 0.0
-    learnt = estimate(bank.cells, number, by, hashes, item, otherwise)
+    learnt = estimate(bank.cells, number, by, hashes, rule.columns, item, otherwise)
     return float(learnt / bank.learnt_at[number, by] * bank.speeds[number, to] if rule.continuous else learnt)
 
 
 @njit(cache=True, inline="always")
-def least(loads: Floats, number: int) -> int:
+def least(loads: Floats, number: int, instances: int) -> int:
     """SUBMIT: the instance with the least load, the first of those that are equal."""
     best = 0
-    for to in range(1, loads.shape[1]):
+    for to in range(1, instances):
         if loads[number, to] < loads[number, best]:
             best = to
     return best
@@ -123,11 +132,11 @@ def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
     status = bank.status
     to = bank.order[number, status[number, TURN]]
     status[number, TURN] += 1
-    if status[number, TURN] == bank.order.shape[1]:
+    if status[number, TURN] == rule.instances:
         status[number, TURN] = 0
         status[number, ROUND] += 1
         if rule.kind == SHUFFLED and rule.reshuffle:
-            permute(bank.order[number], rule.seed, status[number, ROUND])
+            permute(bank.order[number, : rule.instances], rule.seed, status[number, ROUND])
     return int(to)
 
 
@@ -135,9 +144,9 @@ def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
 def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, row: int, now: float) -> int:
     loads = bank.loads
     if rule.idle_aware:
-        for other in range(loads.shape[1]):
+        for other in range(rule.instances):
             loads[number, other] = max(loads[number, other], now)
-    to = least(loads, number)
+    to = least(loads, number, rule.instances)
     loads[number, to] += costs[row, to]
     return to
 
@@ -148,12 +157,12 @@ def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, i
     status, loads = bank.status, bank.loads
     if status[number, MODE] == ROUND_ROBIN:
         to = status[number, TURN]
-        status[number, TURN] = (to + 1) % loads.shape[1]
+        status[number, TURN] = (to + 1) % rule.instances
         return to, NOT_MARKED, 0.0
     status[number, SINCE] += 1
     if status[number, MODE] == RUN and 0 < rule.resync < status[number, SINCE]:
         begin_epoch(bank, number)
-    to = status[number, TURN] if status[number, MODE] == SEND_ALL else least(loads, number)
+    to = status[number, TURN] if status[number, MODE] == SEND_ALL else least(loads, number, rule.instances)
     # Elapsed time has the tuples of all schedulers in it. One that counted its own alone would repay by itself what
     # all of them repay, and overshoot by their number.
     others = rule.schedulers if rule.elapsed else 1
@@ -163,9 +172,9 @@ def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, i
     carried = loads[number, to]
     status[number, TURN] += 1
     bank.traffic[number, REQUESTS] += 1
-    if status[number, TURN] == loads.shape[1]:
+    if status[number, TURN] == rule.instances:
         status[number, MODE] = WAIT_ALL
-        if status[number, REPLIES] == loads.shape[1]:
+        if status[number, REPLIES] == rule.instances:
             end_epoch(bank, number)
     return to, status[number, EPOCH], carried
 
@@ -182,7 +191,7 @@ def _choose_continuously(
     all tuples until those that were not seem as loaded.
     """
     status, loads = bank.status, bank.loads
-    instances = loads.shape[1]
+    instances = rule.instances
     if status[number, MODE] == ROUND_ROBIN:
         to = status[number, TURN]
         status[number, TURN] = (to + 1) % instances
@@ -192,7 +201,7 @@ def _choose_continuously(
                 if loads[number, other] < now:
                     bank.deltas[number, other] += now - loads[number, other]
                     loads[number, other] = now
-        to = least(loads, number)
+        to = least(loads, number, instances)
     # The others are sending as much as this one: see `_choose_in_epochs`.
     thought = expected(rule, hashes, bank, number, to, item)
     loads[number, to] += rule.schedulers * thought
@@ -219,7 +228,7 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
     With continuous synchronisation a mean over a few tuples is used, which says little about its instance: items
     without matrices take the mean of all instances, at the speed that one had when it sent its matrices.
     """
-    totals = bank.totals[number]
+    totals = bank.totals[number, : rule.instances]
     totals[sender, COUNT], totals[sender, TIME] = count, time
     if not rule.continuous:
         bank.means[number, sender] = time / count if count > 0.0 else 0.0
@@ -233,14 +242,17 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
 
 
 @njit(cache=True)
-def _take_speed(bank: Schedulers, number: int, sender: int, request: int, count: float, time: float) -> None:
+def _take_speed(
+    rule: Rule, bank: Schedulers, number: int, sender: int, request: int, count: float, time: float
+) -> None:
     """Learn the speeds of instances from how long their latest tuples took beside what was thought of these tuples.
 
     Which items they were does not matter then, as it does in a mean. Instances are compared by their latest replies,
     when all have replied: if all tuples take longer from some moment on, those heard of first must not seem slower.
     Speeds are shrunk towards 1 as James and Stein do, by how much they stand out of the noise of so many tuples.
     """
-    asked, told, news = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.news[number]
+    k = rule.instances
+    asked, told, news = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.news[number, :k]
     if request < 1 or asked[0] != request:
         return
     done, took, tuples, thought = count - told[0], time - told[1], asked[1] - told[2], asked[2] - told[3]
@@ -249,7 +261,7 @@ def _take_speed(bank: Schedulers, number: int, sender: int, request: int, count:
         return  # nothing was known of these tuples, or the instance began anew
     news[sender, 0], news[sender, 1], news[sender, 2] = tuples, thought, took / done * tuples
     bank.heard[number, sender] = True
-    if not bank.heard[number].all():
+    if not bank.heard[number, :k].all():
         return
     bank.heard[number, :] = False
     all_thought, all_took = 0.0, 0.0
@@ -259,7 +271,7 @@ def _take_speed(bank: Schedulers, number: int, sender: int, request: int, count:
     usual, spent = all_took / all_thought, bank.spent[number]
     if usual <= 0.0:
         return
-    noise = LEARNT_NOISE if bank.known[number].all() else UNLEARNT_NOISE
+    noise = LEARNT_NOISE if bank.known[number, :k].all() else UNLEARNT_NOISE
     for at in range(len(news)):
         fading = RECENT / (RECENT + news[at, 0])
         spent[at, 0] = fading * spent[at, 0] + news[at, 0]
@@ -275,7 +287,7 @@ def take_matrices(
     rule: Rule, bank: Schedulers, number: int, sender: int, cells: Floats, count: float, time: float
 ) -> None:
     """Matrices of an instance came (3.A, 3.F)."""
-    bank.cells[number, sender, :, :, :] = cells
+    copy_cells(cells, bank.cells[number, sender])
     bank.learnt_at[number, sender] = bank.speeds[number, sender]
     bank.told[number, sender, 0] -= 0.5 * count  # which the instance halves now
     bank.told[number, sender, 1] -= 0.5 * time
@@ -284,7 +296,7 @@ def take_matrices(
     bank.traffic[number, MATRICES] += 1
     if rule.continuous:
         return
-    if bank.status[number, MODE] == ROUND_ROBIN and not bank.known[number].all():
+    if bank.status[number, MODE] == ROUND_ROBIN and not bank.known[number, : rule.instances].all():
         return
     begin_epoch(bank, number)
 
@@ -300,11 +312,11 @@ def take_reply(
         bank.loads[number, sender] += delta - bank.deltas[number, sender]
         bank.deltas[number, sender] = delta
         take_totals(rule, bank, number, sender, count, time)
-        _take_speed(bank, number, sender, epoch, count, time)
+        _take_speed(rule, bank, number, sender, epoch, count, time)
         if not bank.replied[number, sender]:
             bank.replied[number, sender] = True
             status[REPLIES] += 1
-            if status[REPLIES] == bank.loads.shape[1]:
+            if status[REPLIES] == rule.instances:
                 status[MODE] = RUN
         return
     if epoch != status[EPOCH] or bank.replied[number, sender] or status[MODE] not in (SEND_ALL, WAIT_ALL):
@@ -314,7 +326,7 @@ def take_reply(
     bank.replied[number, sender] = True
     bank.deltas[number, sender] = delta
     status[REPLIES] += 1
-    if status[MODE] == WAIT_ALL and status[REPLIES] == bank.loads.shape[1]:
+    if status[MODE] == WAIT_ALL and status[REPLIES] == rule.instances:
         end_epoch(bank, number)
 
 
@@ -329,7 +341,7 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     bank.totals[at, COUNT] += 1.0
     bank.totals[at, TIME] += time
     if not rule.shared or owner(item, rule.instances) == status[at, NUMBER]:
-        add(bank.cells, at, hashes, item, time, rule.conservative)
+        add(bank.cells, at, hashes, rule.columns, item, time, rule.conservative)
     status[at, EXECUTED] += 1
     if status[at, EXECUTED] < rule.window:
         return False
@@ -347,7 +359,7 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     if rule.on_change and status[at, SENT_BEFORE]:
         news = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
     status[at, SENT_BEFORE] = 1
-    bank.stable[at, :, :] = bank.snapshot[at]
+    copy_cells(bank.snapshot[at], bank.stable[at])
     if not news:
         forget(rule, bank, at)
     return news
@@ -356,8 +368,8 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
 @njit(cache=True)
 def forget(rule: Rule, bank: Learners, at: int) -> None:
     """Reset the matrices (2.C), or keep a share of them."""
-    bank.cells[at] *= rule.keep
-    bank.totals[at] *= 0.5  # the mean is always known, and follows changes
+    scale_cells(bank.cells[at], rule.keep)
+    scale_cells(bank.totals[at], 0.5)  # the mean is always known, and follows changes
 
 
 @njit(cache=True, inline="always")

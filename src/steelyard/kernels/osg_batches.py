@@ -80,7 +80,7 @@ def note_times(hashes: Ints, cells: Floats, items: Ints, took: Floats, keep: flo
     """Learn what tuples took that were executed alone, into the cells of `split_time`."""
     for row in range(len(items)):
         cells *= keep
-        add(cells[0], 0, hashes, items[row], took[row], False)
+        add(cells[0], 0, hashes, cells.shape[3], items[row], took[row], False)
 
 
 @njit(cache=True)
@@ -97,10 +97,10 @@ def split_time(hashes: Ints, cells: Floats, items: Ints, seconds: float, keep: f
     mean = time / count if count > 0.0 else 0.0
     total = 0.0
     for row in range(len(items)):
-        took[row] = estimate(cells, 0, 0, hashes, items[row], mean)
+        took[row] = estimate(cells, 0, 0, hashes, cells.shape[3], items[row], mean)
         total += took[row]
     for row in range(len(items)):
         took[row] = seconds * (took[row] / total) if total > 0.0 else seconds / len(items)
     cells *= keep
     for row in range(len(items)):
-        add(cells[0], 0, hashes, items[row], took[row], False)
+        add(cells[0], 0, hashes, cells.shape[3], items[row], took[row], False)

@@ -42,12 +42,12 @@ def column(hashes: Ints, row: int, item: int, columns: int) -> int:
 
 
 @njit(cache=True, inline="always")
-def add(cells: Floats, at: int, hashes: Ints, item: int, time: float, conservative: bool) -> None:
-    """Count one execution of an item in every row of the matrices `cells[at]`.
+def add(cells: Floats, at: int, hashes: Ints, columns: int, item: int, time: float, conservative: bool) -> None:
+    """Count one execution of an item in every row of the matrices `cells[at]`, of which the first columns are used.
 
     A conservative update counts it in its emptiest cells only.
     """
-    rows, columns = cells.shape[1], cells.shape[2]
+    rows = hashes.shape[0]
     least = np.inf
     if conservative:
         for row in range(rows):
@@ -60,18 +60,34 @@ def add(cells: Floats, at: int, hashes: Ints, item: int, time: float, conservati
 
 
 @njit(cache=True, inline="always")
-def estimate(cells: Floats, number: int, at: int, hashes: Ints, item: int, otherwise: float) -> float:
+def estimate(cells: Floats, number: int, at: int, hashes: Ints, columns: int, item: int, otherwise: float) -> float:
     """The mean time of the item's cell in the row of `cells[number, at]` with the smallest count.
 
     `otherwise` where that cell is empty.
     """
-    rows, columns = cells.shape[2], cells.shape[3]
+    rows = hashes.shape[0]
     least, total = np.inf, 0.0
     for row in range(rows):
         where = column(hashes, row, item, columns)
         if cells[number, at, row, where, COUNT] < least:
             least, total = cells[number, at, row, where, COUNT], cells[number, at, row, where, TIME]
     return total / least if least > 0.0 else otherwise
+
+
+@njit(cache=True)
+def copy_cells(cells: Floats, into: Floats) -> None:
+    """Write matrices, or a snapshot of them, into others: by hand, since loops that allocate nothing call it."""
+    flat, copied = cells.reshape(cells.size), into.reshape(into.size)
+    for at in range(cells.size):
+        copied[at] = flat[at]
+
+
+@njit(cache=True)
+def scale_cells(cells: Floats, factor: float) -> None:
+    """Keep so much of matrices."""
+    flat = cells.reshape(cells.size)
+    for at in range(cells.size):
+        flat[at] *= factor
 
 
 @njit(cache=True)

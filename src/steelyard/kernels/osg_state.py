@@ -58,10 +58,15 @@ class Rule(NamedTuple):
     shared: bool  # each instance learns a share of the items for all
     reshuffle: bool  # SHUFFLED: a new permutation in every round
     seed: int
+    columns: int  # of the matrices
 
 
 class Schedulers(NamedTuple):
-    """A bank of s schedulers for k instances, with matrices of r rows and c columns."""
+    """A bank of s schedulers for k instances, with matrices of r rows and c columns.
+
+    Where schedulers of several edges are in one bank, k, r and c are the largest of any; a rule and its hashes say how
+    much of them its schedulers use.
+    """
 
     status: Ints  # int64[s, 6]
     loads: Floats  # float64[s, k]: C_hat

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.sim.dataflow import Operator, Source
+from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
+from steelyard.sim.layout import Layout
 from steelyard.sim.scenario import Scenario, Vertex
 from steelyard.workloads.draws import Draws
 
@@ -28,7 +28,6 @@ _LAWS: dict[type[Law], int] = {
     Growing: state.GROWING,
 }
 _GROUPINGS = {
-    "": state.POLICY,
     "forward": state.FORWARD,
     "global": state.FORWARD,
     "hash": state.HASH,
@@ -40,35 +39,6 @@ _GROUPINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Which rows of the arrays belong to what."""
-
-    scenario: Scenario
-    first_instance: dict[str, int]
-    edges: tuple[int, ...]
-    """For each row of `cluster.edges`, the number of the edge in the scenario."""
-
-    @property
-    def sources(self) -> list[Source]:
-        """The scenario's sources."""
-        return [vertex for vertex in self.scenario.vertices if isinstance(vertex, Source)]
-
-    def instances_of(self, name: str) -> slice:
-        """The rows of a vertex's instances."""
-        first = self.first_instance[name]
-        return slice(first, first + self.scenario.vertex(name).instances)
-
-
-def layout_of(scenario: Scenario) -> Layout:
-    """Instances vertex by vertex, edges by their sender."""
-    counts = [vertex.instances for vertex in scenario.vertices]
-    firsts = np.cumsum([0, *counts[:-1]]).tolist()
-    names = [vertex.name for vertex in scenario.vertices]
-    order = sorted(range(len(scenario.edges)), key=lambda number: names.index(scenario.edges[number].sender))
-    return Layout(scenario, dict(zip(names, firsts, strict=True)), tuple(order))
-
-
 def build(layout: Layout, seed: int, trace: bool) -> Cluster:
     """An idle cluster at time 0, with every source about to read its first row."""
     scenario = layout.scenario
@@ -77,6 +47,8 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
     machines, links, running = _machines(scenario, instances, servers)
     edges, turns = _edges(layout)
     _count_channels(layout, edges, instances)
+    number_schedulers(layout, edges)
+    lettered = FIRST_POOL if (edges["grouping"] == state.BY_COST).any() else 0
     routed = ROUTED_AHEAD if (edges["grouping"] == state.POLICY).any() else 0
     sources = _sources(instances)
     chunk = log_chunk(len(sources))
@@ -110,6 +82,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         np.zeros(2),
         np.zeros(1),
         state.events_of(len(machines), len(sources), len(links)),
+        np.zeros((lettered, 3)),
     )
 
 
@@ -161,7 +134,7 @@ def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
     threads = np.zeros(len(servers), state.SERVER)
     threads["instance"] = servers
     threads["random"] = Draws(seed, np.arange(len(servers), dtype=np.uint64)).bits("servers")
-    threads["next"] = threads["dest"] = NONE
+    threads["next"] = threads["dest"] = threads["by"] = NONE
     for row in rows[rows["source"] == NONE]:
         first, last = row["first_server"], row["first_server"] + row["servers"]
         threads["next"][first : last - 1] = np.arange(first + 1, last)
@@ -203,7 +176,7 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
         senders, receivers = scenario.vertex(edge.sender).instances, scenario.vertex(edge.receiver).instances
         row["first"] = layout.first_instance[edge.receiver]
         row["count"] = 1 if edge.built_in == "global" else receivers
-        row["grouping"] = _GROUPINGS[edge.built_in]
+        row["grouping"] = state.BY_COST if edge.by_cost() else _GROUPINGS.get(edge.built_in, state.POLICY)
         row["first_turn"] = len(turns)
         row["first_from"] = layout.first_instance[edge.sender]
         row["bytes"] = edge.tuple_bytes

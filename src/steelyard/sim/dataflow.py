@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
-from steelyard.grouping import grouping_names
+from steelyard.grouping import CompiledGrouping, RoundRobin, grouping, grouping_names
 from steelyard.partition import Hash, Shuffle, partitioner_names, tuple_policy
 from steelyard.sim.laws import Exactly, Law
 from steelyard.workloads import Rate, Workload, parse_rate
@@ -23,6 +23,7 @@ BUILT_IN = {
     "global": "all to the first instance",
 }
 """Groupings that are no policies, or that a compiled loop decides as the policy would."""
+AnyGrouping = str | TuplePolicy | Partitioner | CompiledGrouping
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,9 @@ class Edge:
     sender, receiver
         Names of a source or operator, and of an operator.
     grouping
-        One of `forward`, `hash`, `shuffle`, `round_robin`, `random`, `shortest`, `broadcast`, `global`; or any
-        policy of `steelyard.partition`, by name or as an object. Each sending instance is a partitioner of its own.
+        One of `forward`, `hash`, `shuffle`, `round_robin`, `random`, `shortest`, `broadcast`, `global`; any policy of
+        `steelyard.partition`; or a grouping by cost of `steelyard.grouping`, such as `osg`; by name or as an object.
+        Each sending instance is a partitioner, or a scheduler, of its own.
     tuple_bytes
         Size of a tuple, for the network.
     exchange_every
@@ -168,11 +170,13 @@ class Edge:
     --------
     >>> Edge("bids", "count", "pk2").policy()
     TwoChoices(window=60000, slide=1000)
+    >>> Edge("bids", "enrich", "assg?seed=7").by_cost()
+    StormShuffle(reshuffle=True, seed=7)
     """
 
     sender: str
     receiver: str
-    grouping: str | TuplePolicy | Partitioner = "shuffle"
+    grouping: AnyGrouping = "shuffle"
     tuple_bytes: float = 0.0
     exchange_every: float = 1.0
 
@@ -181,27 +185,33 @@ class Edge:
             raise OptionError(f"exchange_every of edge {self.sender} to {self.receiver} must be above 0 seconds")
         if isinstance(self.grouping, str) and self.grouping not in BUILT_IN:
             name = self.grouping.partition("?")[0]
-            if name in grouping_names():
-                raise OptionError(
-                    f"{name} cannot be the grouping of a scenario: steelyard.sim.shuffle.ShuffleEdge simulates it"
-                )
-            if name not in partitioner_names():
-                raise OptionError.unknown("grouping", name, {*BUILT_IN, *partitioner_names()})
+            if name not in (names := {*BUILT_IN, *partitioner_names(), *grouping_names()}):
+                raise OptionError.unknown("grouping", name, names)
         if not self.tuple_bytes >= 0:
             raise OptionError(f"tuple_bytes of edge {self.sender} to {self.receiver} must be 0 or more")
         self.policy()
 
     def policy(self) -> TuplePolicy | None:
         """The policy object that decides, or None where the loop does."""
-        if self.built_in:
+        if self.built_in or self.by_cost() or isinstance(self.grouping, CompiledGrouping):
             return None
         return tuple_policy(self.grouping)
+
+    def by_cost(self) -> CompiledGrouping | None:
+        """The grouping that goes by what tuples cost, if it does."""
+        if self.built_in:
+            return None
+        if isinstance(self.grouping, str):
+            return grouping(self.grouping) if self.grouping.partition("?")[0] in grouping_names() else None
+        return self.grouping if isinstance(self.grouping, CompiledGrouping) else None
 
     @property
     def built_in(self) -> str:
         """The name of the grouping where it is built in, otherwise empty."""
         if isinstance(self.grouping, str):
             return self.grouping if self.grouping in BUILT_IN else ""
+        if type(self.grouping) is RoundRobin:
+            return "shuffle"
         return self.grouping.name if type(self.grouping) in (Hash, Shuffle) else ""
 
 

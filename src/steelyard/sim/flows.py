@@ -13,7 +13,7 @@ from steelyard.core.plans import Floats
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
 from steelyard.partition import tuple_policy
-from steelyard.sim.build import Layout
+from steelyard.sim.layout import Layout
 from steelyard.sim.dataflow import Edge, Operator, Source
 from steelyard.sim.laws import Growing, PerItem
 from steelyard.sim.logs import Log
@@ -98,7 +98,7 @@ def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floa
 
 def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
     """Items of a sample and their instances, where the grouping looks at keys; otherwise None."""
-    if edge.built_in and edge.built_in != "hash":
+    if edge.by_cost() or (edge.built_in and edge.built_in != "hash"):
         return None
     receivers = layout.scenario.vertex(edge.receiver).instances
     items, keys = sample_of(_root(layout, edge.sender))
@@ -112,6 +112,9 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
     receivers = layout.scenario.vertex(edge.receiver).instances
     if routed is not None:
         return np.bincount(routed[1], minlength=receivers) / len(routed[1])
+    found = edge.by_cost()
+    if found and (found.learns or found.told):
+        return _by_speed(layout, edge)
     if edge.built_in == "broadcast":
         return np.ones(receivers)
     if edge.built_in == "global":
@@ -119,6 +122,15 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
     if edge.built_in == "forward":
         return np.bincount(np.arange(senders) % receivers, minlength=receivers) / senders
     return np.full(receivers, 1 / receivers)
+
+
+def _by_speed(layout: Layout, edge: Edge) -> Floats:
+    """Shares with which all instances work as long as each other, which is what groupings by cost are after."""
+    scenario, receiver = layout.scenario, layout.scenario.vertex(edge.receiver)
+    hosts = [scenario.machines[place] for place in scenario.placement()[edge.receiver]] if scenario.machines else []
+    speeds = np.array([machine.speed for machine in hosts] or [1.0] * receiver.instances)
+    speeds /= np.array((isinstance(receiver, Operator) and receiver.slowdown) or 1.0)
+    return speeds / speeds.sum()
 
 
 def _root(layout: Layout, name: str) -> Source:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from steelyard.core import DataflowObservation, OperatorObservation, OptionError
 from steelyard.kernels.fluid import NONE, run_steps
-from steelyard.sim.build import layout_of
+from steelyard.sim.layout import layout_of
 from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.flows import flow_of
 from steelyard.sim.results import SimulationResult

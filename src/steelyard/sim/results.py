@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
 from steelyard.kernels.cluster_state import bin_edges
+from steelyard.sim.grouped import MESSAGES
 from steelyard.sim.scenario import Scenario
 
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -71,6 +72,9 @@ class SimulationResult:
     when it `started` and was `completed`, the `seconds` between, `aligned_seconds` (from the first marker that an
     instance took to its snapshot, in which it took nothing from some of its senders; all instances together),
     `markers` sent, and rows that all sources had `read` when they put theirs.
+
+    `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its schedulers,
+    `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all.
     """
 
     scenario: Scenario
@@ -84,6 +88,8 @@ class SimulationResult:
     """By operator: for each interval its end, counts of ages by bin, their sum, and the greatest."""
     checkpoints: pa.Table = field(default_factory=CHECKPOINTS.empty_table, repr=False)
     """Checkpoints with markers."""
+    messages: pa.Table = field(default_factory=MESSAGES.empty_table, repr=False)
+    """Between instances and schedulers of groupings by cost."""
     trace: pa.Table | None = field(default=None, repr=False)
     """Every tuple that left the cluster, where it was asked for."""
 
@@ -155,6 +161,9 @@ class SimulationResult:
         if self.checkpoints.num_rows:
             taken = self.checkpoints["seconds"].to_numpy()
             lines.append(f"  checkpoints: {len(taken)}, mean {taken.mean():.3g} s, most {taken.max():.3g} s")
+        for row in self.messages.to_pylist():
+            counts = ", ".join(f"{row[name]:,} {name}" for name in ("matrices", "requests", "replies"))
+            lines.append(f"  messages of {row['sender']} -> {row['receiver']}: {counts}; {row['bytes']:,} bytes")
         for name in self.ages:
             found = self.latency(name)
             ages = ", ".join(f"p{of:g} {1000 * age:.3g}" for of, age in found.percentiles.items())

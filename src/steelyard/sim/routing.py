@@ -12,7 +12,7 @@ from steelyard.core import Cooperative, Router, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.kernels.cluster_state import NONE, WORK_FIRST, Cluster
-from steelyard.sim.build import Layout
+from steelyard.sim.layout import Layout
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import Cluster, Rows
-from steelyard.sim.build import Layout
+from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario

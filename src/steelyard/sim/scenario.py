@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from steelyard.core import OptionError, Partitioner, TuplePolicy
-from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.core import OptionError
+from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
+from steelyard.sim.laws import Exactly, PerItem
 
 INSTANT = Network()
 """A network that costs nothing."""
@@ -69,7 +70,7 @@ class Scenario:
     def chain(
         cls,
         *vertices: Vertex,
-        grouping: str | TuplePolicy | Partitioner = "shuffle",
+        grouping: AnyGrouping = "shuffle",
         machines: Sequence[Machine] = (),
         network: Network = INSTANT,
     ) -> Scenario:
@@ -119,6 +120,15 @@ class Scenario:
                 f"edge {edge.sender} to {edge.receiver} goes backwards: list senders before their receivers, "
                 "and leave cycles out"
             )
+        self._check_costs(edge)
+
+    def _check_costs(self, edge: Edge) -> None:
+        found, receiver = edge.by_cost(), self.vertex(edge.receiver)
+        if found and found.told and not isinstance(receiver.service, Exactly | PerItem):
+            raise OptionError(
+                f"edge {edge.sender} to {edge.receiver}: {found.name} must know what a tuple costs before it is "
+                f"executed, and {receiver.service!r} draws it: give {edge.receiver!r} Exactly or PerItem"
+            )
 
     def _check_vertex(self, vertex: Vertex) -> None:
         if isinstance(vertex, Operator) and not any(edge.receiver == vertex.name for edge in self.edges):
@@ -138,7 +148,7 @@ class Scenario:
             kind, of = ("Source", vertex.rate) if isinstance(vertex, Source) else ("Operator", vertex.service)
             lines.append(f"  {vertex.name}: {kind}, {_counted(vertex.instances, 'instance')}, {of!r}")
         for edge in self.edges:
-            lines.append(f"  {edge.sender} -> {edge.receiver}: {edge.built_in or edge.policy()}")
+            lines.append(f"  {edge.sender} -> {edge.receiver}: {edge.built_in or edge.by_cost() or edge.policy()}")
         return "\n".join(lines)
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from steelyard.core.errors import OptionError
 from steelyard.kernels import cluster_state as state
-from steelyard.kernels.cluster_loop import run_until
-from steelyard.sim.build import build, layout_of, log_chunk
+from steelyard.sim.build import build, log_chunk
+from steelyard.sim.grouped import Grouped, summed
+from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
 from steelyard.sim.results import CHECKPOINTS, SimulationResult
 from steelyard.sim.routing import Routers
@@ -65,6 +66,7 @@ class Simulation:
         self._layout = layout_of(scenario)
         self._cluster = build(self._layout, seed, trace)
         self._routers = Routers(self._layout)
+        self._grouped = Grouped(self._layout, self._cluster.edges)
         sources = self._layout.sources
         chunk = log_chunk(len(self._cluster.sources))
         seeds = np.random.SeedSequence(seed).generate_state(len(sources))
@@ -79,6 +81,7 @@ class Simulation:
         self._under_way: UnderWay | None = None
         self._checkpoints: list[dict[str, float]] = []
         self._traces: list[pa.Table] = []
+        self._messages: list[pa.Table] = []
         self._generation = 0
 
     @property
@@ -133,7 +136,7 @@ class Simulation:
     def _run(self, until: float, or_complete: bool = False) -> None:
         """Let everything happen that happens until then."""
         while True:
-            outcome = run_until(self._cluster, until)
+            outcome = self._grouped.run(self._cluster, until)
             if outcome == state.NEEDS_LOG:
                 self._read_on(int(self._cluster.counters[state.NEEDED]))
             elif outcome == state.NEEDS_ROUTES:
@@ -226,10 +229,13 @@ class Simulation:
         if isinstance(saved, Snapshot):
             self._cluster = back_to(saved.cluster, self._cluster)
             self._routers.restore(saved.routers)
+            self._grouped.restore(saved.groupings)
         else:
             fresh = build(self._layout, self.seed, len(self._cluster.trace) > 0)
             self._cluster = back_to_markers(saved, self._cluster, fresh)
             self._routers = Routers(self._layout, self.now)
+            self._messages.append(self._grouped.messages())
+            self._grouped = Grouped(self._layout, self._cluster.edges)
             self._read_from(saved)
         self.pause(downtime)
 
@@ -259,6 +265,7 @@ class Simulation:
         reading["at"] = old.sources["at"]
         self.sample()
         self._traces.append(self._trace_of(self._cluster))
+        self._messages.append(self._grouped.messages())
         kept = {
             vertex.name: float(old.instances["kept"][self._layout.instances_of(vertex.name)].sum())
             for vertex in self.scenario.vertices
@@ -269,13 +276,15 @@ class Simulation:
         self._cluster = read_on_with(fresh, self._cluster, reading)
         spread_state(kept, self._cluster, self._layout)
         self._routers = Routers(self._layout, self.now)
+        self._grouped = Grouped(self._layout, self._cluster.edges)
         self._sampler.move_to(self._layout)
         self._snapshot = self._taken()
         self.pause(pause)
         return self.now - began
 
     def _taken(self) -> Snapshot:
-        return Snapshot(copy_of(self._cluster), self._routers.states(), tuple(log.state() for log in self._logs))
+        logs = tuple(log.state() for log in self._logs)
+        return Snapshot(copy_of(self._cluster), self._routers.states(), self._grouped.state(), logs)
 
     def sample(self) -> None:
         """Close an interval of the metrics: `result` has a row for it, from the sample before until now."""
@@ -291,7 +300,9 @@ class Simulation:
     def result(self) -> SimulationResult:
         """All that was sampled so far."""
         result = self._sampler.result(self.scenario, self.seed, self.now, self.events)
-        return replace(result, checkpoints=pa.Table.from_pylist(self._checkpoints, schema=CHECKPOINTS))
+        messages = summed([*self._messages, self._grouped.messages()])
+        checkpoints = pa.Table.from_pylist(self._checkpoints, schema=CHECKPOINTS)
+        return replace(result, checkpoints=checkpoints, messages=messages)
 
     def _read_on(self, number: int) -> None:
         """Give a source the next rows of its log."""

@@ -10,10 +10,11 @@ import numpy as np
 
 from steelyard.core import OptionError, State
 from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_groupings import Groupings
 from steelyard.kernels.cluster_service import push_work
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import ABSENT, cancel, schedule
-from steelyard.sim.build import Layout
+from steelyard.sim.layout import Layout
 from steelyard.sim.logs import LogState
 
 KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area", "aligned")
@@ -86,6 +87,7 @@ class Snapshot:
 
     cluster: Cluster
     routers: Mapping[int, State]
+    groupings: Groupings | None
     logs: tuple[LogState, ...]
 
     @property
