@@ -23,11 +23,19 @@ from steelyard.sim import (
     Source,
 )
 from steelyard.sim.build import build
+from steelyard.sim.grouped import Grouped
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
 
 SECONDS = 3.0
 GROUPINGS = ("forward", "hash", "shuffle", "round_robin", "random", "shortest", "broadcast", "global")
+BY_COST = (
+    "assg",
+    "osg?window=3&tolerance=0.7",
+    "osg?window=2&tolerance=0.9&clock=cumulated&rows=2&columns=3&resync=0",
+    "tracking_osg?window=3&tolerance=0.7&resync=2",
+    "tracking_osg?window=2&tolerance=0.9&items=each&idle_aware=false&rows=3&columns=7",
+)
 
 # Numbers without common measure, so that no two events fall on one moment by chance: what comes first of two that do
 # depends on the last digit, and the loop and its twin do not add in the same order.
@@ -57,7 +65,7 @@ def operators(draw, name, laws_of_operators=laws):
 
 
 @st.composite
-def scenarios(draw, laws_of_operators=laws):
+def scenarios(draw, laws_of_operators=laws, groupings=(*GROUPINGS, *BY_COST)):
     """A source that feeds two operators, which both feed a third; anything else at random."""
     source = Source(
         "log",
@@ -79,7 +87,7 @@ def scenarios(draw, laws_of_operators=laws):
     )
     return Scenario(
         vertices=(source, *(draw(operators(name, laws_of_operators)) for name in "abc")),
-        edges=tuple(Edge(*pair, draw(st.sampled_from(GROUPINGS)), tuple_bytes=17.0) for pair in ends),
+        edges=tuple(Edge(*pair, draw(st.sampled_from(groupings)), tuple_bytes=17.0) for pair in ends),
         machines=machines,
         network=network,
     )
@@ -91,7 +99,7 @@ def plain_run(scenario, seed):
     log = Log(source, int(np.random.SeedSequence(seed).generate_state(1)[0]), chunk=256)
     chunks = [log.next_rows(partition) for partition in range(source.instances)]
     rows = [list(zip(*(part.tolist() for part in chunk), strict=True)) for chunk in chunks]
-    return PlainCluster(cluster, rows).run_until(SECONDS)
+    return PlainCluster(cluster, rows, Grouped(layout_of(scenario), cluster.edges).state()).run_until(SECONDS)
 
 
 @settings(max_examples=60)

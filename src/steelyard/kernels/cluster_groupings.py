@@ -98,7 +98,7 @@ def rule_of(groupings: Groupings, number: int) -> Rule:
     )
 
 
-@loop
+@inlined
 def choose_by_cost(cluster: Cluster, groupings: Groupings, server: Rows) -> None:
     """Choose which of the edge's instances gets the server's tuple, and what the tuple asks of it."""
     operator = cluster.operators[cluster.instances[server.instance].operator]
@@ -124,7 +124,7 @@ def tell_costs(cluster: Cluster, costs: Floats, server: Rows, edge: Rows) -> Non
         costs[0, to] = seconds * instance.slowdown / cluster.machines[instance.machine].speed
 
 
-@loop
+@inlined
 def report(cluster: Cluster, groupings: Groupings, server: Rows) -> int:
     """The instance learns what the server's tuple took, answers its request, and sends its matrices when they are due.
 
@@ -210,7 +210,7 @@ def sent_back(cluster: Cluster, record: int, edge: Rows, size: int) -> bool:
     return bool(travel(cluster, record, due, source, target))
 
 
-@loop
+@inlined
 def deliver(cluster: Cluster, groupings: Groupings, record: int) -> None:
     """A letter has come to its scheduler."""
     letter, letters = cluster.pool[record], cluster.letters

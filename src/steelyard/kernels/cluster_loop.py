@@ -1,7 +1,8 @@
 """The event loop of a simulated cluster: tuple by tuple, exact, with queues that can be full.
 
 `run_until` goes from event to event and comes back when the time is reached, or when it needs something that is
-decided or made outside: rows of a log, routes of a policy, what a grouping by cost does, more room. It goes on where it was when called again.
+decided or made outside: rows of a log, routes of a policy, a step of a grouping by cost, more room. It goes on where it
+was when called again.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, NamedTuple
 
+from steelyard.kernels.cluster_groupings import Groupings
 from steelyard.kernels.cluster_state import (
     BROADCAST,
+    BY_COST,
     EXACTLY,
     EXPONENTIAL,
     FORWARD,
@@ -21,6 +23,8 @@ from steelyard.kernels.cluster_state import (
     Cluster,
 )
 from steelyard.kernels.mixing import GOLDEN
+from steelyard.kernels.osg_plain import PlainInstance, PlainScheduler
+from steelyard.kernels.osg_state import NOT_MARKED, Rule
 
 _WORD = (1 << 64) - 1
 
@@ -37,6 +41,21 @@ class PlainTuple(NamedTuple):
     epoch: int = 0
     """How many markers the sender had sent before it."""
     marker: bool = False
+    by: int = NONE
+    """The scheduler that chose where it goes, and waits for a report."""
+    request: int = NOT_MARKED
+    load: float = 0.0
+    letter: Letter | None = None
+
+
+class Letter(NamedTuple):
+    """What an instance writes to a scheduler: a reply, or matrices."""
+
+    scheduler: int
+    sender: int
+    totals: tuple[float, float]
+    reply: tuple[int, float] | None = None
+    cells: list[list[tuple[float, float]]] | None = None
 
 
 @dataclass
@@ -47,6 +66,8 @@ class Output:
     dest: int = NONE
     granted: bool = False
     """Whether a place in the receiver's queue is kept for it."""
+    request: int = NOT_MARKED
+    load: float = 0.0
 
 
 class Left(NamedTuple):
@@ -67,9 +88,13 @@ class PlainCluster:
         As it was built; it is only read. Its groupings must be other than policies.
     logs
         For each source its rows: time, item, key.
+    groupings
+        As they were made, where edges go by cost; they are only read.
     """
 
-    def __init__(self, cluster: Cluster, logs: list[list[tuple[float, int, int]]]) -> None:
+    def __init__(
+        self, cluster: Cluster, logs: list[list[tuple[float, int, int]]], groupings: Groupings | None = None
+    ) -> None:
         self.c = cluster
         self.logs = [deque(rows) for rows in logs]
         self.now = 0.0
@@ -105,6 +130,12 @@ class PlainCluster:
         self.snapshot = (0.0, 0.0)
         self.awaited: set[int] = set()
         self.completed: list[float] = []
+        self.since = [0.0] * len(cluster.servers)
+        self.schedulers: list[PlainScheduler] = []
+        self.learners: list[PlainInstance] = []
+        if groupings is not None:
+            for row in cluster.edges[cluster.edges["grouping"] == BY_COST]:
+                self._add_grouping(groupings, row)
         self.ready = deque(int(cluster.instances[row["instance"]]["first_server"]) for row in cluster.sources)
 
     def run_until(self, until: float) -> list[Left]:
@@ -129,6 +160,15 @@ class PlainCluster:
             self._settle()
         self._go_to(until)
         return self.left
+
+    def _add_grouping(self, groupings: Groupings, edge: Any) -> None:
+        """Schedulers and instances of one edge, behind those of the edges before."""
+        rule = Rule(*groupings.rules[edge["rule"]].tolist())
+        hashes = [tuple(row) for row in groupings.hashes[edge["rule"], : groupings.depths[edge["rule"]]].tolist()]
+        self.schedulers += [PlainScheduler(rule, hashes, rule.columns, number) for number in range(rule.schedulers)]
+        self.learners += [
+            PlainInstance(rule, hashes, rule.columns, number, rule.schedulers) for number in range(rule.instances)
+        ]
 
     def send_markers(self, snapshot: float, per_kept: float) -> None:
         """Begin a checkpoint; `completed` has the moments at which one was complete."""
@@ -187,6 +227,8 @@ class PlainCluster:
             server = self.ready.popleft()
             if server in self.saved:
                 self._pass_on(server)
+            if server in self.outbox and self.holds[server].by != NONE:
+                self._report(server)
             while server not in self.outbox or self._send(server):
                 self.outbox.pop(server, None)
                 self.holds.pop(server, None)
@@ -280,6 +322,7 @@ class PlainCluster:
     def _begin(self, server: int, taken: PlainTuple) -> bool:
         """Start a service; True where it is over at once."""
         self.holds[server] = taken
+        self.since[server] = self.now
         instance = self.c.instances[self.c.servers[server]["instance"]]
         machine = self.c.machines[instance["machine"]]
         demand = self._service_time(server, self.c.operators[instance["operator"]], taken) * instance["slowdown"]
@@ -287,6 +330,8 @@ class PlainCluster:
         self.debt[server] = 0.0
         if demand <= 0:
             self._put_out(server)
+            if taken.by != NONE:
+                self._report(server)
             return True
         self.running[instance["machine"]][server] = float(demand)
         return False
@@ -332,6 +377,62 @@ class PlainCluster:
             held = self.holds[server]
             self.left.append(Left(number, held.item, held.born, self.now))
 
+    def _choose_by_cost(self, server: int, output: Output) -> None:
+        row, held = self.c.edges[output.edge], self.holds[server]
+        by = int(row["first_scheduler"] + self.c.servers[server]["instance"] - row["first_from"])
+        costs = [self._cost(int(row["first"]) + to, held.item) for to in range(row["count"])]
+        to, output.request, output.load = self.schedulers[by].choose(held.item, costs, self.now)
+        output.dest = int(row["first"]) + to
+
+    def _cost(self, instance: int, item: int) -> float:
+        row = self.c.instances[instance]
+        operator = self.c.operators[row["operator"]]
+        table = self.c.tables[operator["table_first"] : operator["table_first"] + operator["table_size"]]
+        seconds = table[item % len(table)] if operator["law"] == PER_ITEM else operator["mean"]
+        return float(seconds * row["slowdown"] / self.c.machines[row["machine"]]["speed"])
+
+    def _report(self, server: int) -> None:
+        """The instance learns from the tuple, and writes to schedulers."""
+        held, number = self.holds[server], int(self.c.servers[server]["instance"])
+        self.holds[server] = held._replace(by=NONE)
+        which = next(n for n, one in enumerate(self.c.edges) if self._is_scheduler(one, held.by))
+        edge = self.c.edges[which]
+        own, at = held.by - int(edge["first_scheduler"]), number - int(edge["first"])
+        learner = self.learners[int(edge["first_learner"]) + at]
+        send = learner.execute(held.item, self.now - self.since[server], own)
+        if held.request != NOT_MARKED:
+            reply = (held.request, learner.clock(own, self.now) - held.load)
+            self._write(number, edge, Letter(held.by, at, learner.totals, reply=reply), 6)
+        if send:
+            cells = [list(row) for row in learner.sketch.cells]
+            for scheduler in range(learner.rule.schedulers):
+                letter = Letter(int(edge["first_scheduler"]) + scheduler, at, learner.totals, cells=cells)
+                self._write(number, edge, letter, 3 + 2 * sum(map(len, cells)))
+            learner.forget()
+
+    def _is_scheduler(self, edge: Any, by: int) -> bool:
+        if edge["grouping"] != BY_COST:
+            return False
+        first = int(edge["first_scheduler"])
+        return first <= by < first + self.schedulers[first].rule.schedulers
+
+    def _write(self, writer: int, edge: Any, letter: Letter, numbers: int) -> None:
+        """A letter goes over the line of its writer's machine; nobody has to serialise it."""
+        reader = int(edge["first_from"]) + letter.scheduler - int(edge["first_scheduler"])
+        source, target = (int(self.c.instances[one]["machine"]) for one in (writer, reader))
+        due = self.now
+        if source != target:
+            due = max(due, self.line_free[source]) + 8 * numbers * float(self.c.machines[source]["seconds_a_byte"])
+            self.line_free[source] = due
+        self._fly(source, target, due, NONE, PlainTuple(0, 0, 0.0, letter=letter))
+
+    def _read(self, letter: Letter) -> None:
+        scheduler = self.schedulers[letter.scheduler]
+        if letter.reply is not None:
+            scheduler.take_reply(letter.sender, *letter.reply, letter.totals)
+        elif letter.cells is not None:
+            scheduler.take_matrices(letter.sender, letter.cells, letter.totals)
+
     def _choose(self, server: int, edge: int) -> int:
         row, instance = self.c.edges[edge], int(self.c.servers[server]["instance"])
         first, count, sender = int(row["first"]), int(row["count"]), instance - int(row["first_from"])
@@ -370,7 +471,9 @@ class PlainCluster:
         """Send what the server put out; False where a queue is full, and the server stays in line."""
         while self.outbox[server]:
             output = self.outbox[server][0]
-            if output.dest == NONE:
+            if output.dest == NONE and self.c.edges[output.edge]["grouping"] == BY_COST:
+                self._choose_by_cost(server, output)
+            elif output.dest == NONE:
                 output.dest = self._choose(server, output.edge)
             sender = int(self.c.servers[server]["instance"])
             if output.granted:
@@ -379,7 +482,11 @@ class PlainCluster:
                 self.blocked[output.dest].append(server)
                 return False
             self.outbox[server].pop(0)
-            self._travel(server, output.dest, output.edge, self.holds[server])
+            asked = self.holds[server]._replace(request=output.request, load=output.load)
+            row = self.c.edges[output.edge]
+            if row["reports"]:
+                asked = asked._replace(by=int(row["first_scheduler"]) + sender - int(row["first_from"]))
+            self._travel(server, output.dest, output.edge, asked)
         return True
 
     def _travel(self, server: int, dest: int, edge: int, sent: PlainTuple) -> None:
@@ -393,15 +500,21 @@ class PlainCluster:
             self.debt[server] += 0.0 if sent.marker else machine["serialise"]
             due = max(due, self.line_free[source]) + size * machine["seconds_a_byte"]
             self.line_free[source] = max(self.line_free[source], due if size else 0.0)
+        moved = sent._replace(remote=source != target, channel=(edge, sender), epoch=self.epoch[sender])
+        self._fly(source, target, due, dest, moved)
+
+    def _fly(self, source: int, target: int, due: float, dest: int, moved: PlainTuple) -> None:
         link = source * len(self.c.machines) + target if len(self.c.links) > 1 else 0
         due += float(self.c.links[link]["latency"])
-        moved = sent._replace(remote=source != target, channel=(edge, sender), epoch=self.epoch[sender])
         if due <= self.now and not any(way == link for _, way, _, _ in self.flying):
             self._arrive(dest, moved)
         else:
             self.flying.append((due, link, dest, moved))
 
     def _arrive(self, dest: int, arrived: PlainTuple) -> None:
+        if arrived.letter is not None:
+            self._read(arrived.letter)
+            return
         self.queues[dest].append(arrived)
         if self.free[dest]:
             self.ready.append(self.free[dest].pop(0))

@@ -102,9 +102,9 @@ TUPLE = _rows(
     ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("epoch", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"),
     ("due", "f8"), ("by", "i4"),
 )  # fmt: skip
-"""`epoch` is the sender's: above the receiver's it is behind a marker. `by` is the scheduler that sent a tuple and is to
-hear what it cost, or that a letter goes to. Of a letter `dest` is the instance that wrote it, `key` the request that it
-answers, `item` where its matrices are."""
+"""`epoch` is the sender's: above the receiver's it is behind a marker. `by` is the scheduler that sent a tuple and is
+to hear what it cost, or that a letter goes to. Of a letter `dest` is the instance that wrote it, `key` the request that
+it answers, `item` where its matrices are."""
 TRACE = _rows(("instance", "i4"), ("item", "i8"), ("born", "f8"), ("done", "f8"))
 
 

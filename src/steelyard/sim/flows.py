@@ -13,9 +13,9 @@ from steelyard.core.plans import Floats
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
 from steelyard.partition import tuple_policy
-from steelyard.sim.layout import Layout
 from steelyard.sim.dataflow import Edge, Operator, Source
 from steelyard.sim.laws import Growing, PerItem
+from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
 
 SAMPLED_ROWS = 1 << 16
@@ -102,7 +102,7 @@ def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
         return None
     receivers = layout.scenario.vertex(edge.receiver).instances
     items, keys = sample_of(_root(layout, edge.sender))
-    router = tuple_policy("hash" if edge.built_in else edge.grouping).router(receivers, 0)
+    router = (edge.policy() or tuple_policy("hash")).router(receivers, 0)
     return items, router.route(keys, np.arange(len(keys))).block.astype(np.int64)
 
 
@@ -128,9 +128,10 @@ def _by_speed(layout: Layout, edge: Edge) -> Floats:
     """Shares with which all instances work as long as each other, which is what groupings by cost are after."""
     scenario, receiver = layout.scenario, layout.scenario.vertex(edge.receiver)
     hosts = [scenario.machines[place] for place in scenario.placement()[edge.receiver]] if scenario.machines else []
-    speeds = np.array([machine.speed for machine in hosts] or [1.0] * receiver.instances)
+    speeds: Floats = np.array([machine.speed for machine in hosts] or [1.0] * receiver.instances)
     speeds /= np.array((isinstance(receiver, Operator) and receiver.slowdown) or 1.0)
-    return speeds / speeds.sum()
+    speeds /= speeds.sum()
+    return speeds
 
 
 def _root(layout: Layout, name: str) -> Source:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from steelyard.core import DataflowObservation, OperatorObservation, OptionError
 from steelyard.kernels.fluid import NONE, run_steps
-from steelyard.sim.layout import layout_of
 from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.flows import flow_of
+from steelyard.sim.layout import layout_of
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
 from steelyard.workloads import Rate

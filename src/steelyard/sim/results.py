@@ -73,8 +73,8 @@ class SimulationResult:
     instance took to its snapshot, in which it took nothing from some of its senders; all instances together),
     `markers` sent, and rows that all sources had `read` when they put theirs.
 
-    `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its schedulers,
-    `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all.
+    `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its
+    schedulers, `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all.
     """
 
     scenario: Scenario
