@@ -23,8 +23,8 @@ from steelyard.sim import (
     autoscale,
     simulate,
 )
-from steelyard.sim.layout import layout_of
 from steelyard.sim.flows import flow_of
+from steelyard.sim.layout import layout_of
 from steelyard.workloads import Sinusoid, Steps, Zipf
 from tests.sim.test_event_loop import scenarios
 

@@ -29,6 +29,7 @@ from steelyard.sim import (
     simulate,
 )
 from steelyard.sim.build import build
+from steelyard.sim.grouped import Grouped
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
 from tests.sim.test_event_loop import SECONDS, growing, laws, scenarios, times
@@ -41,7 +42,8 @@ def plain_cluster(scenario, seed):
     log = Log(source, int(np.random.SeedSequence(seed).generate_state(1)[0]), chunk=256)
     chunks = [log.next_rows(partition) for partition in range(source.instances)]
     rows = [list(zip(*(part.tolist() for part in chunk), strict=True)) for chunk in chunks]
-    return PlainCluster(build(layout_of(scenario), seed, trace=False), rows)
+    cluster, layout = build(layout_of(scenario), seed, trace=False), layout_of(scenario)
+    return PlainCluster(cluster, rows, Grouped(layout, cluster.edges).state())
 
 
 def untied(scenario):

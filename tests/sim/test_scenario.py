@@ -14,12 +14,6 @@ def chain(grouping: str = "shuffle") -> Scenario:
     return Scenario.chain(Source("rows", 10.0), Operator("map", Exactly(0.01)), grouping=grouping)
 
 
-@pytest.mark.parametrize("name", ["osg", "tracking_osg?resync=16", "assg"])
-def test_groupings_that_learn_from_instances_are_sent_to_their_own_simulation(name):
-    with pytest.raises(OptionError, match="ShuffleEdge"):
-        chain(name)
-
-
 def test_a_restart_wants_a_scenario():
     numbers: Any = {"map": 4}
     with pytest.raises(OptionError, match="with_instances"):

@@ -1,0 +1,258 @@
+"""Groupings that go by cost decide in a simulated cluster as they do anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.core import OptionError
+from steelyard.grouping import FullKnowledge, RoundRobin, TrackingOSG, grouping_names
+from steelyard.sim import (
+    Checkpoints,
+    Edge,
+    Exactly,
+    Exponential,
+    Failure,
+    FluidSimulation,
+    Machine,
+    Network,
+    Operator,
+    PerItem,
+    Scenario,
+    Simulation,
+    Source,
+    simulate,
+)
+from steelyard.sim.shuffle import ShuffleEdge
+from steelyard.workloads import Zipf
+
+UNIT = 1 / 1024
+"""Times are multiples of it, so that sums are exact and the order in which they are added does not matter."""
+LEARNING = ("osg?window=16&tolerance=0.4", "tracking_osg?window=16&tolerance=0.4&resync=5")
+
+
+@st.composite
+def streams(draw):
+    """Items, what each costs, gaps between tuples, instances and their slowdowns."""
+    seed, kinds = draw(st.integers(0, 99)), draw(st.integers(1, 30))
+    rng = np.random.default_rng(seed)
+    table = rng.integers(1, 64, kinds) * UNIT
+    items = rng.integers(0, kinds, draw(st.integers(1, 900)))
+    instances = draw(st.integers(1, 5))
+    slowdown = rng.choice([0.5, 1.0, 2.0], instances)
+    gap = max(round(float(table[items].mean()) / instances / UNIT * draw(st.floats(0.7, 1.3))), 1) * UNIT
+    return items, table, gap, slowdown
+
+
+def scenario_of(stream, grouping, network=Network()):  # noqa: B008 - a frozen value
+    items, table, gap, slowdown = stream
+    return Scenario.chain(
+        Source("log", 1 / gap, keys=items.tolist(), rows=len(items)),
+        Operator("work", PerItem(table), instances=len(slowdown), slowdown=tuple(slowdown)),
+        grouping=grouping,
+        network=network,
+    )
+
+
+def edge_of(stream, latency=0.0):
+    items, table, gap, slowdown = stream
+    edge = ShuffleEdge(items, table[items], len(slowdown), factors=slowdown, latency=latency)
+    object.__setattr__(edge, "arrivals", np.arange(len(items)) * gap)
+    return edge
+
+
+def by_row(scenario, gap):
+    """Instances and ends of the tuples, in the order of the rows."""
+    simulation = Simulation(scenario, trace=True)
+    while not simulation.drained:
+        simulation.advance(1000.0)
+    trace = simulation.trace()
+    order = np.argsort(np.round(trace["born"].to_numpy() / gap), kind="stable")
+    return trace["instance"].to_numpy()[order], trace["done"].to_numpy()[order], simulation.result()
+
+
+@settings(max_examples=60)
+@given(stream=streams(), name=st.sampled_from([*LEARNING, "osg?window=8&clock=cumulated", *grouping_names()]))
+def test_tuples_go_and_end_as_on_a_shuffle_edge(stream, name):
+    where, ends, result = by_row(scenario_of(stream, name), stream[2])
+    expected = edge_of(stream).run(name)
+    assert where.tolist() == expected.flow.to.tolist()
+    assert ends.tolist() == expected.flow.finish.tolist()
+    for row in result.messages.to_pylist():
+        assert {kind: row[kind] for kind in expected.traffic} == expected.traffic
+        assert row["bytes"] == expected.traffic_bytes
+
+
+@settings(max_examples=30)
+@given(stream=streams(), steps=st.integers(1, 400))
+def test_letters_take_as_long_as_the_network_says(stream, steps):
+    """A tuple comes later by the latency, so a letter comes later by twice as much; OSG's sums do not mind."""
+    latency = (steps + 1 / 8) * UNIT  # so that no letter comes at the very moment at which a tuple is sent
+    where, ends, _ = by_row(scenario_of(stream, LEARNING[0], Network(latency=latency)), stream[2])
+    expected = edge_of(stream, 2 * latency).run(LEARNING[0])
+    assert where.tolist() == expected.flow.to.tolist()
+    assert ends.tolist() == (expected.flow.finish + latency).tolist()
+
+
+def uneven(grouping, instances=8, rate=1000.0, spare=1.05, **options):
+    """Rows whose cost their key decides, from 1 to 64 parts, and hardly more instances than are needed."""
+    keys = Zipf(exponent=1.0, keys=1024, seed=3)
+    table = np.random.default_rng(2).permutation(np.repeat(np.arange(1, 65), 16)).astype(float)
+    drawn = keys.rows(0, 50_000, np.zeros(50_000, np.int64)).column("key").to_numpy()
+    table *= instances / rate / spare / table[drawn].mean()
+    return Scenario.chain(
+        Source("rows", rate, keys=keys),
+        Operator("work", PerItem(table), instances=instances),
+        grouping=grouping,
+        **options,
+    )
+
+
+def test_what_a_grouping_knows_of_costs_shortens_the_wait():
+    names = ("round_robin", "osg", "tracking_osg", "full_knowledge")
+    waits = [simulate(uneven(name), 60.0).total("work", after=20).mean_wait for name in names]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[2] < 0.7 * waits[0]
+
+
+def test_an_instance_on_a_slow_machine_gets_fewer_tuples():
+    machines = (Machine(cores=1), *(Machine(cores=1, speed=speed) for speed in (1.0, 1.0, 1.0, 0.5)))
+    scenario = Scenario(
+        (Source("log", 300, machines=(0,)), Operator("work", Exactly(0.01), instances=4, machines=(1, 2, 3, 4))),
+        (Edge("log", "work", TrackingOSG(window=64)),),
+        machines,
+    )
+    result = simulate(scenario, 60.0)
+    table = result.instances.filter(np.array(result.instances["time"]) > 30)
+    done = [sum(table.filter(np.array(table["operator"]) == "work")["processed"].to_numpy()[n::4]) for n in range(4)]
+    assert done[3] < 0.6 * min(done[:3])
+    assert result.latency(after=30).mean < 0.03
+
+
+def test_matrices_take_their_time_on_a_line_that_is_full():
+    """8 bytes a number: 3 and twice 55 cells in 4 rows; the tuples themselves have no size here."""
+    scenario = Scenario.chain(
+        Source("log", 100, rows=200),
+        Operator("work", Exactly(0.001), instances=1),
+        grouping="osg?window=10",
+        network=Network(bytes_per_second=1e6),
+    )
+    result = simulate(scenario, 10.0)
+    messages = result.messages.to_pylist()[0]
+    assert messages["matrices"] == 10  # after two windows each
+    assert result.machines["sent_bytes"].to_numpy().sum() == 10 * 8 * (3 + 2 * 220) + messages["replies"] * 48
+
+
+def test_several_edges_with_groupings_of_their_own_have_room_beside_each_other():
+    """Between parse and store the sketches have another size, and there are other instances."""
+    keys = Zipf(exponent=1.0, keys=200, seed=3)
+    parts = (
+        Source("log", 100, instances=2, keys=keys),
+        Operator("parse", PerItem(np.linspace(0.001, 0.04, 200)), instances=3),
+        Operator("store", PerItem(np.linspace(0.06, 0.002, 200)), instances=5),
+    )
+    first, second = (
+        Edge("log", "parse", "tracking_osg?window=32"),
+        Edge("parse", "store", "osg?window=32&tolerance=0.3"),
+    )
+    both = simulate(Scenario(parts, (first, second)), 60.0, trace=True)
+    assert [row["sender"] for row in both.messages.to_pylist()] == ["log", "parse"]
+    assert min(row["matrices"] for row in both.messages.to_pylist()) > 10
+    alone = simulate(Scenario(parts[:2], (first,)), 60.0)
+    assert both.messages.to_pylist()[0] == alone.messages.to_pylist()[0]
+
+
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("markers", [False, True])
+def test_no_row_is_lost_by_a_failure(name, markers):
+    scenario = uneven(name, spare=1.3)
+    scenario = replace(scenario, vertices=(replace(scenario.vertices[0], rows=3000), *scenario.vertices[1:]))
+    result = simulate(
+        scenario,
+        30.0,
+        trace=True,
+        checkpoints=Checkpoints(every=0.7, markers=markers),
+        failures=[Failure(at=1.9, detection=0.3)],
+    )
+    assert len(set(np.round(result.trace["born"].to_numpy(), 6).tolist())) == 3000
+    assert result.trace.num_rows > 3000
+    assert result.messages["replies"].to_pylist()[0] > 0
+
+
+def test_schedulers_go_back_with_the_checkpoint_and_their_messages_stay_counted():
+    stream = (np.arange(400) % 7, np.arange(1, 8) * UNIT, 2 * UNIT, np.ones(3))
+    simulation = Simulation(scenario_of(stream, LEARNING[1]), trace=True)
+    simulation.advance(0.3)
+    simulation.checkpoint()
+    saved = simulation._grouped.state()
+    simulation.advance(0.2)
+    counted = simulation.result().messages
+    assert counted["requests"].to_pylist()[0] > saved.schedulers.traffic[0, 1] > 0
+    simulation.fail()
+    assert simulation.result().messages == counted
+    found = simulation._grouped.state()
+    for bank, before in ((found.schedulers, saved.schedulers), (found.learners, saved.learners)):
+        for name, array in bank._asdict().items():
+            assert name == "traffic" or np.array_equal(array, getattr(before, name)), name
+    simulation.advance(10.0)
+    assert len(set(simulation.trace()["born"].to_pylist())) == 400
+
+
+def test_after_a_restart_new_instances_share_the_work():
+    scenario = uneven("tracking_osg", instances=4, spare=0.9)
+    simulation = Simulation(scenario, seed=1)
+    simulation.advance(10.0)
+    before = simulation.result().messages.to_pylist()[0]["requests"]
+    simulation.restart(scenario.with_instances(work=8), pause=1.0)
+    simulation.sample()
+    simulation.advance(30.0)
+    simulation.sample()
+    result = simulation.result()
+    assert result.instances["processed"].to_numpy()[-8:].min() > 0
+    assert result.messages.num_rows == 1
+    assert result.messages.to_pylist()[0]["requests"] > before
+    assert simulation.drained is False
+    assert result.sources["lag"].to_pylist()[-1] < 100
+
+
+def test_room_is_made_for_matrices_under_way():
+    """A journey of 20 s, in which every instance sends its matrices again and again, to each of three schedulers."""
+    scenario = Scenario.chain(
+        Source("log", 120, instances=3, keys=[1, 2, 3]),
+        Operator("work", Exactly(0.01), instances=4),
+        grouping="tracking_osg?window=4",
+        network=Network(latency=20.0),
+    )
+    messages = simulate(scenario, 80.0).messages.to_pylist()[0]
+    assert messages["matrices"] == pytest.approx(3 * 120 / 8 * 40, rel=0.05)
+
+
+def test_flows_share_by_speed_what_goes_by_cost():
+    scenario = Scenario.chain(
+        Source("log", 90), Operator("work", Exactly(0.02), instances=2, slowdown=(1.0, 2.0)), grouping="osg"
+    )
+    flow = FluidSimulation(scenario)
+    flow.advance(10.0)
+    flow.sample()
+    done = flow.result().instances.filter(np.array(flow.result().instances["operator"]) == "work")["processed"]
+    assert done.to_numpy().tolist() == pytest.approx([500.0, 250.0], rel=0.02)
+
+
+def test_round_robin_is_the_shuffle_that_the_loop_knows():
+    assert Edge("a", "b", RoundRobin()).built_in == "shuffle"
+    assert Edge("a", "b", RoundRobin()).by_cost() is None
+
+
+def test_full_knowledge_must_be_able_to_know():
+    with pytest.raises(OptionError, match="Exactly or PerItem"):
+        Scenario.chain(Source("log", 1), Operator("work", Exponential(1.0)), grouping=FullKnowledge())
+
+
+@pytest.mark.parametrize(("name", "words"), [("ogs", "did you mean 'osg'"), ("osg?windw=3", "did you mean 'window'")])
+def test_a_mistake_in_a_grouping_is_told(name, words):
+    with pytest.raises(OptionError, match=words):
+        Edge("a", "b", name)
