@@ -44,7 +44,7 @@ def streams(draw):
     items = rng.integers(0, kinds, draw(st.integers(1, 900)))
     instances = draw(st.integers(1, 5))
     slowdown = rng.choice([0.5, 1.0, 2.0], instances)
-    gap = max(round(float(table[items].mean()) / instances / UNIT * draw(st.floats(0.7, 1.3))), 1) * UNIT
+    gap = 2.0 ** round(np.log2(float(table[items].mean()) / instances))  # whose multiples are exact too
     return items, table, gap, slowdown
 
 

@@ -49,9 +49,11 @@ def plain_cluster(scenario, seed):
 def untied(scenario):
     """The same, without several threads that begin at one moment, after a snapshot, and add up like times differently.
 
-    Which of them ends first would depend on the last digit.
+    Which of them ends first would depend on the last digit. So it would where threads of one length serialise: one that
+    begins when a sender beside it has serialised ends with one that did so too.
     """
-    tied = [one.threads > 1 and not isinstance(one.service, Exactly) for one in scenario.vertices[1:]]
+    alike = Exactly if not scenario.network.serialise else ()
+    tied = [one.threads > 1 and not isinstance(one.service, alike) for one in scenario.vertices[1:]]
     operators = [
         replace(one, service=Exponential(one.service.mean)) if may_tie else one
         for one, may_tie in zip(scenario.vertices[1:], tied, strict=True)
