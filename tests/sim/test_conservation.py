@@ -12,12 +12,15 @@ from steelyard.sim import Edge, Exactly, Exponential, Operator, Scenario, Simula
 from tests.sim.test_event_loop import scenarios
 
 
+def finite(scenario, rows):
+    log, *operators = scenario.vertices
+    source = Source(log.name, log.rate, log.instances, log.keys, rows=rows, service=log.service)
+    return Scenario((source, *operators), scenario.edges, scenario.machines, scenario.network)
+
+
 @st.composite
 def finite_scenarios(draw):
-    scenario = draw(scenarios())
-    log, *operators = scenario.vertices
-    source = Source(log.name, log.rate, log.instances, log.keys, rows=draw(st.integers(1, 40)), service=log.service)
-    return Scenario((source, *operators), scenario.edges, scenario.machines, scenario.network)
+    return finite(draw(scenarios()), draw(st.integers(1, 40)))
 
 
 def drained(scenario, seed):

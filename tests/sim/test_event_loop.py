@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,7 @@ from steelyard.sim import (
     Scenario,
     Simulation,
     Source,
+    Window,
 )
 from steelyard.sim.build import build
 from steelyard.sim.grouped import Grouped
@@ -50,23 +53,39 @@ laws = st.one_of(
 growing = st.tuples(times, times, st.sampled_from([0.0, 0.731])).map(lambda given: Growing(*given))
 
 
+some_windows = st.tuples(st.sampled_from([0.2137, 0.7919]), st.sampled_from([0.0, 0.00711])).map(
+    lambda two: Window(*two)
+)
+no_window = st.none()
+any_window = st.one_of(no_window, no_window, some_windows)
+all_tuples = st.just(1.0)
+some_shares = st.sampled_from([1.0, 1.0, 0.7])
+
+
 @st.composite
-def operators(draw, name, laws_of_operators=laws):
+def operators(draw, name, laws_of_operators=laws, windows=no_window):
     instances = draw(st.integers(1, 3))
+    window = draw(windows)
     return Operator(
         name,
         draw(laws_of_operators),
         instances=instances,
         threads=draw(st.integers(1, 2)),
         capacity=draw(st.integers(0, 3)),
-        outputs=draw(st.sampled_from([0.5, 1.0, 1.0, 2.0])),
+        outputs=1.0 if window else draw(st.sampled_from([0.5, 1.0, 1.0, 2.0])),
+        window=window,
         slowdown=tuple(PACE[name] * one for one in draw(st.permutations([1.0, 1.0917, 0.9413]))[:instances]),
     )
 
 
 @st.composite
-def scenarios(draw, laws_of_operators=laws, groupings=(*GROUPINGS, *BY_COST)):
-    """A source that feeds two operators, which both feed a third; anything else at random."""
+def scenarios(
+    draw, laws_of_operators=laws, groupings=(*GROUPINGS, *BY_COST), windows=no_window, shares=all_tuples, cycles=False
+):
+    """A source that feeds two operators, which both feed a third; anything else at random.
+
+    In a cycle, a part of what comes out of the third goes back to the first or to itself, and on to a fourth.
+    """
     source = Source(
         "log",
         rate=draw(st.sampled_from([3.7, 11.3, 23.9])),
@@ -84,13 +103,28 @@ def scenarios(draw, laws_of_operators=laws, groupings=(*GROUPINGS, *BY_COST)):
         local_latency=draw(st.sampled_from([0.0, 0.0017])),
         bytes_per_second=draw(st.sampled_from([0.0, 1013.0])),
         serialise=draw(st.sampled_from([0.0, 0.0071])),
+        local_bytes_per_second=draw(st.sampled_from([0.0, 0.0, 7013.0])),
     )
-    return Scenario(
-        vertices=(source, *(draw(operators(name, laws_of_operators)) for name in "abc")),
-        edges=tuple(Edge(*pair, draw(st.sampled_from(groupings)), tuple_bytes=17.0) for pair in ends),
-        machines=machines,
-        network=network,
-    )
+    vertices = [source, *(draw(operators(name, laws_of_operators, windows)) for name in "abc")]
+    edges = [Edge(*pair, draw(st.sampled_from(groupings)), tuple_bytes=17.0, share=draw(shares)) for pair in ends]
+    if cycles:
+        vertices, edges = draw(with_a_cycle(vertices, edges, groupings))
+    return Scenario(vertices=tuple(vertices), edges=tuple(edges), machines=machines, network=network)
+
+
+@st.composite
+def with_a_cycle(draw, vertices, edges, groupings):
+    back_to = draw(st.sampled_from(["a", "c"]))
+    vertices = [replace(one, capacity=0) if one.name == back_to else one for one in vertices]
+    vertices = [replace(one, outputs=min(one.outputs, 1.0)) if isinstance(one, Operator) else one for one in vertices]
+    # nothing is multiplied on its way round
+    narrow = [name for name in groupings if name != "broadcast"]
+    on = replace(vertices[-1], name="d", window=None)
+    edges = [
+        replace(one, grouping="hash") if one.grouping == "broadcast" and one.receiver == "c" else one for one in edges
+    ]
+    back = Edge("c", back_to, draw(st.sampled_from(narrow)), tuple_bytes=17.0, share=0.4, feedback=True)
+    return [*vertices, on], [*edges, back, Edge("c", "d", draw(st.sampled_from(groupings)), share=0.9)]
 
 
 def plain_run(scenario, seed):
@@ -102,9 +136,7 @@ def plain_run(scenario, seed):
     return PlainCluster(cluster, rows, Grouped(layout_of(scenario), cluster.edges).state()).run_until(SECONDS)
 
 
-@settings(max_examples=60)
-@given(scenario=scenarios(st.one_of(laws, growing)), seed=st.integers(0, 5))
-def test_every_tuple_leaves_where_and_when_it_does_in_the_plain_twin(scenario, seed):
+def check_beside_the_plain_twin(scenario, seed):
     simulation = Simulation(scenario, seed, trace=True)
     simulation.advance(SECONDS)
     trace = simulation.trace()
@@ -116,6 +148,24 @@ def test_every_tuple_leaves_where_and_when_it_does_in_the_plain_twin(scenario, s
     expected = sorted((left.instance, left.item, left.done) for left in plain_run(scenario, seed))
     assert [row[:2] for row in found] == [row[:2] for row in expected]
     assert [row[2] for row in found] == pytest.approx([row[2] for row in expected], abs=1e-7)
+
+
+@settings(max_examples=60)
+@given(scenario=scenarios(st.one_of(laws, growing)), seed=st.integers(0, 5))
+def test_every_tuple_leaves_where_and_when_it_does_in_the_plain_twin(scenario, seed):
+    check_beside_the_plain_twin(scenario, seed)
+
+
+@settings(max_examples=60)
+@given(scenario=scenarios(windows=any_window), seed=st.integers(0, 5))
+def test_results_of_windows_leave_where_and_when_they_do_in_the_plain_twin(scenario, seed):
+    check_beside_the_plain_twin(scenario, seed)
+
+
+@settings(max_examples=60)
+@given(scenario=scenarios(windows=any_window, shares=some_shares, cycles=True), seed=st.integers(0, 5))
+def test_tuples_that_go_round_leave_where_and_when_they_do_in_the_plain_twin(scenario, seed):
+    check_beside_the_plain_twin(scenario, seed)
 
 
 @settings(max_examples=20)

@@ -26,7 +26,7 @@ from steelyard.sim import (
 from steelyard.sim.flows import flow_of
 from steelyard.sim.layout import layout_of
 from steelyard.workloads import Sinusoid, Steps, Zipf
-from tests.sim.test_event_loop import scenarios
+from tests.sim.test_event_loop import scenarios, some_shares
 
 SKEWED = Zipf(exponent=1.1, keys=500, seed=3)
 COSTS = np.random.default_rng(5).uniform(0.0005, 0.003, 500)
@@ -34,7 +34,7 @@ COSTS = np.random.default_rng(5).uniform(0.0005, 0.003, 500)
 
 @settings(max_examples=60)
 @given(
-    scenario=scenarios(),
+    scenario=scenarios(shares=some_shares),
     queues=st.lists(st.sampled_from([0.0, 0.5, 2.0, 7.0]), min_size=14, max_size=14),
     arrivals=st.lists(st.floats(0, 5), min_size=2, max_size=2),
 )
@@ -85,6 +85,20 @@ CASES = {
             Operator("b", Exactly(0.002), capacity=40),
         ),
         (Edge("log", "a"), Edge("a", "b"), Edge("other", "b")),
+    ),
+    "a fork": Scenario(
+        (
+            Source("log", 700),
+            Operator("a", Exactly(0.001), capacity=40),
+            Operator("b", Exactly(0.002), capacity=40),
+            Operator("c", Exactly(0.004), capacity=40, instances=2),
+        ),
+        (
+            Edge("log", "a"),
+            Edge("a", "b", share=0.6),
+            Edge("log", "b", share=0.3),
+            Edge("a", "c", "broadcast", share=0.3),
+        ),
     ),
     "a wave": Scenario.chain(
         Source("log", Sinusoid(mean=500, amplitude=0.8, period=40)), Operator("b", Exponential(0.0018), capacity=60)

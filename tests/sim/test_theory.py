@@ -88,6 +88,19 @@ def test_each_of_a_tandem_of_queues_waits_as_if_it_were_alone():
     assert result.total("second", WARM_UP).mean_wait == pytest.approx(mm1_wait(600, SERVICES / 0.8), rel=0.02)
 
 
+@pytest.mark.parametrize("again", [0.3, 0.6])
+def test_tuples_that_come_round_at_random_make_a_queue_as_jackson_says(again):
+    """With chance `again` a tuple is served once more: so the load is that of 1 / (1 - again) of the rate."""
+    arrivals = 0.7 * (1 - again) * SERVICES
+    scenario = Scenario(
+        (poisson(arrivals), Operator("map", Exponential(SERVICE)), Operator("out", Exactly(0.0))),
+        (Edge("log", "map"), Edge("map", "map", share=again, feedback=True), Edge("map", "out", share=1 - again)),
+    )
+    result = simulate(scenario, SECONDS, seed=3)
+    assert result.total("map", WARM_UP).throughput == pytest.approx(arrivals / (1 - again), rel=0.02)
+    assert result.total("map", WARM_UP).mean_wait == pytest.approx(mm1_wait(0.7 * SERVICES, SERVICES), rel=0.02)
+
+
 @pytest.mark.parametrize("law", [Exponential(SERVICE), Exactly(SERVICE), Samples([0.1 * SERVICE, 1.9 * SERVICE])])
 def test_tuples_that_share_a_core_stay_as_long_whatever_the_law_of_their_work(law):
     machines = (Machine(cores=1),)

@@ -12,7 +12,7 @@ from typing import NamedTuple, get_type_hints
 import numpy as np
 
 from steelyard.kernels.cluster_loop import run_until
-from steelyard.kernels.cluster_service import travel
+from steelyard.kernels.cluster_service import leave_machine, travel
 from steelyard.kernels.cluster_state import (
     EXACTLY,
     FREE_RECORD,
@@ -197,17 +197,11 @@ def new_letter(cluster: Cluster, server: Rows, by: int, slot: int) -> int:
 
 @inlined
 def sent_back(cluster: Cluster, record: int, edge: Rows, size: int) -> bool:
-    """Send a letter over the line of its instance's machine; tells whether it is there at once."""
+    """Send a letter over the lines of its instance's machine; tells whether it is there at once."""
     letter = cluster.pool[record]
     source = cluster.instances[letter.dest].machine
     target = cluster.instances[edge.first_from + letter.by - edge.first_scheduler].machine
-    due = cluster.now[0]
-    if source != target:
-        machine = cluster.machines[source]
-        machine.line_free = max(machine.line_free, due) + size * machine.seconds_a_byte
-        machine.sent_bytes += size
-        due = machine.line_free
-    return bool(travel(cluster, record, due, source, target))
+    return bool(travel(cluster, record, leave_machine(cluster, source, target, size), source, target))
 
 
 @inlined

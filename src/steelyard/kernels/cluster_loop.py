@@ -16,7 +16,9 @@ from steelyard.kernels.cluster_service import (
     drop_work,
     end_service,
     has_place,
+    hold,
     join_queue,
+    leave_machine,
     leave_running,
     push_work,
     retime,
@@ -35,8 +37,10 @@ from steelyard.kernels.cluster_state import (
     DRAINED,
     EMITTING,
     EVENTS,
+    EXHAUSTED,
     FORWARD,
     FREE_RECORD,
+    FULL_MACHINE,
     HASH,
     IN_TURN,
     LETTER,
@@ -62,6 +66,7 @@ from steelyard.kernels.cluster_state import (
     Cluster,
     Rows,
 )
+from steelyard.kernels.cluster_windows import begin_results, end_window, keep_key
 from steelyard.kernels.compiled import inlined, loop
 from steelyard.kernels.event_heap import remove_first, schedule
 from steelyard.kernels.mixing import home
@@ -125,20 +130,18 @@ def send(cluster: Cluster, server: Rows, dest: int, edge: Rows) -> None:
     sender.sent += 1
     tuple_.epoch = sender.epoch
     source, target = sender.machine, cluster.instances[dest].machine
-    due = cluster.now[0]
     tuple_.remote = source != target
     tuple_.by = NONE
     if edge.reports:
         tuple_.by = edge.first_scheduler + server.instance - edge.first_from
         cluster.letters[record, 0], cluster.letters[record, 1] = server.ask, server.ask_load
     size = edge.bytes
+    tuple_.bytes = size
+    if size > 0.0:
+        hold(cluster, target, size)
     if source != target:
-        machine = cluster.machines[source]
-        server.debt += machine.serialise
-        machine.line_free = max(machine.line_free, due) + size * machine.seconds_a_byte
-        machine.sent_bytes += size
-        due = machine.line_free
-    if travel(cluster, record, due, source, target):
+        server.debt += cluster.machines[source].serialise
+    if travel(cluster, record, leave_machine(cluster, source, target, size), source, target):
         join_queue(cluster, record)
 
 
@@ -153,6 +156,11 @@ def send_outputs(cluster: Cluster, number: int) -> int:
             if cluster.counters[FREE_RECORD] == NONE:
                 return NEEDS_ROOM
             if server.dest == NONE:
+                if edge.share < 1.0 and not server.drawn:
+                    if uniform(server) >= edge.share:
+                        server.edge += 1
+                        continue
+                    server.drawn = 1
                 server.dest = choose(cluster, server, edge)
                 if server.dest == NONE:
                     return NEEDS_CHOICE if edge.grouping == BY_COST else NEEDS_ROUTES
@@ -171,6 +179,7 @@ def send_outputs(cluster: Cluster, number: int) -> int:
                 server.dest += 1
             else:
                 server.dest = NONE
+                server.drawn = 0
                 server.edge += 1
         server.edge = 0
         server.copy += 1
@@ -197,6 +206,31 @@ def leave_cluster(cluster: Cluster, server: Rows, operator: int) -> int:
     return REACHED
 
 
+@loop
+def put_out_results(cluster: Cluster, number: int) -> int:
+    """Send or count the results of a window one after the other, from where the server was stuck before."""
+    server = cluster.servers[number]
+    instance = cluster.instances[server.instance]
+    operator = cluster.operators[instance.operator]
+    while server.results != NONE:
+        record = server.results
+        result = cluster.pool[record]
+        server.item, server.key, server.born = result.item, result.key, result.born
+        server.copies = 1
+        if operator.edges == 0:
+            outcome = leave_cluster(cluster, server, instance.operator)
+        else:
+            outcome = send_outputs(cluster, number)
+        if outcome != REACHED:
+            return int(outcome)
+        server.copy = 0
+        server.results = result.next
+        cluster.machines[instance.machine].held -= operator.key_bytes
+        result.next = cluster.counters[FREE_RECORD]
+        cluster.counters[FREE_RECORD] = record
+    return REACHED
+
+
 @inlined
 def finish_tuple(cluster: Cluster, number: int) -> int:
     """Send or count what the server has processed, so that it can take the next tuple."""
@@ -204,7 +238,12 @@ def finish_tuple(cluster: Cluster, number: int) -> int:
     instance = cluster.instances[server.instance]
     if server.by != NONE:
         return NEEDS_REPORT
-    if cluster.operators[instance.operator].edges == 0:
+    if cluster.operators[instance.operator].closes > 0.0:
+        if server.results != NONE:
+            outcome = put_out_results(cluster, number)
+        else:
+            outcome = keep_key(cluster, server.instance, server.key, server.item, server.born)
+    elif cluster.operators[instance.operator].edges == 0:
         outcome = leave_cluster(cluster, server, instance.operator)
     else:
         outcome = send_outputs(cluster, number)
@@ -226,6 +265,9 @@ def take_next(cluster: Cluster, number: int) -> int:
         if outcome != REACHED:
             cluster.counters[NEEDED] = instance.source
         return outcome
+    if instance.closing != NONE:
+        begin_results(cluster, number)
+        return REACHED
     if instance.head != NONE and cluster.pool[instance.head].epoch != instance.epoch:
         pass_markers(cluster, instance)
     if instance.head == NONE and instance.came > 0 and instance.came == instance.senders and instance.serving == 0:
@@ -264,7 +306,7 @@ def drain_work(cluster: Cluster) -> int:
 
 @inlined
 def happen(cluster: Cluster, slot: int, now: float) -> int:
-    """The event of a slot: a service ends, a row comes, a tuple arrives. Tells of a letter."""
+    """The event of a slot: a service ends, a row comes, a tuple arrives, a window ends. Tells of a letter."""
     machines, sources = len(cluster.machines), len(cluster.sources)
     if slot < machines:
         machine = cluster.machines[slot]
@@ -282,6 +324,9 @@ def happen(cluster: Cluster, slot: int, now: float) -> int:
         number = cluster.instances[cluster.sources[slot - machines].instance].first_server
         cluster.servers[number].phase = READY
         push_work(cluster, number)
+    elif slot >= machines + sources + len(cluster.links):
+        remove_first(cluster.heap)
+        end_window(cluster, cluster.timed[slot - machines - sources - len(cluster.links)])
     else:
         link = cluster.links[slot - machines - sources]
         record = link.head
@@ -306,6 +351,8 @@ def run_until(cluster: Cluster, until: float) -> int:
         outcome = drain_work(cluster)
         if outcome != REACHED:
             return outcome
+        if counters[FULL_MACHINE] != NONE:
+            return EXHAUSTED
         if heap.size[0] == 0:
             return DRAINED
         slot = heap.heap[0]

@@ -6,7 +6,15 @@ receiver's is behind a marker, and is put aside until markers have come on all c
 
 from __future__ import annotations
 
-from steelyard.kernels.cluster_service import join_queue, join_running, push_work, retime, settle, travel
+from steelyard.kernels.cluster_service import (
+    join_queue,
+    join_running,
+    leave_machine,
+    push_work,
+    retime,
+    settle,
+    travel,
+)
 from steelyard.kernels.cluster_state import (
     AWAITED,
     COMPLETED,
@@ -72,7 +80,9 @@ def begin_snapshot(cluster: Cluster, number: int) -> None:
     now = cluster.now[0]
     instance.came = -1
     instance.aligned += now - instance.aligning
-    if cluster.operators[instance.operator].window > 0.0 and now >= instance.window_end:
+    operator = cluster.operators[instance.operator]
+    if operator.window > 0.0 and now >= instance.window_end:
+        cluster.machines[instance.machine].held -= instance.kept * operator.kept_bytes
         instance.kept = 0.0
     instance.saved_kept, instance.saved_end = instance.kept, instance.window_end
     server.demand = cluster.snapshot[SNAPSHOT] + cluster.snapshot[PER_KEPT] * instance.kept
@@ -148,10 +158,7 @@ def send_marker(cluster: Cluster, sender: Rows, dest: int) -> None:
     cluster.counters[MARKERS] += 1
     marker.dest, marker.remote, marker.epoch = dest, MARKER, sender.epoch
     source, target = sender.machine, cluster.instances[dest].machine
-    due = cluster.now[0]
-    if source != target:
-        due = max(due, cluster.machines[source].line_free)
-    if travel(cluster, record, due, source, target):
+    if travel(cluster, record, leave_machine(cluster, source, target, 0.0), source, target):
         join_queue(cluster, record)
 
 

@@ -68,6 +68,10 @@ class Output:
     """Whether a place in the receiver's queue is kept for it."""
     request: int = NOT_MARKED
     load: float = 0.0
+    drawn: bool = False
+    """Whether chance let it over its edge."""
+    result: PlainTuple | None = None
+    """What is sent, where it is a window's result, and not the server's tuple."""
 
 
 class Left(NamedTuple):
@@ -114,6 +118,15 @@ class PlainCluster:
         self.kept: list[list[int]] = [[] for _ in cluster.instances]
         self.turns = [int(row["next"]) for row in cluster.turns]
         self.line_free = [0.0] * len(cluster.machines)
+        self.local_free = [0.0] * len(cluster.machines)
+        self.opened: list[dict[int, PlainTuple]] = [{} for _ in cluster.instances]
+        """Of the present window: for each key its last tuple."""
+        self.ends: dict[int, float] = {}
+        """When the present windows end."""
+        self.closing: list[list[PlainTuple]] = [[] for _ in cluster.instances]
+        """Results that nobody works on yet."""
+        self.results: dict[int, list[PlainTuple]] = {}
+        """Results that a server works on."""
         self.debt = [0.0] * len(cluster.servers)
         self.random = [int(row["random"]) for row in cluster.servers]
         self.epoch = [0] * len(cluster.instances)
@@ -150,10 +163,12 @@ class PlainCluster:
                 if server in self.saving:
                     self.saved.add(server)
                 else:
-                    self._put_out(server)
+                    self._end_service(server)
                 self.ready.append(server)
             elif kind == 1:
                 self.ready.append(int(self.c.instances[self.c.sources[which]["instance"]]["first_server"]))
+            elif kind == 3:
+                self._end_window(which)
             else:
                 _, _, dest, arrived = self.flying.pop(which)
                 self._arrive(dest, arrived)
@@ -216,6 +231,7 @@ class PlainCluster:
         if self.flying:
             first = min(range(len(self.flying)), key=lambda spot: self.flying[spot][:2])
             events.append((self.flying[first][0], 2, first))
+        events += [(end, 3, number) for number, end in self.ends.items()]
         return min(events)
 
     def _rate(self, machine: int) -> float:
@@ -227,7 +243,7 @@ class PlainCluster:
             server = self.ready.popleft()
             if server in self.saved:
                 self._pass_on(server)
-            if server in self.outbox and self.holds[server].by != NONE:
+            if server in self.holds and self.holds[server].by != NONE and server in self.outbox:
                 self._report(server)
             while server not in self.outbox or self._send(server):
                 self.outbox.pop(server, None)
@@ -248,6 +264,9 @@ class PlainCluster:
                 return None
             time, item, key = rows.popleft()
             return PlainTuple(item, key, time)
+        if self.closing[number]:
+            self._begin_results(server, number)
+            return None
         spot = self._first(number)
         if spot == NONE and self._is_to_save(number):
             if self._begin_snapshot(server, number):
@@ -266,6 +285,52 @@ class PlainCluster:
                 self.outbox[waiting][0].granted = True
                 self.ready.append(waiting)
         return taken
+
+    def _end_window(self, number: int) -> None:
+        del self.ends[number]
+        self.closing[number] += self.opened[number].values()
+        self.opened[number] = {}
+        if self.free[number]:
+            self.ready.append(self.free[number].pop(0))
+
+    def _begin_results(self, server: int, number: int) -> None:
+        self.results[server], self.closing[number] = self.closing[number], []
+        row = self.c.instances[number]
+        per_result = float(self.c.operators[row["operator"]]["per_result"] * row["slowdown"])
+        demand = per_result * len(self.results[server]) + self.debt[server]
+        self.debt[server] = 0.0
+        self.holds[server] = self.results[server][0]
+        if demand > 0:
+            self.running[row["machine"]][server] = demand
+        else:
+            self._end_service(server)
+            self.ready.appendleft(server)
+
+    def _end_service(self, server: int) -> None:
+        """A tuple goes into its window, or out of the operator; a window's results go out."""
+        number = int(self.c.servers[server]["instance"])
+        operator = self.c.operators[self.c.instances[number]["operator"]]
+        if operator["closes"] == 0:
+            self._put_out(server)
+        elif server in self.results:
+            self.outbox[server] = []
+            for result in self.results.pop(server):
+                edges = range(operator["first_edge"], operator["first_edge"] + operator["edges"])
+                self.outbox[server] += [one for edge in edges for one in self._outputs(edge, result)]
+                if not edges:
+                    self.left.append(Left(number, result.item, result.born, self.now))
+        else:
+            held = self.holds[server]
+            if not self.opened[number]:
+                self.ends[number] = (self.now // operator["closes"] + 1) * float(operator["closes"])
+            self.opened[number][held.key] = held._replace(by=NONE)
+            self.outbox[server] = []
+
+    def _outputs(self, edge: int, result: PlainTuple | None = None) -> list[Output]:
+        row = self.c.edges[edge]
+        everybody = range(row["first"], row["first"] + row["count"])
+        chosen = everybody if row["grouping"] == BROADCAST else [NONE]
+        return [Output(edge, dest, result=result) for dest in chosen]
 
     def _first(self, number: int) -> int:
         """Where the first tuple is that the instance may take; markers before it are taken."""
@@ -329,7 +394,7 @@ class PlainCluster:
         demand += self.debt[server] + taken.remote * machine["serialise"]
         self.debt[server] = 0.0
         if demand <= 0:
-            self._put_out(server)
+            self._end_service(server)
             if taken.by != NONE:
                 self._report(server)
             return True
@@ -369,16 +434,13 @@ class PlainCluster:
         self.outbox[server] = []
         for _ in range(whole + extra):
             for edge in edges:
-                row = self.c.edges[edge]
-                everybody = range(row["first"], row["first"] + row["count"])
-                chosen = everybody if row["grouping"] == BROADCAST else [NONE]
-                self.outbox[server] += [Output(edge, dest) for dest in chosen]
+                self.outbox[server] += self._outputs(edge)
         if not edges:
             held = self.holds[server]
             self.left.append(Left(number, held.item, held.born, self.now))
 
     def _choose_by_cost(self, server: int, output: Output) -> None:
-        row, held = self.c.edges[output.edge], self.holds[server]
+        row, held = self.c.edges[output.edge], output.result or self.holds[server]
         by = int(row["first_scheduler"] + self.c.servers[server]["instance"] - row["first_from"])
         costs = [self._cost(int(row["first"]) + to, held.item) for to in range(row["count"])]
         to, output.request, output.load = self.schedulers[by].choose(held.item, costs, self.now)
@@ -420,11 +482,15 @@ class PlainCluster:
         """A letter goes over the line of its writer's machine; nobody has to serialise it."""
         reader = int(edge["first_from"]) + letter.scheduler - int(edge["first_scheduler"])
         source, target = (int(self.c.instances[one]["machine"]) for one in (writer, reader))
-        due = self.now
-        if source != target:
-            due = max(due, self.line_free[source]) + 8 * numbers * float(self.c.machines[source]["seconds_a_byte"])
-            self.line_free[source] = due
+        due = self._leave_machine(source, target, 8.0 * numbers)
         self._fly(source, target, due, NONE, PlainTuple(0, 0, 0.0, letter=letter))
+
+    def _leave_machine(self, source: int, target: int, size: float) -> float:
+        lines, unit = (self.line_free, "seconds_a_byte")
+        if source == target:
+            lines, unit = (self.local_free, "local_seconds_a_byte")
+        lines[source] = max(lines[source], self.now) + size * float(self.c.machines[source][unit])
+        return lines[source]
 
     def _read(self, letter: Letter) -> None:
         scheduler = self.schedulers[letter.scheduler]
@@ -433,11 +499,11 @@ class PlainCluster:
         elif letter.cells is not None:
             scheduler.take_matrices(letter.sender, letter.cells, letter.totals)
 
-    def _choose(self, server: int, edge: int) -> int:
+    def _choose(self, server: int, edge: int, key: int) -> int:
         row, instance = self.c.edges[edge], int(self.c.servers[server]["instance"])
         first, count, sender = int(row["first"]), int(row["count"]), instance - int(row["first_from"])
         if row["grouping"] == HASH:
-            return first + self.holds[server].key % count
+            return first + key % count
         if row["grouping"] == FORWARD:
             return first + sender % count
         if row["grouping"] == RANDOM:
@@ -471,10 +537,13 @@ class PlainCluster:
         """Send what the server put out; False where a queue is full, and the server stays in line."""
         while self.outbox[server]:
             output = self.outbox[server][0]
+            sent = output.result or self.holds[server]
+            if not self._is_let_over(server, output):
+                continue
             if output.dest == NONE and self.c.edges[output.edge]["grouping"] == BY_COST:
                 self._choose_by_cost(server, output)
             elif output.dest == NONE:
-                output.dest = self._choose(server, output.edge)
+                output.dest = self._choose(server, output.edge, sent.key)
             sender = int(self.c.servers[server]["instance"])
             if output.granted:
                 self.promised[output.dest].remove(self.epoch[sender])
@@ -482,24 +551,35 @@ class PlainCluster:
                 self.blocked[output.dest].append(server)
                 return False
             self.outbox[server].pop(0)
-            asked = self.holds[server]._replace(request=output.request, load=output.load)
+            asked = sent._replace(request=output.request, load=output.load)
             row = self.c.edges[output.edge]
             if row["reports"]:
                 asked = asked._replace(by=int(row["first_scheduler"]) + sender - int(row["first_from"]))
             self._travel(server, output.dest, output.edge, asked)
         return True
 
+    def _is_let_over(self, server: int, output: Output) -> bool:
+        """Draw whether it goes over its edge, once, for all copies of a broadcast; if not, they are dropped."""
+        share = float(self.c.edges[output.edge]["share"])
+        if share == 1 or output.drawn:
+            return True
+        copies = 1
+        if self.c.edges[output.edge]["grouping"] == BROADCAST:
+            copies = int(self.c.edges[output.edge]["count"])
+        if self._uniform(server) >= share:
+            del self.outbox[server][:copies]
+            return False
+        for copy in self.outbox[server][:copies]:
+            copy.drawn = True
+        return True
+
     def _travel(self, server: int, dest: int, edge: int, sent: PlainTuple) -> None:
         sender = int(self.c.servers[server]["instance"])
         source = int(self.c.instances[sender]["machine"])
         target = int(self.c.instances[dest]["machine"])
-        due = self.now
-        if source != target:
-            machine = self.c.machines[source]
-            size = 0.0 if sent.marker else float(self.c.edges[edge]["bytes"])
-            self.debt[server] += 0.0 if sent.marker else machine["serialise"]
-            due = max(due, self.line_free[source]) + size * machine["seconds_a_byte"]
-            self.line_free[source] = max(self.line_free[source], due if size else 0.0)
+        due = self._leave_machine(source, target, 0.0 if sent.marker else float(self.c.edges[edge]["bytes"]))
+        if source != target and not sent.marker:
+            self.debt[server] += self.c.machines[source]["serialise"]
         moved = sent._replace(remote=source != target, channel=(edge, sender), epoch=self.epoch[sender])
         self._fly(source, target, due, dest, moved)
 

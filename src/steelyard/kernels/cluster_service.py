@@ -12,6 +12,7 @@ from steelyard.kernels.cluster_state import (
     EXPONENTIAL,
     FREE,
     FREE_RECORD,
+    FULL_MACHINE,
     GROWING,
     MARKER,
     NEEDS_LOG,
@@ -28,6 +29,16 @@ from steelyard.kernels.cluster_state import (
 from steelyard.kernels.compiled import inlined, loop
 from steelyard.kernels.event_heap import cancel, schedule
 from steelyard.kernels.mixing import mix
+
+
+@inlined
+def hold(cluster: Cluster, number: int, size: float) -> None:
+    """So many bytes more are in a machine's memory."""
+    machine = cluster.machines[number]
+    machine.held += size
+    machine.most_held = max(machine.most_held, machine.held)
+    if machine.held > machine.memory:
+        cluster.counters[FULL_MACHINE] = number
 
 
 @inlined
@@ -56,10 +67,13 @@ def service_time(cluster: Cluster, server: Rows, operator: Rows) -> float:
 def growing_time(cluster: Cluster, instance: Rows, operator: Rows) -> float:
     """A tuple is compared with those that the instance keeps, and kept; a new window begins with none."""
     if operator.window > 0.0 and cluster.now[0] >= instance.window_end:
+        cluster.machines[instance.machine].held -= instance.kept * operator.kept_bytes
         instance.kept = 0.0
         instance.window_end = (np.floor(cluster.now[0] / operator.window) + 1.0) * operator.window
     seconds = operator.mean + operator.growth * instance.kept
     instance.kept += 1.0
+    if operator.kept_bytes > 0.0:
+        hold(cluster, instance.machine, operator.kept_bytes)
     return float(seconds)
 
 
@@ -166,6 +180,15 @@ def begin_service(cluster: Cluster, number: int) -> None:
     if server.remote:
         demand += machine.serialise
     instance.taken += 1
+    work_on(cluster, number, demand)
+
+
+@inlined
+def work_on(cluster: Cluster, number: int, demand: float) -> None:
+    """The server works for so many seconds of a core of speed 1, on a core that it shares."""
+    server = cluster.servers[number]
+    instance = cluster.instances[server.instance]
+    machine = cluster.machines[instance.machine]
     instance.serving += 1
     server.demand = demand
     server.since = cluster.now[0]
@@ -184,7 +207,8 @@ def end_service(cluster: Cluster, number: int) -> None:
     """The tuple is processed; what comes out of it is to be sent."""
     server = cluster.servers[number]
     instance = cluster.instances[server.instance]
-    instance.done += 1
+    if server.results == NONE:
+        instance.done += 1
     instance.busy += cluster.now[0] - server.since
     instance.useful += server.demand / cluster.machines[instance.machine].speed
     outputs = cluster.operators[instance.operator].outputs
@@ -195,6 +219,7 @@ def end_service(cluster: Cluster, number: int) -> None:
     server.copy = 0
     server.edge = 0
     server.dest = NONE
+    server.drawn = 0
     server.phase = EMITTING
 
 
@@ -243,6 +268,8 @@ def take_from_queue(cluster: Cluster, number: int) -> None:
     if instance.head == NONE:
         instance.tail = NONE
     instance.waited += now - waiting.due
+    if waiting.bytes > 0.0:
+        cluster.machines[instance.machine].held -= waiting.bytes
     server.item, server.key = waiting.item, waiting.key
     server.born, server.remote = waiting.born, waiting.remote
     server.by = waiting.by
@@ -358,6 +385,19 @@ def join_queue(cluster: Cluster, record: int) -> None:
         instance.free = server.next
         server.phase = READY
         push_work(cluster, number)
+
+
+@inlined
+def leave_machine(cluster: Cluster, source: int, target: int, size: float) -> float:
+    """When so many bytes have left over the line to other machines, or over the one inside, behind all before them."""
+    machine = cluster.machines[source]
+    now = cluster.now[0]
+    if source != target:
+        machine.line_free = max(machine.line_free, now) + size * machine.seconds_a_byte
+        machine.sent_bytes += size
+        return float(machine.line_free)
+    machine.local_free = max(machine.local_free, now) + size * machine.local_seconds_a_byte
+    return float(machine.local_free)
 
 
 @inlined

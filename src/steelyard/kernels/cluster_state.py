@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard.kernels.event_heap import EventHeap, event_heap
+from steelyard.kernels.event_heap import EventHeap
 
 Rows = Any
 """A structured array, or one row of it; its fields are those of one of the types below."""
@@ -27,11 +27,13 @@ FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY, BY_COST = range(8)
 # what a server does; from EMITTING on it has something to send at this moment: tuples, or markers after a snapshot
 FREE, READY, WAITING, BUSY, BLOCKED, SAVING, EMITTING, SAVED = range(8)
 # why the loop came back
-REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE, COMPLETED = range(7)
+REACHED, DRAINED, NEEDS_LOG, NEEDS_ROUTES, NEEDS_ROOM, NEEDS_TRACE, COMPLETED, NEEDS_KEYS, EXHAUSTED = range(9)
 # the same, where a grouping goes by cost
-NEEDS_CHOICE, NEEDS_REPORT, LETTER_CAME, NEEDS_SLOTS = range(7, 11)
+NEEDS_CHOICE, NEEDS_REPORT, LETTER_CAME, NEEDS_SLOTS = range(9, 13)
 # positions in `counters`
-FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, AWAITED, MARKERS, COUNTERS = range(9)
+FREE_RECORD, WORK_FIRST, WORK_COUNT, NEEDED, TRACED, EVENTS, AWAITED, MARKERS = range(8)
+# the same: the machine whose memory is full, keys of windows in their table, whether windows stay open
+FULL_MACHINE, KEYS, STOPPED, COUNTERS = range(8, 12)
 # positions in `snapshot`
 SNAPSHOT, PER_KEPT = range(2)
 # what a record's `remote` says where it is no tuple: a marker, which takes no place and is not served; a letter of an
@@ -50,8 +52,11 @@ def _rows(*fields: tuple[str, str]) -> np.dtype[Any]:
 
 OPERATOR = _rows(
     ("law", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("table_first", "i8"), ("table_size", "i8"),
-    ("mean", "f8"), ("outputs", "f8"), ("growth", "f8"), ("window", "f8"),
+    ("mean", "f8"), ("outputs", "f8"), ("growth", "f8"), ("window", "f8"), ("kept_bytes", "f8"),
+    ("closes", "f8"), ("per_result", "f8"), ("key_bytes", "f8"),
 )  # fmt: skip
+"""`growth`, `window` and `kept_bytes` are of a law that grows; `closes`, `per_result` and `key_bytes` of windows with
+results: their length (0, there are none), seconds for a result, and bytes of a key."""
 INSTANCE = _rows(
     ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("first_server", "i4"), ("servers", "i4"),
     ("free", "i4"), ("head", "i4"), ("tail", "i4"), ("first_blocked", "i4"), ("last_blocked", "i4"),
@@ -61,6 +66,8 @@ INSTANCE = _rows(
     ("kept", "f8"), ("window_end", "f8"),
     ("epoch", "i4"), ("called", "i4"), ("senders", "i4"), ("came", "i4"), ("aside", "i4"), ("last_aside", "i4"),
     ("behind", "i8"), ("aligning", "f8"), ("aligned", "f8"), ("saved_kept", "f8"), ("saved_end", "f8"),
+    ("timer", "i4"), ("opened", "i4"), ("last_opened", "i4"), ("closing", "i4"), ("last_closing", "i4"),
+    ("keys", "i8"), ("closing_keys", "i8"), ("windows", "i8"),
 )  # fmt: skip
 """`fill` counts what waits, what is under way and what a blocked sender was promised; `area` is the integral of
 the queue's length over time; `kept` the tuples of this window, which make each further one dearer where the law says
@@ -70,25 +77,36 @@ Of checkpoints with markers: `epoch` is the number of snapshots that it has take
 out a marker, `senders` the channels on which markers come, `came` those on which one has (-1 during the snapshot);
 `aside` begins the list of tuples that came behind a marker, `behind` counts them and all in `fill` that will join them;
 `aligning` is when the first marker came, `aligned` the seconds from first markers to snapshots, `saved_kept` and
-`saved_end` are in the snapshot."""
+`saved_end` are in the snapshot.
+
+Of windows with results: `timer` is the slot at which the present one ends; `opened` begins the list of its `keys`,
+`closing` that of the `closing_keys` of windows that have ended and whose results nobody works on yet; `windows` counts
+those that have ended."""
 SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
-    ("granted", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"), ("random", "u8"),
-    ("born", "f8"), ("since", "f8"), ("demand", "f8"), ("finish", "f8"), ("debt", "f8"),
+    ("granted", "i4"), ("drawn", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"),
+    ("random", "u8"), ("born", "f8"), ("since", "f8"), ("demand", "f8"), ("finish", "f8"), ("debt", "f8"),
     ("by", "i4"), ("stable", "i4"), ("request", "i8"), ("load", "f8"), ("ask", "i8"), ("ask_load", "f8"),
+    ("results", "i4"),
 )  # fmt: skip
-"""Of groupings by cost: `by` is the scheduler that sent its tuple and waits for a report, `request` and `load` what the
+"""`drawn` is whether chance has let the tuple to be sent over its edge. `results` begins the list of a window's results
+that the server works on or puts out, instead of a tuple.
+
+Of groupings by cost: `by` is the scheduler that sent its tuple and waits for a report, `request` and `load` what the
 tuple carries, `ask` and `ask_load` what the tuple to be sent will; `stable` is whether matrices are to be reported."""
 MACHINE = _rows(
     ("first", "i4"), ("active", "i4"), ("cores", "f8"), ("speed", "f8"), ("rate", "f8"), ("clock", "f8"),
     ("at", "f8"), ("line_free", "f8"), ("seconds_a_byte", "f8"), ("serialise", "f8"), ("sent_bytes", "f8"),
+    ("local_free", "f8"), ("local_seconds_a_byte", "f8"), ("memory", "f8"), ("held", "f8"), ("most_held", "f8"),
 )  # fmt: skip
 """`clock` is the work, in seconds of a core of speed 1, that each tuple in service has got since the start: all
-share the cores alike, so a tuple that begins at clock c with demand d ends when the clock shows c + d."""
+share the cores alike, so a tuple that begins at clock c with demand d ends when the clock shows c + d. `line_free` and
+`local_free` are when the last tuple for another machine, and for this one, has left. `held` are the bytes of all tuples
+that wait here or travel here, and of what instances keep; above `memory` the machine is exhausted."""
 LINK = _rows(("head", "i4"), ("tail", "i4"), ("latency", "f8"))
 EDGE = _rows(
     ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8"),
-    ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
+    ("share", "f8"), ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
 )  # fmt: skip
 """Of groupings by cost: the number of its rule, whether instances report, its first rows in the banks."""
 TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
@@ -100,12 +118,15 @@ SOURCE = _rows(
 """`at` is the next row of the log's chunk number `chunk`; `saved_chunk`, `saved_at` are where its last marker is."""
 TUPLE = _rows(
     ("next", "i4"), ("dest", "i4"), ("remote", "i4"), ("epoch", "i4"), ("item", "i8"), ("key", "i8"), ("born", "f8"),
-    ("due", "f8"), ("by", "i4"),
+    ("due", "f8"), ("bytes", "f8"), ("by", "i4"),
 )  # fmt: skip
 """`epoch` is the sender's: above the receiver's it is behind a marker. `by` is the scheduler that sent a tuple and is
 to hear what it cost, or that a letter goes to. Of a letter `dest` is the instance that wrote it, `key` the request that
 it answers, `item` where its matrices are."""
 TRACE = _rows(("instance", "i4"), ("item", "i8"), ("born", "f8"), ("done", "f8"))
+KEPT_KEY = _rows(("key", "i8"), ("window", "i8"), ("instance", "i4"), ("record", "i4"))
+"""A key of an instance's window number `window`, and the record of its result; stale where that window has ended.
+`record` is -1 in a slot that was never used."""
 
 
 class Cluster(NamedTuple):
@@ -146,10 +167,14 @@ class Cluster(NamedTuple):
     now: Floats
     """float64[1]: seconds."""
     heap: EventHeap
-    """Slots: machines, then sources, then links."""
+    """Slots: machines, then sources, then links, then instances whose windows have results."""
     letters: Floats
     """float64[records, 3], where an edge goes by cost: of a tuple its request and the load in it; of a letter of an
     instance its correction and totals."""
+    timed: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[instances with windows]: the instance of each slot of the heap behind the links."""
+    keys: Rows
+    """Keys of windows in open addressing, as many slots as a power of 2; of length 1 where no window has results."""
 
 
 def free_pool(records: int) -> Rows:
@@ -176,9 +201,11 @@ def larger_trace(cluster: Cluster) -> Cluster:
     return cluster._replace(trace=np.concatenate([cluster.trace, np.zeros_like(cluster.trace)]))
 
 
-def events_of(machines: int, sources: int, links: int) -> EventHeap:
-    """A heap with a slot for each machine, source and link."""
-    return event_heap(machines + sources + links)
+def no_keys(slots: int) -> Rows:
+    """A table for the keys of windows, with none in it."""
+    keys = np.zeros(slots, KEPT_KEY)
+    keys["record"] = NONE
+    return keys
 
 
 def bin_edges() -> Floats:

@@ -1,7 +1,8 @@
 """A simulated cluster as flows: in every step of time each instance gets, does and passes on a share of its work.
 
 A step goes through the operators three times: what each would do if nothing held it back; from the last to the first,
-how much each can take, which a full queue further on limits; from the first to the last, what happens.
+how much each can take, which a full queue further on limits; from the first to the last, what happens. The second is
+done in rounds: an operator that one queue holds back leaves its places in others to those who send there too.
 """
 
 from __future__ import annotations
@@ -30,20 +31,28 @@ FLUID = np.dtype(
 """An instance: `rate` tuples a second at most, each of which takes `core_seconds` of its machine; `can` is what it can
 do in this step, `accept` what its queue can take. From `received` on, sums since they were last set to 0."""
 FLOW_OPERATOR = np.dtype(
-    [("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("outputs", "f8"), ("limit", "f8")],
+    [
+        ("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("threads", "f8"), ("outputs", "f8"),
+        ("sends", "f8"), ("limit", "f8"),
+    ],
     align=True,
-)
-"""`limit` is how many tuples its receivers let it process in this step."""
+)  # fmt: skip
+"""`sends` is how many tuples go over all edges together for one that comes out; `limit` how many tuples its receivers
+let it process in this step."""
 FLOW_EDGE = np.dtype(
-    [("sender", "i4"), ("receiver", "i4"), ("first_share", "i4"), ("demand", "f8"), ("part", "f8")], align=True
-)
-"""`part` is the share of the receiver's places that this edge may take, by what its senders would send."""
+    [
+        ("sender", "i4"), ("receiver", "i4"), ("first_share", "i4"), ("share", "f8"), ("demand", "f8"), ("part", "f8"),
+    ],
+    align=True,
+)  # fmt: skip
+"""`share` is how many of the tuples that come out go over it; `part` the share of the receiver's places that it may
+take, by what its senders would send."""
 FLOW_MACHINE = np.dtype([("cores", "f8"), ("share", "f8"), ("bounded", "f8"), ("open", "f8")], align=True)
 """`share` of its full rate that every instance gets in this step; seconds of cores for those that want no more than
 that, and those that the others would take at their full rate."""
 
 ROUNDS = 4
-"""In which what some instances leave of their share goes to the others."""
+"""In which what some instances leave of their share of a machine, or some edges of a queue, goes to the others."""
 
 
 class Flow(NamedTuple):
@@ -88,25 +97,48 @@ def share_cores(flow: Flow, step: float) -> None:
 
 @inlined
 def weigh_edges(flow: Flow) -> None:
-    """What each edge would carry in this step."""
+    """What each edge would carry in this step, as far as is known how much its sender may process."""
     for edge in flow.edges:
         operator = flow.operators[edge.sender]
-        edge.demand = 0.0
+        wanted = 0.0
         for number in range(operator.first, operator.first + operator.count):
             row = flow.instances[number]
-            edge.demand += min(row.queue + row.inflow, row.can) * operator.outputs
+            wanted += min(row.queue + row.inflow, row.can)
+        edge.demand = min(wanted, operator.limit) * operator.outputs * edge.share
 
 
 @inlined
-def share_places(flow: Flow) -> None:
-    """Edges that meet at a receiver get its places in proportion to what they would carry."""
+def share_places(flow: Flow, receiver: int) -> None:
+    """Edges that meet at a receiver get its places: what they would fill, or one in turn for each sender's thread.
+
+    `level` is how many a thread gets in this step; what edges with fewer tuples leave of theirs goes to the others.
+    """
+    operator = flow.operators[receiver]
+    places = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        places += flow.instances[number].accept
+    level = 0.0
+    for _ in range(ROUNDS):
+        taken, waiting = 0.0, 0.0
+        for edge in flow.edges:
+            if edge.receiver == receiver:
+                threads = flow.operators[edge.sender].threads
+                taken += min(edge.demand, level * threads)
+                if edge.demand > level * threads:
+                    waiting += threads
+        if waiting > 0.0 and places < np.inf:
+            level += (places - taken) / waiting
+        elif waiting > 0.0:
+            level = np.inf
+    together, edges = 0.0, 0
     for edge in flow.edges:
-        together, edges = 0.0, 0
-        for other in flow.edges:
-            if other.receiver == edge.receiver:
-                together += other.demand
-                edges += 1
-        edge.part = edge.demand / together if together > 0.0 else 1.0 / edges
+        if edge.receiver == receiver:
+            together += min(edge.demand, level * flow.operators[edge.sender].threads)
+            edges += 1
+    for edge in flow.edges:
+        if edge.receiver == receiver:
+            part = min(edge.demand, level * flow.operators[edge.sender].threads)
+            edge.part = part / together if together > 0.0 else 1.0 / edges
 
 
 @inlined
@@ -155,7 +187,7 @@ def process(flow: Flow, operator: Rows, step: float) -> float:
         row.received += row.inflow
         row.queue = max(row.queue + row.inflow - done, 0.0)
         row.processed += done
-        row.sent += done * operator.outputs * operator.edges
+        row.sent += done * operator.outputs * operator.sends
         if row.rate < np.inf and row.can > 0.0:
             row.busy += row.threads * step * done / row.can
             row.blocked += row.threads * step * (want - done) / row.can
@@ -189,11 +221,14 @@ def run_steps(flow: Flow, arrivals: Floats, step: float, running: bool) -> None:
                 row.area += row.queue * step
             continue
         share_cores(flow, step)
-        weigh_edges(flow)
-        share_places(flow)
-        for spot in range(len(flow.operators) - 1, -1, -1):
-            limit_operator(flow, flow.operators[spot])
-            accept_up_to(flow, flow.operators[spot])
+        for operator in flow.operators:
+            operator.limit = np.inf
+        for _ in range(ROUNDS):
+            weigh_edges(flow)
+            for spot in range(len(flow.operators) - 1, -1, -1):
+                limit_operator(flow, flow.operators[spot])
+                accept_up_to(flow, flow.operators[spot])
+                share_places(flow, spot)
         for row in flow.instances:
             row.inflow = arrivals[number, row.source] if row.source != NONE else 0.0
         for operator in flow.operators:

@@ -11,11 +11,14 @@ def step_plain(flow: Flow, arrivals: Floats, step: float) -> None:
     """One step, with `arrivals` float64[sources]; changes the flow's queues, inflows and sums."""
     rows, operators = flow.instances, flow.operators
     rows["can"] = _share_cores(flow, step)
-    _share_places(flow)
-    for number in reversed(range(len(operators))):
-        own = _own(flow, number)
-        operators["limit"][number] = _limit(flow, number)
-        rows["accept"][own] = _accepted(rows[own], float(operators["limit"][number]))
+    operators["limit"] = np.inf
+    for _ in range(ROUNDS):
+        _weigh_edges(flow)
+        for number in reversed(range(len(operators))):
+            own = _own(flow, number)
+            operators["limit"][number] = _limit(flow, number)
+            rows["accept"][own] = _accepted(rows[own], float(operators["limit"][number]))
+            _share_places(flow, number)
     from_logs = rows["source"] != NONE
     rows["inflow"] = 0.0
     rows["inflow"][from_logs] = arrivals[rows["source"][from_logs]]
@@ -61,15 +64,29 @@ def _shares(flow: Flow, edge: int) -> Floats:
     return shares
 
 
-def _share_places(flow: Flow) -> None:
+def _weigh_edges(flow: Flow) -> None:
     edges, rows = flow.edges, flow.instances
     want = np.minimum(rows["queue"] + rows["inflow"], rows["can"])
     for number, edge in enumerate(edges):
-        edges["demand"][number] = want[_own(flow, edge["sender"])].sum() * flow.operators["outputs"][edge["sender"]]
-    for number, edge in enumerate(edges):
-        beside = edges["receiver"] == edge["receiver"]
-        together = edges["demand"][beside].sum()
-        edges["part"][number] = edge["demand"] / together if together > 0 else 1 / beside.sum()
+        sender = flow.operators[edge["sender"]]
+        wanted = min(want[_own(flow, edge["sender"])].sum(), sender["limit"])
+        edges["demand"][number] = wanted * sender["outputs"] * edge["share"]
+
+
+def _share_places(flow: Flow, receiver: int) -> None:
+    """Each sender's thread gets as many places as every other, or as many as it would fill."""
+    meet = np.flatnonzero(flow.edges["receiver"] == receiver)
+    if not len(meet):
+        return
+    demand, threads = flow.edges["demand"][meet], flow.operators["threads"][flow.edges["sender"][meet]]
+    places, level = flow.instances["accept"][_own(flow, receiver)].sum(), 0.0
+    for _ in range(ROUNDS):
+        waiting = demand > level * threads
+        if waiting.any():
+            left = places - np.minimum(demand, level * threads).sum()
+            level = level + left / threads[waiting].sum() if np.isfinite(places) else np.inf
+    taken = np.minimum(demand, level * threads)
+    flow.edges["part"][meet] = taken / taken.sum() if taken.sum() > 0 else 1 / len(meet)
 
 
 def _limit(flow: Flow, operator: int) -> float:
@@ -91,7 +108,7 @@ def _process(flow: Flow, operator: int, step: float) -> None:
     rows["received"] += rows["inflow"]
     rows["queue"] = np.maximum(rows["queue"] + rows["inflow"] - done, 0.0)
     rows["processed"] += done
-    rows["sent"] += done * row["outputs"] * row["edges"]
+    rows["sent"] += done * row["outputs"] * row["sends"]
     bounded = np.isfinite(rows["rate"]) & (rows["can"] > 0)
     most = np.where(bounded, rows["can"], np.where(want > 0, want, 1.0))
     rows["busy"] += np.where(bounded, rows["threads"] * step * done / most, 0.0)

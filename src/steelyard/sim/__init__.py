@@ -1,7 +1,7 @@
 """A cluster that is simulated: the library's own policies on machines that nobody has to own."""
 
 from steelyard.sim.control import Autoscaled, Rescaling, autoscale
-from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.dataflow import Edge, Operator, Source, Window
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, Exponential, Growing, PerItem, Samples
@@ -38,6 +38,7 @@ __all__ = [
     "SimulationResult",
     "Source",
     "Total",
+    "Window",
     "autoscale",
     "profile",
     "read_profile",

@@ -6,6 +6,7 @@ import numpy as np
 
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
+from steelyard.kernels.event_heap import event_heap
 from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
@@ -18,7 +19,9 @@ LOG_ROWS = 1 << 18
 LEAST_CHUNK, LARGEST_CHUNK = 256, 1 << 15
 ROUTED_AHEAD = 4096
 """Routes of a sender that a policy decides at once, at most."""
-FIRST_POOL, FIRST_TRACE = 1 << 12, 1 << 12
+FIRST_POOL, FIRST_TRACE, FIRST_KEYS = 1 << 12, 1 << 12, 1 << 10
+
+GIGABYTE = 2.0**30
 
 _LAWS: dict[type[Law], int] = {
     Exactly: state.EXACTLY,
@@ -53,6 +56,10 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
     sources = _sources(instances)
     chunk = log_chunk(len(sources))
     counters = np.zeros(state.COUNTERS, np.int64)
+    counters[state.FULL_MACHINE] = NONE
+    timed = np.flatnonzero(operators["closes"][instances["operator"]] > 0).astype(np.int32)
+    first_timer = len(machines) + len(sources) + len(links)
+    instances["timer"][timed] = first_timer + np.arange(len(timed))
     work = np.zeros(len(servers), np.int32)
     readers = instances["first_server"][sources["instance"]]
     servers["phase"][readers] = state.READY
@@ -81,8 +88,10 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         counters,
         np.zeros(2),
         np.zeros(1),
-        state.events_of(len(machines), len(sources), len(links)),
+        event_heap(first_timer + len(timed)),
         np.zeros((lettered, 3)),
+        timed,
+        state.no_keys(FIRST_KEYS if len(timed) else 1),
     )
 
 
@@ -101,6 +110,10 @@ def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
         row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
         if isinstance(vertex.service, Growing):
             row["growth"], row["window"] = vertex.service.per_kept, vertex.service.window
+            row["kept_bytes"] = vertex.service.bytes_per_kept
+        if isinstance(vertex, Operator) and vertex.window:
+            row["closes"], row["per_result"] = vertex.window.seconds, vertex.window.per_result
+            row["key_bytes"] = vertex.window.bytes_per_key
         if isinstance(vertex.service, PerItem | Samples):
             row["table_first"] = sum(map(len, tables))
             row["table_size"] = len(vertex.service.seconds)
@@ -128,13 +141,14 @@ def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
         for i in range(vertex.instances):
             servers += [layout.first_instance[vertex.name] + i] * _threads(vertex)
     rows["source"] = np.where(rows["source"] == NONE, NONE, np.cumsum(rows["source"] != NONE) - 1)
-    for field in ("free", "head", "tail", "first_blocked", "last_blocked", "aside", "last_aside"):
+    lists = ("free", "head", "tail", "first_blocked", "last_blocked", "aside", "last_aside")
+    for field in (*lists, "timer", "opened", "last_opened", "closing", "last_closing"):
         rows[field] = NONE
     rows["first_server"] = np.cumsum(rows["servers"]) - rows["servers"]
     threads = np.zeros(len(servers), state.SERVER)
     threads["instance"] = servers
     threads["random"] = Draws(seed, np.arange(len(servers), dtype=np.uint64)).bits("servers")
-    threads["next"] = threads["dest"] = threads["by"] = NONE
+    threads["next"] = threads["dest"] = threads["by"] = threads["results"] = NONE
     for row in rows[rows["source"] == NONE]:
         first, last = row["first_server"], row["first_server"] + row["servers"]
         threads["next"][first : last - 1] = np.arange(first + 1, last)
@@ -153,13 +167,18 @@ def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows,
     given = scenario.machines
     rows["cores"] = [machine.cores for machine in given] if given else instances["servers"]
     rows["speed"] = [machine.speed for machine in given] if given else 1.0
-    rate = scenario.network.bytes_per_second
-    rows["seconds_a_byte"] = 1 / rate if rate else 0.0
+    rows["memory"] = [machine.memory_gb * GIGABYTE for machine in given] if given else np.inf
+    for field, rate in (
+        ("seconds_a_byte", scenario.network.bytes_per_second),
+        ("local_seconds_a_byte", scenario.network.local_bytes_per_second),
+    ):
+        rows[field] = 1 / rate if rate else 0.0
     rows["serialise"] = scenario.network.serialise
     hosted = np.bincount(instances["machine"], weights=instances["servers"], minlength=count).astype(np.int64)
     rows["first"] = np.cumsum(hosted) - hosted
     network = scenario.network
-    instant = not (network.latency or network.local_latency or network.bytes_per_second)
+    delays = (network.latency, network.local_latency, network.bytes_per_second, network.local_bytes_per_second)
+    instant = not any(delays)
     links = np.zeros(1 if instant else count * count, state.LINK)
     links["head"] = links["tail"] = NONE
     links["latency"] = network.latency
@@ -180,6 +199,7 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
         row["first_turn"] = len(turns)
         row["first_from"] = layout.first_instance[edge.sender]
         row["bytes"] = edge.tuple_bytes
+        row["share"] = edge.share
         turns += [i % receivers if edge.built_in == "shuffle" else 0 for i in range(senders)]
     dealt = np.zeros(len(turns), state.TURN)
     dealt["next"] = turns

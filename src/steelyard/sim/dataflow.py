@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
 from steelyard.grouping import CompiledGrouping, RoundRobin, grouping, grouping_names
@@ -95,6 +96,35 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Windows that follow each other, by the clock: when one ends, a result comes out for each key in it.
+
+    A tuple belongs to the window in which its service ends, and nothing comes out of the tuple itself. Results have the
+    key, and the age, of the last tuple that went into them. An instance works on them before the tuples that wait.
+
+    Parameters
+    ----------
+    seconds
+        Length of a window; the first begins at time 0.
+    per_result
+        Seconds of work for each result.
+    bytes_per_key
+        Of its machine's memory, for each key, until its result is sent.
+    """
+
+    seconds: float
+    per_result: float = 0.0
+    bytes_per_key: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < inf:
+            raise OptionError(f"seconds of a window must be above 0, got {self.seconds!r}")
+        for name in ("per_result", "bytes_per_key"):
+            if not 0 <= getattr(self, name) < inf:
+                raise OptionError(f"{name} of a window must be 0 or more, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
 class Operator:
     """An operator in several instances, each with a queue and one or more threads that serve it.
 
@@ -112,6 +142,8 @@ class Operator:
         Tuples that an instance's queue holds; a sender that finds it full waits, and loses nothing. 0 has no bound.
     outputs
         Tuples that come out for one that goes in, on each edge: 0.5 is a filter that keeps half of them at random.
+    window
+        If given, tuples are gathered by their keys, and results come out when a window ends.
     slowdown
         For each instance, what multiplies its service times; empty stands for 1.
     machines
@@ -131,6 +163,7 @@ class Operator:
     outputs: float = 1.0
     slowdown: tuple[float, ...] = ()
     machines: tuple[int, ...] = ()
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "machines", tuple(self.machines))
@@ -142,6 +175,12 @@ class Operator:
             raise OptionError(f"capacity of operator {self.name!r} must be 0, for no bound, or more: {self.capacity}")
         if not self.outputs >= 0:
             raise OptionError(f"outputs of operator {self.name!r} must be 0 or more, got {self.outputs}")
+        if self.window is not None and not isinstance(self.window, Window):
+            raise OptionError(f"window of operator {self.name!r} is a Window, as Window(10.0), got {self.window!r}")
+        if self.window and self.outputs != 1:
+            raise OptionError(
+                f"operator {self.name!r} has a window, which puts out a result for each key: leave outputs"
+            )
         if self.slowdown and (len(self.slowdown) != self.instances or min(self.slowdown) <= 0):
             raise OptionError(
                 f"slowdown of operator {self.name!r} has {len(self.slowdown)} numbers: "
@@ -163,6 +202,11 @@ class Edge:
         Each sending instance is a partitioner, or a scheduler, of its own.
     tuple_bytes
         Size of a tuple, for the network.
+    share
+        Of the tuples that come out of the sender, how many go over this edge: 0.3 sends three of ten, at random.
+    feedback
+        Whether it leads back, to an operator at or before its sender: a cycle. Its receiver's queue must have no bound,
+        since all would wait for each other when it is full, and fewer tuples must come round than went in.
     exchange_every
         Seconds between two rounds in which partitioners of a policy that lets them cooperate learn from each other.
 
@@ -179,6 +223,8 @@ class Edge:
     grouping: AnyGrouping = "shuffle"
     tuple_bytes: float = 0.0
     exchange_every: float = 1.0
+    share: float = 1.0
+    feedback: bool = False
 
     def __post_init__(self) -> None:
         if not self.exchange_every > 0:
@@ -189,6 +235,11 @@ class Edge:
                 raise OptionError.unknown("grouping", name, names)
         if not self.tuple_bytes >= 0:
             raise OptionError(f"tuple_bytes of edge {self.sender} to {self.receiver} must be 0 or more")
+        if not 0 < self.share <= 1:
+            raise OptionError(
+                f"share of edge {self.sender} to {self.receiver} must be above 0 and at most 1, got {self.share!r}: "
+                "for more tuples, give the sender `outputs`"
+            )
         self.policy()
 
     def policy(self) -> TuplePolicy | None:

@@ -29,6 +29,11 @@ RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
 def flow_of(layout: Layout) -> Flow:
     """The scenario's flow, with nothing in its queues."""
     scenario = layout.scenario
+    for vertex in scenario.vertices:
+        if isinstance(vertex, Operator) and vertex.window:
+            raise OptionError(f"window of {vertex.name!r}: flows know no windows with results; run it tuple by tuple")
+    if scenario.has_cycles:
+        raise OptionError("flows know no cycles: run the scenario tuple by tuple, or leave edges with feedback out")
     order = [scenario.edges[number] for number in layout.edges]
     names = [vertex.name for vertex in scenario.vertices]
     operators = np.zeros(len(names), fluid.FLOW_OPERATOR)
@@ -37,14 +42,16 @@ def flow_of(layout: Layout) -> Flow:
     shares: list[Floats] = [np.zeros(0)]
     for row, edge, found in zip(edges, order, routed, strict=True):
         row["sender"], row["receiver"] = names.index(edge.sender), names.index(edge.receiver)
-        row["first_share"] = sum(map(len, shares))
-        shares.append(_shares(layout, edge, found))
+        row["first_share"], row["share"] = sum(map(len, shares)), edge.share
+        shares.append(edge.share * _shares(layout, edge, found))
+        operators["sends"][row["sender"]] += shares[-1].sum()
     senders = [edge.sender for edge in order]
     for row, vertex in zip(operators, scenario.vertices, strict=True):
         row["first"], row["count"] = layout.first_instance[vertex.name], vertex.instances
         row["edges"] = senders.count(vertex.name)
         row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
         row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
+        row["threads"] = vertex.instances * (vertex.threads if isinstance(vertex, Operator) else 1)
     instances = _instances(layout, list(zip(order, routed, strict=True)))
     machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]

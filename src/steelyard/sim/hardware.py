@@ -18,7 +18,8 @@ class Machine:
     speed
         Of a core: 2 does twice the work a second. Service times are for speed 1.
     memory_gb
-        What it has; policies that place operators look at it.
+        For tuples that wait on it or travel to it (`tuple_bytes` of their edge) and for what its instances keep
+        (`bytes_per_kept` of `Growing`, `bytes_per_key` of `Window`), in gigabytes of 2^30. One that needs more fails.
 
     Examples
     --------
@@ -48,6 +49,8 @@ class Network:
         Seconds between instances on one machine.
     bytes_per_second
         Of a machine's line: tuples that leave it follow each other. 0 stands for a line that is never full.
+    local_bytes_per_second
+        Between instances on one machine, all of which share it. 0 has no bound.
     serialise
         Seconds of a core that a tuple which changes machines costs at each end. At the sender they are added to
         the service of the next tuple, at the receiver to that of the tuple itself.
@@ -57,8 +60,9 @@ class Network:
     local_latency: float = 0.0
     bytes_per_second: float = 0.0
     serialise: float = 0.0
+    local_bytes_per_second: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("latency", "local_latency", "bytes_per_second", "serialise"):
+        for name in ("latency", "local_latency", "bytes_per_second", "serialise", "local_bytes_per_second"):
             if not getattr(self, name) >= 0:
                 raise OptionError(f"{name} of a network must be 0 or more, got {getattr(self, name)!r}")

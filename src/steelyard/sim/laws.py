@@ -117,6 +117,8 @@ class Growing:
         Seconds more for each tuple that came to the instance before, in the same window.
     window
         Seconds after which an instance forgets all that it keeps; 0, it never does.
+    bytes_per_kept
+        Of its machine's memory, for each tuple that it keeps.
 
     Examples
     --------
@@ -127,9 +129,10 @@ class Growing:
     seconds: float
     per_kept: float
     window: float = 0.0
+    bytes_per_kept: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "per_kept", "window"):
+        for name in ("seconds", "per_kept", "window", "bytes_per_kept"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise OptionError(f"{name} of Growing must be 0 or more, got {getattr(self, name)!r}")
 

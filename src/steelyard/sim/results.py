@@ -25,6 +25,10 @@ CHECKPOINTS = pa.schema(
     ]
 )
 
+FAILURES = pa.schema(
+    [("time", pa.float64()), ("reason", pa.string()), ("machine", pa.int64()), ("downtime_seconds", pa.float64())]
+)
+
 
 @dataclass(frozen=True)
 class Total:
@@ -64,7 +68,7 @@ class SimulationResult:
     - `instances`: instance: tuples `received`, `processed`, `sent`; `useful_seconds` (as if a core had been free all
       the time), `busy_seconds`, `backpressured_seconds`, `idle_seconds` of its threads; `waited_seconds` of all
       tuples together; `queue_mean`, `queue` (at the end), `queue_peak`;
-    - `machines`: machine: `cpu` (share of its cores), `sent_bytes`;
+    - `machines`: machine: `cpu` (share of its cores), `sent_bytes`, `memory_bytes` at the end and `memory_peak`;
     - `sources`: partition: rows `arrived` and `read` since the start, `lag` in rows and seconds;
     - `latencies`: operator at which tuples leave the cluster: their number, mean, percentiles and maximum.
 
@@ -72,6 +76,9 @@ class SimulationResult:
     when it `started` and was `completed`, the `seconds` between, `aligned_seconds` (from the first marker that an
     instance took to its snapshot, in which it took nothing from some of its senders; all instances together),
     `markers` sent, and rows that all sources had `read` when they put theirs.
+
+    `failures` has a row for each time that all went back to a checkpoint: its `time`, the `reason` (`asked`, or
+    `memory` with the `machine` that had too little) and the `downtime_seconds`.
 
     `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its
     schedulers, `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all.
@@ -88,6 +95,8 @@ class SimulationResult:
     """By operator: for each interval its end, counts of ages by bin, their sum, and the greatest."""
     checkpoints: pa.Table = field(default_factory=CHECKPOINTS.empty_table, repr=False)
     """Checkpoints with markers."""
+    failures: pa.Table = field(default_factory=FAILURES.empty_table, repr=False)
+    """Returns to a checkpoint."""
     messages: pa.Table = field(default_factory=MESSAGES.empty_table, repr=False)
     """Between instances and schedulers of groupings by cost."""
     trace: pa.Table | None = field(default=None, repr=False)
@@ -161,6 +170,9 @@ class SimulationResult:
         if self.checkpoints.num_rows:
             taken = self.checkpoints["seconds"].to_numpy()
             lines.append(f"  checkpoints: {len(taken)}, mean {taken.mean():.3g} s, most {taken.max():.3g} s")
+        for row in self.failures.to_pylist():
+            why = f"machine {row['machine']} ran out of memory" if row["reason"] == "memory" else "all failed"
+            lines.append(f"  {row['time']:.6g} s: {why}, back after {row['downtime_seconds']:.3g} s")
         for row in self.messages.to_pylist():
             counts = ", ".join(f"{row[name]:,} {name}" for name in ("matrices", "requests", "replies"))
             lines.append(f"  messages of {row['sender']} -> {row['receiver']}: {counts}; {row['bytes']:,} bytes")

@@ -31,8 +31,8 @@ class Routers:
 
     A sender that has no route for a tuple asks for those of all tuples that it is sure to send next, in their
     order: a source for rows of its log, with the times at which they come; an operator for its queue, with the
-    time of asking. An operator with several threads, or with another number of outputs than one, cannot know what
-    comes next, and asks for one tuple at a time.
+    time of asking. An operator with several threads, windows, or another number of outputs than one, and whoever sends
+    on an edge with a share of its tuples, cannot know what comes next, and asks for one tuple at a time.
     """
 
     def __init__(self, layout: Layout, now: float = 0.0) -> None:
@@ -92,8 +92,11 @@ def coming_tuples(cluster: Cluster, until: float = inf) -> tuple[Ints, Floats]:
     server = cluster.servers[cluster.work[cluster.counters[WORK_FIRST]]]
     instance = cluster.instances[server["instance"]]
     most = cluster.routes.shape[1]
+    operator = cluster.operators[instance["operator"]]
+    edges = slice(operator["first_edge"], operator["first_edge"] + operator["edges"])
+    certain = operator["outputs"] == 1.0 and operator["closes"] == 0.0 and cluster.edges["share"][edges].min() == 1.0
     which = instance["source"]
-    if which != NONE:
+    if which != NONE and certain:
         source = cluster.sources[which]
         last = min(source["end"], source["at"] + most - 1)
         coming_by = np.searchsorted(cluster.log_times[which, source["at"] : last], until)
@@ -101,7 +104,7 @@ def coming_tuples(cluster: Cluster, until: float = inf) -> tuple[Ints, Floats]:
         keys, times = cluster.log_keys[which, rows], cluster.log_times[which, rows]
         return np.concatenate([[server["key"]], keys]), np.concatenate([[server["born"]], times])
     coming = [server["key"]]
-    if instance["servers"] == 1 and cluster.operators[instance["operator"]]["outputs"] == 1.0:
+    if which == NONE and instance["servers"] == 1 and certain:
         record = instance["head"]
         # a tuple behind a marker is sent after others that come later
         while record != NONE and len(coming) < most and cluster.pool[record]["epoch"] == instance["epoch"]:

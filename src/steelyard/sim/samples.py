@@ -96,8 +96,11 @@ class Sampler:
                 "machine": np.arange(len(machines)),
                 "cpu": work / (machines["cores"] * seconds),
                 "sent_bytes": sent - self._machines_before,
+                "memory_bytes": machines["held"].copy(),
+                "memory_peak": machines["most_held"].copy(),
             }
         )
+        machines["most_held"] = machines["held"]
         self._machines_before = sent
 
     def _sample_sources(self, cluster: Cluster, now: float) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
 from steelyard.core import OptionError
 from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
@@ -26,7 +28,7 @@ class Scenario:
     vertices
         Sources and operators, senders before their receivers.
     edges
-        Between them. What has no edge leaving it is where tuples leave the cluster.
+        Between them. What has no edge leaving it is where tuples leave the cluster. Those with `feedback` lead back.
     machines
         The cluster; empty, every instance has a machine of its own with a core for each thread.
     network
@@ -65,6 +67,7 @@ class Scenario:
             self._check_edge(edge, names)
         for vertex in self.vertices:
             self._check_vertex(vertex)
+        self._check_cycles()
 
     @classmethod
     def chain(
@@ -115,10 +118,19 @@ class Scenario:
                 raise OptionError.unknown("vertex", end, names)
         if isinstance(self.vertex(edge.receiver), Source):
             raise OptionError(f"edge {edge.sender} to {edge.receiver}: a source receives nothing")
-        if names.index(edge.sender) >= names.index(edge.receiver):
+        backwards = names.index(edge.sender) >= names.index(edge.receiver)
+        if backwards and not edge.feedback:
             raise OptionError(
-                f"edge {edge.sender} to {edge.receiver} goes backwards: list senders before their receivers, "
-                "and leave cycles out"
+                f"edge {edge.sender} to {edge.receiver} goes backwards: list senders before their receivers, or, where "
+                "it closes a cycle, give it feedback=True"
+            )
+        if edge.feedback and not backwards:
+            raise OptionError(f"edge {edge.sender} to {edge.receiver} leads on, not back: leave feedback out")
+        receiver = self.vertex(edge.receiver)
+        if edge.feedback and isinstance(receiver, Operator) and receiver.capacity:
+            raise OptionError(
+                f"edge {edge.sender} to {edge.receiver} closes a cycle, and the queue of {edge.receiver!r} has a "
+                "bound: when it is full all would wait for each other; give it capacity=0"
             )
         self._check_costs(edge)
 
@@ -130,9 +142,39 @@ class Scenario:
                 f"executed, and {receiver.service!r} draws it: give {edge.receiver!r} Exactly or PerItem"
             )
 
+    def _check_cycles(self) -> None:
+        """Refuse cycles in which tuples multiply: they would never end."""
+        if not self.has_cycles:
+            return
+        names = [vertex.name for vertex in self.vertices]
+        sent = np.zeros((len(names), len(names)))
+        for edge in self.edges:
+            sender, receiver = self.vertex(edge.sender), self.vertex(edge.receiver)
+            copies = receiver.instances if edge.built_in == "broadcast" else 1
+            outputs = sender.outputs if isinstance(sender, Operator) else 1.0
+            sent[names.index(edge.sender), names.index(edge.receiver)] += outputs * edge.share * copies
+        gain = float(np.abs(np.linalg.eigvals(sent)).max())
+        if gain >= 1 - 1e-9:
+            raise OptionError(
+                f"tuples do not get fewer on their way round a cycle (a factor of {gain:.3g} an edge) and would never "
+                "come out: lower the share of its edges or the outputs of its operators"
+            )
+
+    @property
+    def has_cycles(self) -> bool:
+        """Whether an edge leads back."""
+        return any(edge.feedback for edge in self.edges)
+
     def _check_vertex(self, vertex: Vertex) -> None:
-        if isinstance(vertex, Operator) and not any(edge.receiver == vertex.name for edge in self.edges):
+        forward = [edge.receiver for edge in self.edges if not edge.feedback]
+        if isinstance(vertex, Operator) and vertex.name not in forward:
             raise OptionError(f"nobody sends to operator {vertex.name!r}: add an edge, or take it out")
+        leaving = [edge for edge in self.edges if edge.sender == vertex.name]
+        if leaving and all(edge.feedback for edge in leaving):
+            raise OptionError(
+                f"all edges of {vertex.name!r} lead back, so tuples would leave the cluster nowhere: add an operator "
+                "and an edge that leads on"
+            )
         if not self.machines and vertex.machines:
             raise OptionError(f"{vertex.name!r} is placed on machines, and the scenario has none: list them")
         for machine in vertex.machines:
@@ -148,7 +190,9 @@ class Scenario:
             kind, of = ("Source", vertex.rate) if isinstance(vertex, Source) else ("Operator", vertex.service)
             lines.append(f"  {vertex.name}: {kind}, {_counted(vertex.instances, 'instance')}, {of!r}")
         for edge in self.edges:
-            lines.append(f"  {edge.sender} -> {edge.receiver}: {edge.built_in or edge.by_cost() or edge.policy()}")
+            grouping = edge.built_in or edge.by_cost() or edge.policy()
+            share = f", {edge.share:g} of the tuples" if edge.share < 1 else ""
+            lines.append(f"  {edge.sender} -> {edge.receiver}: {grouping}{share}{', back' if edge.feedback else ''}")
         return "\n".join(lines)
 
 

@@ -10,15 +10,18 @@ import pyarrow as pa
 
 from steelyard.core.errors import OptionError
 from steelyard.kernels import cluster_state as state
+from steelyard.kernels.cluster_windows import more_keys
 from steelyard.sim.build import build, log_chunk
+from steelyard.sim.dataflow import Operator
 from steelyard.sim.grouped import Grouped, summed
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
-from steelyard.sim.results import CHECKPOINTS, SimulationResult
+from steelyard.sim.results import CHECKPOINTS, FAILURES, SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
 from steelyard.sim.scenario import Scenario
 from steelyard.sim.stopping import (
+    NOTICED,
     Aligned,
     Checkpoints,
     Failure,
@@ -28,7 +31,9 @@ from steelyard.sim.stopping import (
     back_to_markers,
     call_sources,
     copy_of,
+    open_keys,
     read_on_with,
+    spread_keys,
     spread_state,
     stand_still,
     stop_reading,
@@ -80,6 +85,7 @@ class Simulation:
         self._snapshot: Snapshot | Aligned = self._taken()
         self._under_way: UnderWay | None = None
         self._checkpoints: list[dict[str, float]] = []
+        self._failures: list[dict[str, float | str]] = []
         self._traces: list[pa.Table] = []
         self._messages: list[pa.Table] = []
         self._generation = 0
@@ -114,27 +120,42 @@ class Simulation:
         """Whether a checkpoint with markers is begun and not complete."""
         return self._under_way is not None
 
+    @property
+    def exhausted(self) -> int | None:
+        """The machine that ran out of memory at this moment, if one did; nothing goes on before `fail`."""
+        machine = int(self._cluster.counters[state.FULL_MACHINE])
+        return None if machine == state.NONE else machine
+
     def advance(self, seconds: float) -> None:
-        """Go on for so many seconds of the simulated time."""
+        """Go on for so many seconds of the simulated time.
+
+        A machine that runs out of memory fails, and all goes back to the last checkpoint; longer than asked for, if it
+        would end before that is noticed.
+        """
         if not 0 <= seconds < np.inf:
             raise OptionError(f"a simulation goes on for 0 or more seconds, got {seconds!r}")
-        self._advance_to(self.now + seconds)
+        until = self.now + seconds
+        self._advance_to(until)
+        while self.exhausted is not None:
+            self.fail(NOTICED)
+            if self.now < until:
+                self._advance_to(until)
 
     def _advance_to(self, until: float, or_complete: bool = False) -> None:
-        """Go on to that moment, or to the one before at which the checkpoint under way is complete."""
+        """Go on to that moment, or to one before: the checkpoint under way is complete, a machine is exhausted."""
         waits = or_complete and self.under_way
         while (now := max(self.now, min(until, self._routers.next_exchange))) < until:
             self._run(now, waits)
-            if waits and not self.under_way:
+            if (waits and not self.under_way) or self.exhausted is not None:
                 return
             self._cluster.now[0] = now
             self._routers.exchange(now)
         self._run(until, waits)
-        if not waits or self.under_way:
+        if (not waits or self.under_way) and self.exhausted is None:
             self._cluster.now[0] = until
 
     def _run(self, until: float, or_complete: bool = False) -> None:
-        """Let everything happen that happens until then."""
+        """Let everything happen that happens until then, or until a machine is exhausted."""
         while True:
             outcome = self._grouped.run(self._cluster, until)
             if outcome == state.NEEDS_LOG:
@@ -143,6 +164,8 @@ class Simulation:
                 self._routers.decide(self._cluster, int(self._cluster.counters[state.NEEDED]))
             elif outcome == state.NEEDS_ROOM:
                 self._cluster = state.larger_pool(self._cluster)
+            elif outcome == state.NEEDS_KEYS:
+                self._cluster = more_keys(self._cluster)
             elif outcome == state.NEEDS_TRACE:
                 self._cluster = state.larger_trace(self._cluster)
             elif outcome == state.COMPLETED:
@@ -185,6 +208,7 @@ class Simulation:
             if not 0 <= value < np.inf:
                 raise OptionError(f"{name} must be 0 or more seconds, got {value!r}")
         self._require_none_under_way()
+        self._require_nothing_that_markers_cannot_save()
         cluster = self._cluster
         logs = tuple(log.state() for log in self._logs)
         aligned = float(cluster.instances["aligned"].sum())
@@ -195,6 +219,18 @@ class Simulation:
         if self._under_way:
             since = self._under_way.started
             raise OptionError(f"a checkpoint with markers is under way since {since:g} s: advance until it is complete")
+
+    def _require_nothing_that_markers_cannot_save(self) -> None:
+        if self.scenario.has_cycles:
+            raise OptionError(
+                "markers cannot go round a cycle: an instance would wait for its own; take checkpoints without markers"
+            )
+        for vertex in self.scenario.vertices:
+            if isinstance(vertex, Operator) and vertex.window:
+                raise OptionError(
+                    f"window of {vertex.name!r}: checkpoints with markers do not hold windows with results; take them "
+                    "without markers"
+                )
 
     def _complete(self) -> None:
         """Every instance has taken its snapshot: a failure goes back to it."""
@@ -222,6 +258,15 @@ class Simulation:
         from there on. A checkpoint with markers that is under way is lost; to what a complete one leads back,
         `Checkpoints` tells.
         """
+        full = self.exhausted
+        self._failures.append(
+            {
+                "time": self.now,
+                "reason": "asked" if full is None else "memory",
+                "machine": state.NONE if full is None else full,
+                "downtime_seconds": downtime,
+            }
+        )
         self._under_way = None
         saved = self._snapshot
         for log, kept in zip(self._logs, saved.logs, strict=True):
@@ -251,17 +296,27 @@ class Simulation:
         """Stop, and go on with other numbers or places of instances. Gives the seconds for which nothing was read.
 
         Sources stop reading, tuples under way are let out, which takes its time; then everything stands still for
-        `pause` seconds, and the new instances read on. Policies begin anew. The sources and their partitions must be
-        the same; a checkpoint of the new instances is taken at once.
+        `pause` seconds, and the new instances read on. Windows stay open, and their keys move. Policies begin anew. The
+        sources and their partitions must be the same; a checkpoint of the new instances is taken at once.
         """
         if not isinstance(scenario, Scenario):
             raise OptionError(f"restart goes on with a scenario, as scenario.with_instances(map=8), got {scenario!r}")
         if layout_of(scenario).sources != self._layout.sources:
             raise OptionError("a restart must keep the sources and their partitions: change operators or machines only")
+        for vertex in self.scenario.vertices:
+            if (
+                isinstance(vertex, Operator)
+                and vertex.window
+                and not getattr(scenario.vertex(vertex.name), "window", None)
+            ):
+                raise OptionError(f"a restart must keep what is in windows: {vertex.name!r} has none any more")
         began, old = self.now, self._cluster
         reading = old.sources.copy()
         stop_reading(old)
         self._run(np.inf)
+        while self.exhausted is not None:  # what comes out makes room
+            old.counters[state.FULL_MACHINE] = state.NONE
+            self._run(np.inf)
         reading["at"] = old.sources["at"]
         self.sample()
         self._traces.append(self._trace_of(self._cluster))
@@ -270,11 +325,13 @@ class Simulation:
             vertex.name: float(old.instances["kept"][self._layout.instances_of(vertex.name)].sum())
             for vertex in self.scenario.vertices
         }
+        opened = open_keys(self._cluster, self._layout)
         self.scenario, self._layout = scenario, layout_of(scenario)
         self._generation += 1
         fresh = build(self._layout, self.seed + self._generation, len(old.trace) > 0)
         self._cluster = read_on_with(fresh, self._cluster, reading)
         spread_state(kept, self._cluster, self._layout)
+        self._cluster = spread_keys(opened, self._cluster, self._layout)
         self._routers = Routers(self._layout, self.now)
         self._grouped = Grouped(self._layout, self._cluster.edges)
         self._sampler.move_to(self._layout)
@@ -302,7 +359,8 @@ class Simulation:
         result = self._sampler.result(self.scenario, self.seed, self.now, self.events)
         messages = summed([*self._messages, self._grouped.messages()])
         checkpoints = pa.Table.from_pylist(self._checkpoints, schema=CHECKPOINTS)
-        return replace(result, checkpoints=checkpoints, messages=messages)
+        failures = pa.Table.from_pylist(self._failures, schema=FAILURES)
+        return replace(result, checkpoints=checkpoints, messages=messages, failures=failures)
 
     def _read_on(self, number: int) -> None:
         """Give a source the next rows of its log."""
@@ -345,7 +403,7 @@ def simulate(
     checkpoints
         When the cluster is saved, and what that costs; None, a failure goes back to the start.
     failures
-        When everything is lost.
+        When everything is lost. So it is when a machine runs out of memory, which is noticed after a second.
 
     Examples
     --------
@@ -373,8 +431,8 @@ def simulate(
         simulation._advance_to(max(simulation.now, min(next_sample, saved_at, next_failure)), or_complete=True)
         if checkpoints and waits and not simulation.under_way:
             saved_at = simulation.now + checkpoints.every
-        if simulation.now >= next_failure:
-            downtime = coming.pop(0).detection
+        if simulation.now >= next_failure or simulation.exhausted is not None:
+            downtime = NOTICED if simulation.exhausted is not None else coming.pop(0).detection
             if checkpoints:
                 downtime += checkpoints.restore + checkpoints.per_kept * simulation.saved_kept
             simulation.fail(downtime)

@@ -13,7 +13,10 @@ from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_groupings import Groupings
 from steelyard.kernels.cluster_service import push_work
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
+from steelyard.kernels.cluster_windows import keep_key, more_keys
 from steelyard.kernels.event_heap import ABSENT, cancel, schedule
+from steelyard.kernels.mixing import home
+from steelyard.sim.dataflow import Operator
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import LogState
 
@@ -67,6 +70,10 @@ class Checkpoints:
         for name in ("snapshot", "restore", "per_kept"):
             if not getattr(self, name) >= 0:
                 raise OptionError(f"{name} of Checkpoints must be 0 or more seconds, got {getattr(self, name)!r}")
+
+
+NOTICED = 1.0
+"""Seconds until somebody sees that a machine ran out of memory."""
 
 
 @dataclass(frozen=True)
@@ -155,16 +162,17 @@ def copy_of(cluster: Cluster) -> Cluster:
 def stand_still(cluster: Cluster, seconds: float) -> None:
     """Go on to a moment so many seconds later at which everything is as it is now, except that logs have grown.
 
-    Services and journeys end so much later; tuples that wait have waited so much longer.
+    Services and journeys end so much later; tuples that wait have waited so much longer. Windows end when they would,
+    or then.
     """
     now = cluster.now[0]
     later = now + seconds
     machines, sources = cluster.machines, len(cluster.sources)
+    first_timer = len(machines) + sources + len(cluster.links)
     machines["clock"] += machines["rate"] * (now - machines["at"])
     machines["at"] = later
-    machines["line_free"] = np.where(
-        machines["line_free"] > now, machines["line_free"] + seconds, machines["line_free"]
-    )
+    for line in ("line_free", "local_free"):
+        machines[line] = np.where(machines[line] > now, machines[line] + seconds, machines[line])
     working = np.isin(cluster.servers["phase"], (state.BUSY, state.BLOCKED, state.SAVING))
     cluster.servers["since"][working] += seconds
     cluster.instances["aligning"][cluster.instances["came"] > 0] += seconds
@@ -178,8 +186,8 @@ def stand_still(cluster: Cluster, seconds: float) -> None:
     heap.place[:] = ABSENT
     heap.size[0] = 0
     for slot, time in sorted(pending):
-        reads = len(machines) <= slot < len(machines) + sources
-        schedule(heap, slot, max(time, later) if reads else time + seconds)
+        by_the_clock = len(machines) <= slot < len(machines) + sources or slot >= first_timer
+        schedule(heap, slot, max(time, later) if by_the_clock else time + seconds)
     cluster.now[0] = later
 
 
@@ -213,7 +221,16 @@ def back_to_markers(saved: Aligned, lost: Cluster, fresh: Cluster) -> Cluster:
     found.instances["kept"], found.instances["window_end"] = saved.instances["saved_kept"], saved.instances["saved_end"]
     found.instances["slowdown"] = lost.instances["slowdown"]
     found.servers["random"] = lost.servers["random"]
+    hold_what_is_kept(found)
     return _counted_on(found, lost)
+
+
+def hold_what_is_kept(fresh: Cluster) -> None:
+    """Count what instances of a cluster without tuples keep to the memory of their machines."""
+    rows, machines = fresh.instances, fresh.machines
+    operators = fresh.operators[rows["operator"]]
+    held = rows["kept"] * operators["kept_bytes"] + rows["keys"] * operators["key_bytes"]
+    machines["held"] = machines["most_held"] = np.bincount(rows["machine"], held, len(machines))
 
 
 def _counted_on(found: Cluster, lost: Cluster) -> Cluster:
@@ -222,13 +239,14 @@ def _counted_on(found: Cluster, lost: Cluster) -> Cluster:
     found.instances["area_at"] = lost.now[0]
     found.instances["peak"] = found.instances["queued"]
     found.machines["sent_bytes"] = lost.machines["sent_bytes"]
+    found.machines["most_held"] = np.maximum(found.machines["held"], lost.machines["most_held"])
     for counter in (state.EVENTS, state.TRACED, state.MARKERS):
         found.counters[counter] = lost.counters[counter]
     return found._replace(trace=lost.trace, latencies=lost.latencies, latency_sums=lost.latency_sums)
 
 
 def stop_reading(cluster: Cluster) -> None:
-    """No source takes another row, as if every log ended here; what was taken goes its way."""
+    """No source takes another row, as if every log ended here; what was taken goes its way. Windows stay open."""
     for number in range(len(cluster.sources)):
         cancel(cluster.heap, len(cluster.machines) + number)
     readers = cluster.instances["first_server"][cluster.sources["instance"]]
@@ -236,12 +254,41 @@ def stop_reading(cluster: Cluster) -> None:
     cluster.servers["phase"][waiting] = state.FREE
     cluster.sources["end"] = cluster.sources["at"]
     cluster.sources["ended"] = 1
+    cluster.counters[state.STOPPED] = 1
+    for number in cluster.timed:
+        cancel(cluster.heap, int(cluster.instances["timer"][number]))
 
 
 def spread_state(kept: Mapping[str, float], fresh: Cluster, layout: Layout) -> None:
     """New instances of an operator share what the old ones kept."""
     for vertex in layout.scenario.vertices:
         fresh.instances["kept"][layout.instances_of(vertex.name)] = kept.get(vertex.name, 0.0) / vertex.instances
+    hold_what_is_kept(fresh)
+
+
+def open_keys(cluster: Cluster, layout: Layout) -> dict[str, list[tuple[int, int, float]]]:
+    """Of each operator whose windows have results, what is in the present ones: key, item, moment of birth."""
+    found: dict[str, list[tuple[int, int, float]]] = {}
+    for vertex in layout.scenario.vertices:
+        if isinstance(vertex, Operator) and vertex.window:
+            own = found[vertex.name] = []
+            for row in cluster.instances[layout.instances_of(vertex.name)]:
+                record = int(row["opened"])
+                while record != NONE:
+                    kept = cluster.pool[record]
+                    own.append((int(kept["key"]), int(kept["item"]), float(kept["born"])))
+                    record = int(kept["next"])
+    return found
+
+
+def spread_keys(opened: Mapping[str, list[tuple[int, int, float]]], fresh: Cluster, layout: Layout) -> Cluster:
+    """New instances of an operator have what was in the windows of the old ones, each key at the home of its hash."""
+    for name, rows in opened.items():
+        first, count = layout.first_instance[name], layout.scenario.vertex(name).instances
+        for key, item, born in rows:
+            while (outcome := keep_key(fresh, first + home(key, count), key, item, born)) != state.REACHED:
+                fresh = state.larger_pool(fresh) if outcome == state.NEEDS_ROOM else more_keys(fresh)
+    return fresh
 
 
 def read_on_with(fresh: Cluster, stopped: Cluster, reading: Rows) -> Cluster:
