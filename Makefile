@@ -23,7 +23,7 @@ demo: check-java install
 	@$(BIN)/steelyard demo
 
 test: check-java install lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install
 	@$(BIN)/ruff check .

@@ -23,13 +23,13 @@ def cluster(grouping: str) -> Scenario:
 
 def main() -> None:
     print(cluster("hash"))
-    for grouping in ("hash", "pk2", "dalton", "shuffle", "shortest"):
+    for grouping in ("hash", "pk2", "dalton", "shuffle", "osg", "tracking_osg", "shortest"):
         result = simulate(cluster(grouping), seconds=60, seed=1)
         done = result.total("enrich", after=10)
         latency = result.latency(after=10)
         lag = result.sources["lag"].to_numpy()[-4:].sum()
         print(
-            f"{grouping:>9}: {done.throughput:7,.0f} tuples/s, {100 * done.utilisation:3.0f} % busy, "
+            f"{grouping:>12}: {done.throughput:7,.0f} tuples/s, {100 * done.utilisation:3.0f} % busy, "
             f"latency p50 {1000 * latency.percentiles[50]:8.1f} ms, p99 {1000 * latency.percentiles[99]:8.1f} ms, "
             f"lag {lag:9,.0f} rows"
         )

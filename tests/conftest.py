@@ -12,6 +12,25 @@ settings.register_profile("steelyard", deadline=None, suppress_health_check=[Hea
 settings.load_profile("steelyard")
 
 
+LONGEST_FIRST = (
+    "tests/spark/test_answers_equal_plain_spark.py",
+    "tests/crash/test_kill_nine.py",
+    "tests/crash/test_join_crash.py",
+    "tests/kafka/test_kafka.py",
+    "tests/cluster/test_killed_workers.py",
+    "tests/spark/test_examples.py",
+)
+"""Files that take minutes: where one of them came last, the other process would wait for its end."""
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        name = item.nodeid.partition("::")[0]
+        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=rank)
+
+
 @pytest.fixture(scope="session")
 def spark():
     session = sy.session(

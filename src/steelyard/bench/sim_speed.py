@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INSTANCES = 16
 LOAD = 0.9
-GROUPINGS = ("shuffle", "hash", "shortest", "pk2", "d_choices", "dalton")
+GROUPINGS = ("shuffle", "hash", "shortest", "pk2", "d_choices", "dalton", "osg", "tracking_osg")
 HEADLINE = "pk2"
 """The policy whose decisions are in `events_per_second`: partial key grouping, asked for every tuple."""
 TUPLES, QUICK_TUPLES = 4_000_000, 1_000_000

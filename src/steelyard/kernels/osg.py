@@ -89,6 +89,23 @@ def least(loads: Floats, number: int, instances: int) -> int:
     return best
 
 
+@njit(cache=True, inline="always")
+def least_in_turn(bank: Schedulers, number: int, instances: int) -> int:
+    """The same, but of those that are equal the first behind the one that was chosen last.
+
+    Where idle instances count as equal, several schedulers that took the first would all take the same.
+    """
+    loads, status = bank.loads, bank.status
+    first = status[number, TURN]
+    best = first
+    for spot in range(first + 1, first + instances):
+        to = spot if spot < instances else spot - instances
+        if loads[number, to] < loads[number, best]:
+            best = to
+    status[number, TURN] = best + 1 if best + 1 < instances else 0
+    return int(best)
+
+
 @njit(cache=True)
 def begin_epoch(bank: Schedulers, number: int) -> None:
     """Enter SEND_ALL (3.B, 3.F): the next k tuples go to the instances in turn and carry requests."""
@@ -146,7 +163,9 @@ def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, ro
     if rule.idle_aware:
         for other in range(rule.instances):
             loads[number, other] = max(loads[number, other], now)
-    to = least(loads, number, rule.instances)
+        to = least_in_turn(bank, number, rule.instances)
+    else:
+        to = least(loads, number, rule.instances)
     loads[number, to] += costs[row, to]
     return to
 
@@ -195,12 +214,13 @@ def _choose_continuously(
     if status[number, MODE] == ROUND_ROBIN:
         to = status[number, TURN]
         status[number, TURN] = (to + 1) % instances
+    elif rule.idle_aware:
+        for other in range(instances):
+            if loads[number, other] < now:
+                bank.deltas[number, other] += now - loads[number, other]
+                loads[number, other] = now
+        to = least_in_turn(bank, number, instances)
     else:
-        if rule.idle_aware:
-            for other in range(instances):
-                if loads[number, other] < now:
-                    bank.deltas[number, other] += now - loads[number, other]
-                    loads[number, other] = now
         to = least(loads, number, instances)
     # The others are sending as much as this one: see `_choose_in_epochs`.
     thought = expected(rule, hashes, bank, number, to, item)

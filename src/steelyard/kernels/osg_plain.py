@@ -120,9 +120,10 @@ class PlainScheduler:
     def choose(self, item: int, costs: Sequence[float], now: float) -> tuple[int, int, float]:
         """As `choose`."""
         if self.rule.kind == KNOWN:
+            to = self.loads.index(min(self.loads))
             if self.rule.idle_aware:
                 self.loads = [max(load, now) for load in self.loads]
-            to = self.loads.index(min(self.loads))
+                to = self._least_in_turn()
             self.loads[to] += costs[to]
             return to, NOT_MARKED, 0.0
         if self.rule.kind in (IN_TURN, SHUFFLED):
@@ -149,6 +150,12 @@ class PlainScheduler:
         self.loads[to] += others * self.expected(to, item)
         return to, NOT_MARKED, 0.0
 
+    def _least_in_turn(self) -> int:
+        k = len(self.loads)
+        to = min(range(k), key=lambda at: (self.loads[at], (at - self.turn) % k))
+        self.turn = (to + 1) % k
+        return to
+
     def _in_turn(self) -> int:
         to = self.order[self.turn]
         self.turn += 1
@@ -163,11 +170,12 @@ class PlainScheduler:
         if self.mode == ROUND_ROBIN:
             to, self.turn = self.turn, (self.turn + 1) % len(self.loads)
         else:
+            to = self.loads.index(min(self.loads))
             if self.rule.idle_aware:
                 idle = [max(0.0, now - load) for load in self.loads]
                 self.corrections = [a + b for a, b in zip(self.corrections, idle, strict=True)]
                 self.loads = [max(load, now) for load in self.loads]
-            to = self.loads.index(min(self.loads))
+                to = self._least_in_turn()
         thought = self.expected(to, item)
         self.loads[to] += self.rule.schedulers * thought
         self.sent[to] = (self.sent[to][0] + (thought > 0), self.sent[to][1] + thought / self.speeds[to])
