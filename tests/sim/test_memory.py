@@ -22,7 +22,7 @@ from steelyard.sim import (
 from tests.sim.test_conservation import drained, finite
 from tests.sim.test_event_loop import any_window, scenarios
 
-GB = 2.0**30
+GB = 1e9
 
 
 def queueing(memory_gb, *, rate=1_000, seconds=0.01, size=1_000.0, capacity=0):

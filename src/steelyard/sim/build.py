@@ -21,7 +21,7 @@ ROUTED_AHEAD = 4096
 """Routes of a sender that a policy decides at once, at most."""
 FIRST_POOL, FIRST_TRACE, FIRST_KEYS = 1 << 12, 1 << 12, 1 << 10
 
-GIGABYTE = 2.0**30
+GIGABYTE = 1e9
 
 _LAWS: dict[type[Law], int] = {
     Exactly: state.EXACTLY,

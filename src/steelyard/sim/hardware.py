@@ -19,7 +19,7 @@ class Machine:
         Of a core: 2 does twice the work a second. Service times are for speed 1.
     memory_gb
         For tuples that wait on it or travel to it (`tuple_bytes` of their edge) and for what its instances keep
-        (`bytes_per_kept` of `Growing`, `bytes_per_key` of `Window`), in gigabytes of 2^30. One that needs more fails.
+        (`bytes_per_kept` of `Growing`, `bytes_per_key` of `Window`), in gigabytes of 10^9. One that needs more fails.
 
     Examples
     --------
