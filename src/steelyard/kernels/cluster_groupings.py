@@ -12,7 +12,7 @@ from typing import NamedTuple, get_type_hints
 import numpy as np
 
 from steelyard.kernels.cluster_loop import run_until
-from steelyard.kernels.cluster_service import leave_machine, travel
+from steelyard.kernels.cluster_service import enough_free, leave_machine, travel
 from steelyard.kernels.cluster_state import (
     EXACTLY,
     FREE_RECORD,
@@ -173,16 +173,6 @@ def free_slot(readers: Ints) -> int:
         if readers[slot] == 0:
             return slot
     return NONE
-
-
-@inlined
-def enough_free(cluster: Cluster, wanted: int) -> bool:
-    """Whether there are so many free records."""
-    record = cluster.counters[FREE_RECORD]
-    while wanted > 0 and record != NONE:
-        record = cluster.pool[record].next
-        wanted -= 1
-    return wanted == 0
 
 
 @inlined

@@ -7,6 +7,7 @@ receiver's is behind a marker, and is put aside until markers have come on all c
 from __future__ import annotations
 
 from steelyard.kernels.cluster_service import (
+    enough_free,
     join_queue,
     join_running,
     leave_machine,
@@ -114,7 +115,10 @@ def send_markers(cluster: Cluster, number: int) -> int:
     server = cluster.servers[number]
     operator = cluster.operators[cluster.instances[server.instance].operator]
     first, last = operator.first_edge, operator.first_edge + operator.edges
-    if not enough_records(cluster, first, last):
+    channels = 0
+    for which in range(first, last):
+        channels += cluster.edges[which].count
+    if not enough_free(cluster, channels):
         return NEEDS_ROOM
     instance = cluster.instances[server.instance]
     instance.epoch += 1
@@ -134,19 +138,6 @@ def send_markers(cluster: Cluster, number: int) -> int:
         if cluster.counters[AWAITED] == 0:
             return COMPLETED
     return REACHED
-
-
-@loop
-def enough_records(cluster: Cluster, first: int, last: int) -> bool:
-    """Whether a marker can be sent on each channel of these edges."""
-    wanted = 0
-    for which in range(first, last):
-        wanted += cluster.edges[which].count
-    record = cluster.counters[FREE_RECORD]
-    while wanted > 0 and record != NONE:
-        record = cluster.pool[record].next
-        wanted -= 1
-    return wanted == 0
 
 
 @loop

@@ -388,6 +388,16 @@ def join_queue(cluster: Cluster, record: int) -> None:
 
 
 @inlined
+def enough_free(cluster: Cluster, wanted: int) -> bool:
+    """Whether there are so many free records."""
+    record = cluster.counters[FREE_RECORD]
+    while wanted > 0 and record != NONE:
+        record = cluster.pool[record].next
+        wanted -= 1
+    return wanted == 0
+
+
+@inlined
 def leave_machine(cluster: Cluster, source: int, target: int, size: float) -> float:
     """When so many bytes have left over the line to other machines, or over the one inside, behind all before them."""
     machine = cluster.machines[source]
