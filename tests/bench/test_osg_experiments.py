@@ -15,6 +15,7 @@ from steelyard.bench import (
     osg_max_time,
     osg_precision,
     osg_provisioning,
+    osg_schedulers,
     osg_settings,
     osg_timeseries,
     osg_values,
@@ -32,7 +33,9 @@ MODULES = {
     "precision": osg_precision,
     "timeseries": osg_timeseries,
     "estimators": osg_estimators,
+    "schedulers": osg_schedulers,
 }
+BESIDE_NONE = ("estimators", "schedulers")
 SMALL = 6_000
 
 
@@ -116,7 +119,7 @@ def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
 
 def test_every_experiment_is_a_benchmark_beside_its_figure():
     known = benchmarks()
-    figures = [known[f"osg-{name}"].figure for name in MODULES if name != "estimators"]
+    figures = [known[f"osg-{name}"].figure for name in MODULES if name not in BESIDE_NONE]
     assert all(figure.startswith("Rivetti et al. 2016, Fig") for figure in figures)
 
 
