@@ -144,7 +144,7 @@ def test_a_reply_is_the_clock_minus_what_the_request_carried(clock, delta):
     learner = OSG(clock=clock).instance(2, 0)
     requests = Requests(np.array([1]), np.array([4]), np.array([1.5]))
     reports = learner.executed(np.array([5, 6, 7]), np.array([1.0, 2.0, 4.0]), np.array([9.0, 11.0, 20.0]), requests)
-    assert reports == [Reply(0, 0, 4, delta, 2.0, 3.0)]
+    assert reports == [Reply(0, 0, 4, delta, 2.0, 3.0, own=3.0, everything=3.0)]
 
 
 def test_with_the_summed_clock_an_instance_keeps_the_schedulers_apart():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.grouping import FullKnowledge, RoundRobin, TrackingOSG, grouping_names
+from steelyard.kernels import cluster_state as state
 from steelyard.sim import (
     Checkpoints,
     Edge,
@@ -25,6 +26,8 @@ from steelyard.sim import (
     Scenario,
     Simulation,
     Source,
+    build,
+    grouped,
     simulate,
 )
 from steelyard.sim.shuffle import ShuffleEdge
@@ -48,19 +51,19 @@ def streams(draw):
     return items, table, gap, slowdown
 
 
-def scenario_of(stream, grouping, network=Network()):  # noqa: B008 - a frozen value
+def scenario_of(stream, grouping, network=Network(), senders=1):  # noqa: B008 - a frozen value
     items, table, gap, slowdown = stream
     return Scenario.chain(
-        Source("log", 1 / gap, keys=items.tolist(), rows=len(items)),
+        Source("log", 1 / gap, senders, keys=items.tolist(), rows=len(items)),
         Operator("work", PerItem(table), instances=len(slowdown), slowdown=tuple(slowdown)),
         grouping=grouping,
         network=network,
     )
 
 
-def edge_of(stream, latency=0.0):
+def edge_of(stream, latency=0.0, schedulers=1):
     items, table, gap, slowdown = stream
-    edge = ShuffleEdge(items, table[items], len(slowdown), factors=slowdown, latency=latency)
+    edge = ShuffleEdge(items, table[items], len(slowdown), schedulers=schedulers, factors=slowdown, latency=latency)
     object.__setattr__(edge, "arrivals", np.arange(len(items)) * gap)
     return edge
 
@@ -71,15 +74,31 @@ def by_row(scenario, gap):
     while not simulation.drained:
         simulation.advance(1000.0)
     trace = simulation.trace()
+    check_nothing_is_left(simulation)
     order = np.argsort(np.round(trace["born"].to_numpy() / gap), kind="stable")
     return trace["instance"].to_numpy()[order], trace["done"].to_numpy()[order], simulation.result()
 
 
+def check_nothing_is_left(simulation):
+    """All records are free, and so are all places for matrices."""
+    cluster, free = simulation._cluster, 0
+    record = cluster.counters[state.FREE_RECORD]
+    while record != state.NONE:
+        free, record = free + 1, cluster.pool["next"][record]
+    assert free == len(cluster.pool)
+    groupings = simulation._grouped.state()
+    assert groupings is None or not groupings.readers.any()
+
+
 @settings(max_examples=60)
-@given(stream=streams(), name=st.sampled_from([*LEARNING, "osg?window=8&clock=cumulated", *grouping_names()]))
-def test_tuples_go_and_end_as_on_a_shuffle_edge(stream, name):
-    where, ends, result = by_row(scenario_of(stream, name), stream[2])
-    expected = edge_of(stream).run(name)
+@given(
+    stream=streams(),
+    name=st.sampled_from([*LEARNING, "osg?window=8&clock=cumulated", *grouping_names()]),
+    senders=st.integers(1, 3),
+)
+def test_tuples_go_and_end_as_on_a_shuffle_edge(stream, name, senders):
+    where, ends, result = by_row(scenario_of(stream, name, senders=senders), stream[2])
+    expected = edge_of(stream, schedulers=senders).run(name)
     assert where.tolist() == expected.flow.to.tolist()
     assert ends.tolist() == expected.flow.finish.tolist()
     for row in result.messages.to_pylist():
@@ -144,7 +163,7 @@ def test_matrices_take_their_time_on_a_line_that_is_full():
     result = simulate(scenario, 10.0)
     messages = result.messages.to_pylist()[0]
     assert messages["matrices"] == 10  # after two windows each
-    assert result.machines["sent_bytes"].to_numpy().sum() == 10 * 8 * (3 + 2 * 220) + messages["replies"] * 48
+    assert result.machines["sent_bytes"].to_numpy().sum() == 10 * 8 * (3 + 2 * 220) + messages["replies"] * 64
 
 
 def test_several_edges_with_groupings_of_their_own_have_room_beside_each_other():
@@ -166,6 +185,91 @@ def test_several_edges_with_groupings_of_their_own_have_room_beside_each_other()
     assert both.messages.to_pylist()[0] == alone.messages.to_pylist()[0]
 
 
+def test_edges_that_have_nothing_to_do_with_each_other_run_as_if_alone():
+    """Their sketches differ in size, so that one bank for both has more room than either needs."""
+
+    def chain(name, keys, instances, grouping):
+        costs = PerItem(np.linspace(0.001, 0.05, keys))
+        source = Source(f"log {name}", 100, keys=Zipf(exponent=0.8, keys=keys, seed=3), rows=1500)
+        work = Operator(f"work {name}", costs, instances=instances)
+        return (source, work), Edge(source.name, work.name, grouping)
+
+    tracking = "tracking_osg?window=16&rows=2&columns=7"
+    ones = [chain("a", 90, 3, "osg?window=16&tolerance=0.4"), chain("b", 70, 5, tracking)]
+    both = Scenario(tuple(part for parts, _ in ones for part in parts), tuple(edge for _, edge in ones))
+    together = simulate(both, 60.0, trace=True)
+    for parts, edge in ones:
+        alone = simulate(Scenario(parts, (edge,)), 60.0, trace=True)
+        same = together.trace.filter(np.array(together.trace["operator"]) == edge.receiver)
+        assert same == alone.trace
+        assert alone.messages.to_pylist()[0] in together.messages.to_pylist()
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_however_little_room_there_is_at_first_the_run_is_the_same(name, monkeypatch):
+    scenario = Scenario.chain(
+        Source("log", 200, instances=2, keys=list(range(9)), rows=2000),
+        Operator("work", PerItem(np.linspace(0.001, 0.05, 9)), instances=4),
+        grouping=name,
+        network=Network(latency=0.7),
+    )
+    roomy = simulate(scenario, 30.0, trace=True)
+    for module, field in ((build, "FIRST_POOL"), (build, "FIRST_TRACE"), (grouped, "FIRST_SLOTS")):
+        monkeypatch.setattr(module, field, 1)
+    narrow = simulate(scenario, 30.0, trace=True)
+    assert narrow.trace == roomy.trace
+    assert narrow.messages == roomy.messages
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_tracking_gains_however_many_threads_an_instance_has(threads):
+    costs = PerItem(np.linspace(1, 63, 64) / 32 * 0.0075 * threads)
+    keys = Zipf(exponent=0.0, keys=64, seed=3)
+
+    def wait(grouping):
+        source = Source("log", 1000, keys=keys, arrivals="poisson")
+        scenario = Scenario.chain(source, Operator("work", costs, instances=8, threads=threads), grouping=grouping)
+        return simulate(scenario, 60, seed=1).total("work", after=20).mean_wait
+
+    assert wait("tracking_osg") < 0.7 * wait("round_robin")
+
+
+def several(grouping, shares, others="shuffle"):
+    """Sources of unequal shares, of which the first sends as the grouping says, and the rest by `others`."""
+    keys, parts = Zipf(exponent=0.0, keys=64, seed=3), []
+    for number, share in enumerate(shares):
+        parts.append(Source(f"log {number}", 1000 * share, keys=keys, arrivals="poisson"))
+    work = Operator("work", PerItem(np.linspace(1, 63, 64) / 32 * 0.0075), instances=8)
+    edges = [Edge(one.name, "work", others if number else grouping) for number, one in enumerate(parts)]
+    return Scenario((*parts, work), tuple(edges))
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.7, 0.2, 0.1)])
+def test_tracking_gains_where_other_edges_lead_to_the_same_instances(shares):
+    def wait(grouping, others):
+        result = simulate(several(grouping, shares, others), 60, seed=1)
+        return result.total("work", after=20).mean_wait
+
+    assert wait("tracking_osg", "tracking_osg") < 0.7 * wait("shuffle", "shuffle")
+    assert wait("tracking_osg", "shuffle") < 1.05 * wait("shuffle", "shuffle")
+
+
+def test_full_knowledge_and_flows_know_the_speeds_of_machines():
+    machines = (Machine(cores=1), Machine(cores=1), Machine(cores=1, speed=3.0))
+    for grouping in ("full_knowledge", "tracking_osg"):
+        scenario = Scenario(
+            (Source("log", 195, machines=(0,)), Operator("work", Exactly(0.02), instances=2, machines=(1, 2))),
+            (Edge("log", "work", grouping),),
+            machines,
+        )
+        flow = FluidSimulation(scenario)
+        flow.advance(30.0)
+        flow.sample()
+        for result in (simulate(scenario, 30.0, every=30.0), flow.result()):
+            done = result.instances.filter(np.array(result.instances["operator"]) == "work")["processed"].to_numpy()
+            assert done[1] / done[0] == pytest.approx(3.0, rel=0.15)
+
+
 @pytest.mark.parametrize("name", LEARNING)
 @pytest.mark.parametrize("markers", [False, True])
 def test_no_row_is_lost_by_a_failure(name, markers):
@@ -180,7 +284,9 @@ def test_no_row_is_lost_by_a_failure(name, markers):
     )
     assert len(set(np.round(result.trace["born"].to_numpy(), 6).tolist())) == 3000
     assert result.trace.num_rows > 3000
-    assert result.messages["replies"].to_pylist()[0] > 0
+    until = simulate(scenario, 1.9, checkpoints=Checkpoints(every=0.7, markers=markers)).messages.to_pylist()[0]
+    # what was sent before the failure stays counted
+    assert result.messages.to_pylist()[0]["replies"] > until["replies"]
 
 
 def test_schedulers_go_back_with_the_checkpoint_and_their_messages_stay_counted():
@@ -208,6 +314,7 @@ def test_after_a_restart_new_instances_share_the_work():
     simulation.advance(10.0)
     before = simulation.result().messages.to_pylist()[0]["requests"]
     simulation.restart(scenario.with_instances(work=8), pause=1.0)
+    assert simulation.result().messages.to_pylist()[0]["requests"] >= before
     simulation.sample()
     simulation.advance(30.0)
     simulation.sample()
@@ -242,8 +349,8 @@ def test_flows_share_by_speed_what_goes_by_cost():
     assert done.to_numpy().tolist() == pytest.approx([500.0, 250.0], rel=0.02)
 
 
-def test_round_robin_is_the_shuffle_that_the_loop_knows():
-    assert Edge("a", "b", RoundRobin()).built_in == "shuffle"
+def test_round_robin_is_the_one_that_the_loop_knows():
+    assert Edge("a", "b", RoundRobin()).built_in == Edge("a", "b", "round_robin").built_in == "round_robin"
     assert Edge("a", "b", RoundRobin()).by_cost() is None
 
 
@@ -252,7 +359,17 @@ def test_full_knowledge_must_be_able_to_know():
         Scenario.chain(Source("log", 1), Operator("work", Exponential(1.0)), grouping=FullKnowledge())
 
 
-@pytest.mark.parametrize(("name", "words"), [("ogs", "did you mean 'osg'"), ("osg?windw=3", "did you mean 'window'")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ogs", "did you mean 'osg'"),
+        ("osg?windw=3", "did you mean 'window'"),
+        ("osg?seed=-1", "seed of osg must be 0 or more"),
+        ("assg?seed=100000000000000000000", "seed of assg"),
+        ("tracking_osg?window=100000000000000000000", "fewer than 2\\^62"),
+        (TrackingOSG, r"give TrackingOSG\(\)"),
+    ],
+)
 def test_a_mistake_in_a_grouping_is_told(name, words):
     with pytest.raises(OptionError, match=words):
         Edge("a", "b", name)

@@ -9,7 +9,18 @@ import pytest
 from steelyard.core import Cooperative, OptionError, TuplePolicy
 from steelyard.kernels.xxhash import spark_hash
 from steelyard.partition import Hash, Shuffle, partitioner_names, policy, tuple_policy
-from steelyard.sim import Edge, Exactly, Exponential, Operator, Scenario, Source, simulate
+from steelyard.sim import (
+    Edge,
+    Exactly,
+    Exponential,
+    Machine,
+    Network,
+    Operator,
+    Scenario,
+    Simulation,
+    Source,
+    simulate,
+)
 from steelyard.workloads import Zipf
 
 ROWS, INSTANCES, RATE = 3000, 5, 1000.0
@@ -131,7 +142,7 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
     [
         (lambda: Edge("a", "b", "suffle"), "did you mean 'shuffle'"),
         (lambda: Source("log", 10, arrivals="posson"), "did you mean 'poisson'"),
-        (lambda: Operator("map", Exactly(1), slowdown=(1.0, 2.0)), "one above 0 for each of the 1 instances"),
+        (lambda: Operator("map", Exactly(1), slowdown=(1.0, 2.0)), "a number above 0 for each of the 1 instances"),
         (lambda: Scenario((Operator("map", Exactly(1)),)), "needs a source"),
         (lambda: Scenario((Source("log", 1), Operator("map", Exactly(1)))), "nobody sends to operator 'map'"),
         (lambda: Scenario.chain(Source("log", 1), Operator("log", Exactly(1))), "two vertices are called 'log'"),
@@ -140,6 +151,14 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
             "list senders before their receivers",
         ),
         (lambda: Exponential(0.0), "mean of Exponential must be above 0"),
+        (lambda: Operator("map", 0.001), r"as Exactly\(0.001\)"),
+        (lambda: Operator("map", Exactly(1), instances=2.5), "instances of 'map' must be a whole number"),
+        (lambda: Source("log", None), "rate of source 'log' is rows per second"),
+        (lambda: Source("log", 1, keys="zipf"), "keys of source 'log' are whole numbers"),
+        (lambda: Machine(cores="4"), "cores of a machine must be a number"),
+        (lambda: Network(latency="1ms"), "latency of a network must be a number"),
+        (lambda: Scenario((Source("log", 1),), machines=Machine()), "machines of a scenario are a list of Machine"),
+        (lambda: str(Simulation(Scenario((Source("log", 1),))).result()), "advance the simulation"),
     ],
 )
 def test_a_mistake_in_a_scenario_is_told_at_once(make, words):

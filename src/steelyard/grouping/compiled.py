@@ -144,7 +144,7 @@ class CompiledScheduler:
                     raise ValueError(f"matrices of {report.cells.shape}, not of {self._bank.cells.shape[2:]}")
                 take_matrices(self._rule, self._bank, 0, report.sender, report.cells, report.tuples, report.time)
             elif report.scheduler == self.number:
-                reply = (report.epoch, report.delta, report.tuples, report.time)
+                reply = (report.epoch, report.delta, report.tuples, report.time, report.own, report.everything)
                 take_reply(self._rule, self._bank, 0, report.sender, *reply)
 
     @property
@@ -215,7 +215,7 @@ class CompiledInstance:
         if self._rule.kind != LEARNT:
             return []
         asked = requests or Requests.none()
-        replies = np.zeros((len(asked.load), 3))
+        replies = np.zeros((len(asked.load), 5))
         replies[:, 0] = asked.load
         reports: list[Report] = []
         row = answered = 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BY_WINDOW = -1
 """For `resync`: after as many tuples as make a window of every instance."""
+LARGEST = 1 << 62
+"""What compiled loops can count to with room to spare."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class OSG(CompiledGrouping):
 
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)
-        for option, least in (("window", 1), ("tolerance", 0), ("resync", BY_WINDOW)):
+        require_whole(self.name, self.window, self.seed)
+        for option, least in (("tolerance", 0), ("resync", BY_WINDOW)):
             if not getattr(self, option) >= least:
                 raise OptionError(f"{option} of {self.name} must be {least} or more, got {getattr(self, option)}")
         require_share_kept(self.name, self.keep)
@@ -152,6 +155,14 @@ def require_sketch(policy: str, epsilon: float, delta: float, columns: int, rows
     for option, value in (("columns", columns), ("rows", rows)):
         if value < 0:
             raise OptionError(f"{option} of {policy} must be 0 or more, got {value}: 0 goes by epsilon and delta")
+
+
+def require_whole(policy: str, window: int, seed: int) -> None:
+    """Raise OptionError unless compiled loops can count so far."""
+    if not 1 <= window < LARGEST:
+        raise OptionError(f"window of {policy} must be 1 or more tuples, and fewer than 2^62, got {window}")
+    if not 0 <= seed < LARGEST:
+        raise OptionError(f"seed of {policy} must be 0 or more, and below 2^62, got {seed}")
 
 
 def require_share_kept(policy: str, keep: float) -> None:

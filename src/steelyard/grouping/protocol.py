@@ -15,6 +15,14 @@ from steelyard.core.plans import Floats
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 EIGHT_BYTES = 8
 """What a number takes on the wire."""
+REPLY_NUMBERS, MATRICES_NUMBERS, REQUEST_NUMBERS = 8, 3, 2
+"""Numbers in a reply, beside the cells in a message with matrices, and in a request."""
+
+
+def traffic_bytes(matrices: int, requests: int, replies: int, cells: int) -> int:
+    """Bytes of so many messages, where matrices have so many numbers."""
+    numbers = matrices * (cells + MATRICES_NUMBERS) + replies * REPLY_NUMBERS + requests * REQUEST_NUMBERS
+    return EIGHT_BYTES * numbers
 
 
 class Requests(NamedTuple):
@@ -69,7 +77,7 @@ class Matrices:
     @property
     def size(self) -> int:
         """Bytes on the wire."""
-        return EIGHT_BYTES * (self.cells.size + 3)
+        return EIGHT_BYTES * (self.cells.size + MATRICES_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -85,11 +93,15 @@ class Reply:
     """Tuples executed of late, and"""
     time: float
     """the time they took."""
+    own: float = 0.0
+    """Time spent on the scheduler's tuples since the last reply to it, and"""
+    everything: float = 0.0
+    """on anything."""
 
     @property
     def size(self) -> int:
         """Bytes on the wire."""
-        return EIGHT_BYTES * 6
+        return EIGHT_BYTES * REPLY_NUMBERS
 
 
 Report = Matrices | Reply

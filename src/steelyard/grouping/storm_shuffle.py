@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from steelyard.grouping.compiled import CompiledGrouping
+from steelyard.grouping.osg import require_whole
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class StormShuffle(CompiledGrouping):
     seed: int = 3
 
     name: ClassVar[str] = "assg"
+
+    def __post_init__(self) -> None:
+        require_whole(self.name, 1, self.seed)
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from steelyard.core import OptionError
 from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.osg import require_share_kept, require_sketch, shape_of
+from steelyard.grouping.osg import require_share_kept, require_sketch, require_whole, shape_of
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class TrackingOSG(CompiledGrouping):
 
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)
-        for option, least in (("rows", 1), ("window", 1), ("tolerance", 0), ("resync", 1)):
+        require_whole(self.name, self.window, self.seed)
+        for option, least in (("rows", 1), ("tolerance", 0), ("resync", 1)):
             if not getattr(self, option) >= least:
                 raise OptionError(f"{option} of {self.name} must be {least} or more, got {getattr(self, option)}")
         require_share_kept(self.name, self.keep)
@@ -90,7 +91,7 @@ class TrackingOSG(CompiledGrouping):
     def sketch_shape(self) -> tuple[int, int]:
         """Rows and columns of the matrices."""
         depth, width = shape_of(self.epsilon, self.delta)
-        return self.rows, self.columns or depth * width // self.rows
+        return self.rows, self.columns or max(depth * width // self.rows, 1)
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

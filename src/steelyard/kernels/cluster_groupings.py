@@ -30,12 +30,12 @@ from steelyard.kernels.cluster_state import (
     Rows,
 )
 from steelyard.kernels.compiled import inlined, loop
-from steelyard.kernels.osg import choose, clock_of, execute, forget, take_matrices, take_reply
+from steelyard.kernels.osg import answer, choose, clock_of, execute, forget, take_matrices, take_reply
 from steelyard.kernels.osg_sketch import copy_cells
 from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Floats, Ints, Learners, Rule, Schedulers
 
 NUMBER_BYTES = 8
-REPLY_NUMBERS, MATRICES_NUMBERS = 6, 3
+REPLY_NUMBERS, MATRICES_NUMBERS = 8, 3
 """Numbers in a reply, and beside the cells in a message with matrices."""
 
 
@@ -140,9 +140,12 @@ def report(cluster: Cluster, groupings: Groupings, server: Rows) -> int:
         own, now = server.by - edge.first_scheduler, cluster.now[0]
         hashes = groupings.hashes[edge.rule, : groupings.depths[edge.rule]]
         server.stable = execute(rule, hashes, learners, at, server.item, now - server.since, own)
+        instance = cluster.instances[server.instance]
+        learners.worked[at] = instance.worked / instance.servers
         if server.request != NOT_MARKED:
             record = new_letter(cluster, server, server.by, NONE)
             cluster.letters[record, 0] = clock_of(rule, learners, at, own, now) - server.load
+            cluster.letters[record, 3], cluster.letters[record, 4] = answer(learners, at, own)
             cluster.letters[record, 1], cluster.letters[record, 2] = learners.totals[at, 0], learners.totals[at, 1]
             if sent_back(cluster, record, edge, NUMBER_BYTES * REPLY_NUMBERS):
                 deliver(cluster, groupings, record)
@@ -203,7 +206,8 @@ def deliver(cluster: Cluster, groupings: Groupings, record: int) -> None:
     rule, sender = rule_of(groupings, edge.rule), letter.dest - edge.first
     delta, count, time = letters[record, 0], letters[record, 1], letters[record, 2]
     if slot == NONE:
-        take_reply(rule, groupings.schedulers, by, sender, letter.key, delta, count, time)
+        own, everything = letters[record, 3], letters[record, 4]
+        take_reply(rule, groupings.schedulers, by, sender, letter.key, delta, count, time, own, everything)
     else:
         take_matrices(rule, groupings.schedulers, by, sender, groupings.matrices[slot], count, time)
         groupings.readers[slot] -= 1

@@ -282,6 +282,8 @@ def drain_work(cluster: Cluster) -> int:
     """Let every server go on that can at this moment; comes back early where something is needed."""
     counters = cluster.counters
     while counters[WORK_COUNT] > 0:
+        if counters[FULL_MACHINE] != NONE:
+            return EXHAUSTED
         number = cluster.work[counters[WORK_FIRST]]
         server = cluster.servers[number]
         if server.phase == EMITTING:

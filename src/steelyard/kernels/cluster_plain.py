@@ -55,6 +55,7 @@ class Letter(NamedTuple):
     sender: int
     totals: tuple[float, float]
     reply: tuple[int, float] | None = None
+    times: tuple[float, float] = (0.0, 0.0)
     cells: list[list[tuple[float, float]]] | None = None
 
 
@@ -144,6 +145,7 @@ class PlainCluster:
         self.awaited: set[int] = set()
         self.completed: list[float] = []
         self.since = [0.0] * len(cluster.servers)
+        self.worked = [0.0] * len(cluster.instances)
         self.schedulers: list[PlainScheduler] = []
         self.learners: list[PlainInstance] = []
         if groupings is not None:
@@ -300,6 +302,7 @@ class PlainCluster:
         demand = per_result * len(self.results[server]) + self.debt[server]
         self.debt[server] = 0.0
         self.holds[server] = self.results[server][0]
+        self.since[server] = self.now
         if demand > 0:
             self.running[row["machine"]][server] = demand
         else:
@@ -309,6 +312,7 @@ class PlainCluster:
     def _end_service(self, server: int) -> None:
         """A tuple goes into its window, or out of the operator; a window's results go out."""
         number = int(self.c.servers[server]["instance"])
+        self.worked[number] += self.now - self.since[server]
         operator = self.c.operators[self.c.instances[number]["operator"]]
         if operator["closes"] == 0:
             self._put_out(server)
@@ -462,9 +466,10 @@ class PlainCluster:
         own, at = held.by - int(edge["first_scheduler"]), number - int(edge["first"])
         learner = self.learners[int(edge["first_learner"]) + at]
         send = learner.execute(held.item, self.now - self.since[server], own)
+        learner.worked = self.worked[number] / int(self.c.instances[number]["servers"])
         if held.request != NOT_MARKED:
             reply = (held.request, learner.clock(own, self.now) - held.load)
-            self._write(number, edge, Letter(held.by, at, learner.totals, reply=reply), 6)
+            self._write(number, edge, Letter(held.by, at, learner.totals, reply=reply, times=learner.answer(own)), 8)
         if send:
             cells = [list(row) for row in learner.sketch.cells]
             for scheduler in range(learner.rule.schedulers):
@@ -495,7 +500,7 @@ class PlainCluster:
     def _read(self, letter: Letter) -> None:
         scheduler = self.schedulers[letter.scheduler]
         if letter.reply is not None:
-            scheduler.take_reply(letter.sender, *letter.reply, letter.totals)
+            scheduler.take_reply(letter.sender, *letter.reply, letter.totals, letter.times)
         elif letter.cells is not None:
             scheduler.take_matrices(letter.sender, letter.cells, letter.totals)
 

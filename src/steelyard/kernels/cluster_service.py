@@ -210,6 +210,7 @@ def end_service(cluster: Cluster, number: int) -> None:
     if server.results == NONE:
         instance.done += 1
     instance.busy += cluster.now[0] - server.since
+    instance.worked += cluster.now[0] - server.since
     instance.useful += server.demand / cluster.machines[instance.machine].speed
     outputs = cluster.operators[instance.operator].outputs
     copies = np.int64(outputs)

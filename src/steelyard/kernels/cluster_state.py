@@ -67,7 +67,7 @@ INSTANCE = _rows(
     ("epoch", "i4"), ("called", "i4"), ("senders", "i4"), ("came", "i4"), ("aside", "i4"), ("last_aside", "i4"),
     ("behind", "i8"), ("aligning", "f8"), ("aligned", "f8"), ("saved_kept", "f8"), ("saved_end", "f8"),
     ("timer", "i4"), ("opened", "i4"), ("last_opened", "i4"), ("closing", "i4"), ("last_closing", "i4"),
-    ("keys", "i8"), ("closing_keys", "i8"), ("windows", "i8"),
+    ("keys", "i8"), ("closing_keys", "i8"), ("windows", "i8"), ("worked", "f8"),
 )  # fmt: skip
 """`fill` counts what waits, what is under way and what a blocked sender was promised; `area` is the integral of
 the queue's length over time; `kept` the tuples of this window, which make each further one dearer where the law says
@@ -81,7 +81,9 @@ out a marker, `senders` the channels on which markers come, `came` those on whic
 
 Of windows with results: `timer` is the slot at which the present one ends; `opened` begins the list of its `keys`,
 `closing` that of the `closing_keys` of windows that have ended and whose results nobody works on yet; `windows` counts
-those that have ended."""
+those that have ended.
+
+`worked` are the seconds of all services, in a failure too as they were at the checkpoint, for groupings by cost."""
 SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
     ("granted", "i4"), ("drawn", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"),
@@ -169,8 +171,8 @@ class Cluster(NamedTuple):
     heap: EventHeap
     """Slots: machines, then sources, then links, then instances whose windows have results."""
     letters: Floats
-    """float64[records, 3], where an edge goes by cost: of a tuple its request and the load in it; of a letter of an
-    instance its correction and totals."""
+    """float64[records, 5], where an edge goes by cost: of a tuple its request and the load in it; of a letter of an
+    instance its correction, totals, and times."""
     timed: np.ndarray[Any, np.dtype[np.int32]]
     """int32[instances with windows]: the instance of each slot of the heap behind the links."""
     keys: Rows

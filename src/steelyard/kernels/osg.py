@@ -39,7 +39,9 @@ from steelyard.kernels.osg_state import (
     MODE,
     NOT_MARKED,
     NUMBER,
+    PRIOR_TUPLES,
     RECENT,
+    RECENT_REPLIES,
     REPLIES,
     REQUESTS,
     ROUND,
@@ -222,9 +224,10 @@ def _choose_continuously(
         to = least_in_turn(bank, number, instances)
     else:
         to = least(loads, number, instances)
-    # The others are sending as much as this one: see `_choose_in_epochs`.
+    # Elapsed time has in it what the instance does for others: see `_choose_in_epochs`.
     thought = expected(rule, hashes, bank, number, to, item)
-    loads[number, to] += rule.schedulers * thought
+    own, everything = bank.time_of[number, 0], bank.time_of[number, 1]
+    loads[number, to] += (everything / own if own > 0.0 else rule.schedulers) * thought
     bank.work[number, to, 0] += 1.0 if thought > 0.0 else 0.0
     bank.work[number, to, 1] += thought / bank.speeds[number, to]
     bank.unmarked[number, to] += 1
@@ -303,6 +306,24 @@ def _take_speed(
 
 
 @njit(cache=True)
+def _take_share(rule: Rule, bank: Schedulers, number: int, own: float, everything: float, usual: float) -> None:
+    """Learn how much of their time instances spend on the scheduler's own tuples.
+
+    The rest goes into those of others, who may send more or less than this one. An instance with several threads spends
+    less of its time on a tuple than the tuple takes.
+    """
+    if own <= 0.0 or everything <= 0.0:
+        return  # nothing is known, or the instance began anew
+    time_of = bank.time_of
+    if time_of[number, 0] <= 0.0:
+        time_of[number, 0] = PRIOR_TUPLES * usual
+        time_of[number, 1] = PRIOR_TUPLES * usual * rule.schedulers
+    fading = 1.0 - 1.0 / (RECENT_REPLIES * rule.instances)
+    time_of[number, 0] = fading * time_of[number, 0] + own
+    time_of[number, 1] = fading * time_of[number, 1] + everything
+
+
+@njit(cache=True)
 def take_matrices(
     rule: Rule, bank: Schedulers, number: int, sender: int, cells: Floats, count: float, time: float
 ) -> None:
@@ -323,7 +344,16 @@ def take_matrices(
 
 @njit(cache=True)
 def take_reply(
-    rule: Rule, bank: Schedulers, number: int, sender: int, epoch: int, delta: float, count: float, time: float
+    rule: Rule,
+    bank: Schedulers,
+    number: int,
+    sender: int,
+    epoch: int,
+    delta: float,
+    count: float,
+    time: float,
+    own: float,
+    everything: float,
 ) -> None:
     """A reply of an instance came (3.D, 3.E); one of an epoch that is over is ignored."""
     bank.traffic[number, ANSWERS] += 1
@@ -333,6 +363,7 @@ def take_reply(
         bank.deltas[number, sender] = delta
         take_totals(rule, bank, number, sender, count, time)
         _take_speed(rule, bank, number, sender, epoch, count, time)
+        _take_share(rule, bank, number, own, everything, time / count if count > 0.0 else 0.0)
         if not bank.replied[number, sender]:
             bank.replied[number, sender] = True
             status[REPLIES] += 1
@@ -358,6 +389,7 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     """
     status = bank.status
     bank.busy[at, by] += time
+    bank.worked[at] += time
     bank.totals[at, COUNT] += 1.0
     bank.totals[at, TIME] += time
     if not rule.shared or owner(item, rule.instances) == status[at, NUMBER]:
@@ -390,6 +422,14 @@ def forget(rule: Rule, bank: Learners, at: int) -> None:
     """Reset the matrices (2.C), or keep a share of them."""
     scale_cells(bank.cells[at], rule.keep)
     scale_cells(bank.totals[at], 0.5)  # the mean is always known, and follows changes
+
+
+@njit(cache=True, inline="always")
+def answer(bank: Learners, at: int, by: int) -> tuple[float, float]:
+    """Time that the instance spent on a scheduler's tuples since its last reply to it, and on anything."""
+    own, everything = bank.busy[at, by] - bank.answered[at, by, 0], bank.worked[at] - bank.answered[at, by, 1]
+    bank.answered[at, by, 0], bank.answered[at, by, 1] = bank.busy[at, by], bank.worked[at]
+    return own, everything
 
 
 @njit(cache=True, inline="always")

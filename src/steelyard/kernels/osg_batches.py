@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from steelyard.kernels.osg import choose, clock_of, execute
+from steelyard.kernels.osg import answer, choose, clock_of, execute
 from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate
 from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
 
@@ -61,7 +61,7 @@ def execute_batch(
 ) -> tuple[int, int, bool]:
     """Learn from tuples that a bank of one instance executed, until matrices are to be sent or there are no more.
 
-    `replies` is float64[requests, 3]: the carried loads, each replaced by its reply, and the instance's totals.
+    `replies` is float64[requests, 5]: the carried loads, each replaced by its reply, the instance's totals, and times.
     Returns where to go on, how many requests are answered, and whether matrices are to be sent now.
     """
     for row in range(start, len(items)):
@@ -69,6 +69,7 @@ def execute_batch(
         if answered < len(position) and position[answered] == row:
             replies[answered, 0] = clock_of(rule, bank, 0, by, finished[row]) - replies[answered, 0]
             replies[answered, 1], replies[answered, 2] = bank.totals[0, 0], bank.totals[0, 1]
+            replies[answered, 3], replies[answered, 4] = answer(bank, 0, by)
             answered += 1
         if send:
             return row + 1, answered, True

@@ -13,7 +13,9 @@ from steelyard.kernels.osg_state import (
     KNOWN,
     LEARNT_NOISE,
     NOT_MARKED,
+    PRIOR_TUPLES,
     RECENT,
+    RECENT_REPLIES,
     ROUND_ROBIN,
     RUN,
     SEND_ALL,
@@ -71,6 +73,8 @@ class PlainScheduler:
         self.told: list[tuple[float, float, int, float]] = [(0.0, 0.0, 0, 0.0)] * k
         self.spent = [(0.0, 0.0, 0.0)] * k
         self.news: dict[int, tuple[float, float, float]] = {}
+        self.time_of: Totals | None = None
+        """Recent time of instances on its own tuples, and on anything."""
         self.unmarked = [0] * k
         self.gaps = [1] * k
 
@@ -177,7 +181,8 @@ class PlainScheduler:
                 self.loads = [max(load, now) for load in self.loads]
                 to = self._least_in_turn()
         thought = self.expected(to, item)
-        self.loads[to] += self.rule.schedulers * thought
+        factor = self.time_of[1] / self.time_of[0] if self.time_of else self.rule.schedulers
+        self.loads[to] += factor * thought
         self.sent[to] = (self.sent[to][0] + (thought > 0), self.sent[to][1] + thought / self.speeds[to])
         self.unmarked[to] += 1
         if self.unmarked[to] < self.gaps[to]:
@@ -208,13 +213,24 @@ class PlainScheduler:
         if not self.rule.continuous and (self.mode != ROUND_ROBIN or len(self.known) == len(self.loads)):
             self._begin_epoch()
 
-    def take_reply(self, sender: int, epoch: int, delta: float, totals: Totals) -> None:
+    def _take_share(self, times: Totals, totals: Totals) -> None:
+        """As `_take_share`."""
+        if min(times) <= 0:
+            return
+        if self.time_of is None:
+            usual = PRIOR_TUPLES * totals[1] / totals[0]
+            self.time_of = (usual, usual * self.rule.schedulers)
+        fading = 1 - 1 / (RECENT_REPLIES * len(self.loads))
+        self.time_of = (fading * self.time_of[0] + times[0], fading * self.time_of[1] + times[1])
+
+    def take_reply(self, sender: int, epoch: int, delta: float, totals: Totals, times: Totals) -> None:
         """As `take_reply`."""
         if self.rule.continuous:
             self.loads[sender] += delta - self.corrections[sender]
             self.corrections[sender] = delta
             self.totals[sender] = totals
             self._take_speed(sender, epoch, totals)
+            self._take_share(times, totals)
             self.replies[sender] = delta
             if len(self.replies) == len(self.loads):
                 self.mode = RUN
@@ -235,11 +251,19 @@ class PlainInstance:
         self.snapshot: list[list[float]] = []
         self.stable: list[list[float]] | None = None
         self.busy = [0.0] * schedulers
+        self.worked = 0.0
+        self.answered: list[Totals] = [(0.0, 0.0)] * schedulers
         self.totals: Totals = (0.0, 0.0)
+
+    def answer(self, by: int) -> Totals:
+        """As `answer`."""
+        before, self.answered[by] = self.answered[by], (self.busy[by], self.worked)
+        return self.busy[by] - before[0], self.worked - before[1]
 
     def execute(self, item: int, time: float, by: int) -> bool:
         """As `execute`."""
         self.busy[by] += time
+        self.worked += time
         self.totals = (self.totals[0] + 1.0, self.totals[1] + time)
         if not self.rule.shared or owner_plain(item, self.rule.instances) == self.number:
             self.sketch.add(item, time, self.rule.conservative)
@@ -281,6 +305,7 @@ class PlainMessage:
     scheduler: int
     totals: Totals
     reply: tuple[int, float] | None = None
+    times: Totals = (0.0, 0.0)
     cells: list[list[Totals]] | None = None
 
 
@@ -332,7 +357,7 @@ class PlainQueues:
         messages = []
         if epoch != NOT_MARKED:
             reply = (epoch, at.clock(by, finished) - carried)
-            messages.append(PlainMessage(due, at.number, by, at.totals, reply=reply))
+            messages.append(PlainMessage(due, at.number, by, at.totals, reply=reply, times=at.answer(by)))
         if send:
             cells = [list(row) for row in at.sketch.cells]
             messages.append(PlainMessage(due, at.number, by, at.totals, cells=cells))
@@ -342,7 +367,7 @@ class PlainQueues:
     def _deliver(self, senders: list[PlainScheduler], message: PlainMessage) -> None:
         if message.reply is not None:
             epoch, delta = message.reply
-            senders[message.scheduler].take_reply(message.sender, epoch, delta, message.totals)
+            senders[message.scheduler].take_reply(message.sender, epoch, delta, message.totals, message.times)
         if message.cells is not None:
             for sender in senders:
                 sender.take_matrices(message.sender, message.cells, message.totals)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from steelyard.kernels.osg import choose, clock_of, execute, forget, take_matrices, take_reply
+from steelyard.kernels.osg import answer, choose, clock_of, execute, forget, take_matrices, take_reply
 from steelyard.kernels.osg_state import MODE, NOT_MARKED, Learners, Rule, Schedulers
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     link: Ints  # int64[m]: next tuple in the same queue
     epoch: Ints  # int64[m]: of the request that a tuple carries
     carried: Floats  # float64[m]: load in the request; then the reply
-    totals: Floats  # float64[m, 2]: tuples and their time, in the messages sent at the end of a tuple
+    totals: Floats  # float64[m, 4]: tuples and their time in the messages sent at the end of a tuple; times of a reply
     slot: Numbers  # int32[m]: where matrices wait that were sent at the end of a tuple
     mail: Ints  # int64[m]: tuples at whose end messages were sent, in their order
     waiting: Floats  # float64[slots, r, c, 2]: matrices under way
@@ -124,6 +124,7 @@ def _finish(rule: Rule, hashes: Ints, learners: Learners, flow: Flow, at: int, r
     send = execute(rule, hashes, learners, at, flow.items[row], time, by)
     if flow.epoch[row] != NOT_MARKED:
         flow.carried[row] = clock_of(rule, learners, at, by, flow.finish[row]) - flow.carried[row]
+        flow.totals[row, 2], flow.totals[row, 3] = answer(learners, at, by)
     flow.totals[row, 0], flow.totals[row, 1] = learners.totals[at, 0], learners.totals[at, 1]
     flow.slot[row] = NONE
     if send:
@@ -142,7 +143,8 @@ def _deliver(rule: Rule, schedulers: Schedulers, flow: Flow, row: int, now_row: 
     before, at = schedulers.status[0, MODE], flow.to[row]
     count, time = flow.totals[row, 0], flow.totals[row, 1]
     if flow.epoch[row] != NOT_MARKED:
-        take_reply(rule, schedulers, flow.sources[row], at, flow.epoch[row], flow.carried[row], count, time)
+        by, own, everything = flow.sources[row], flow.totals[row, 2], flow.totals[row, 3]
+        take_reply(rule, schedulers, by, at, flow.epoch[row], flow.carried[row], count, time, own, everything)
     if flow.slot[row] != NONE:
         for number in range(schedulers.status.shape[0]):
             take_matrices(rule, schedulers, number, at, flow.waiting[flow.slot[row]], count, time)

@@ -30,6 +30,11 @@ RECENT = 256.0
 LEARNT_NOISE, UNLEARNT_NOISE = 0.1, 0.35
 """Variance of a tuple's time over what it was thought to take: with matrices of all instances, and without."""
 
+PRIOR_TUPLES = 32.0
+"""Tuples for which a scheduler believes that the others send as much as itself, before it hears how much they do."""
+RECENT_REPLIES = 4.0
+"""Replies of each instance from which it knows that: earlier ones fade."""
+
 MODE, TURN, EPOCH, SINCE, REPLIES, ROUND = range(6)
 """Columns of `Schedulers.status`."""
 STATE, EXECUTED, SENT_BEFORE, NUMBER = range(4)
@@ -85,6 +90,7 @@ class Schedulers(NamedTuple):
     news: Floats  # float64[s, k, 3]: tuples of the latest reply, what they take on a usual instance, and what they took
     heard: Flags  # bool[s, k]: whose news came since speeds were last learnt
     spent: Floats  # float64[s, k, 3]: recent news, with what they took over what was usual then
+    time_of: Floats  # float64[s, 2]: recent time of instances that went into its own tuples, and into all that they do
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
     gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
     order: Ints  # int64[s, k]: permutation of SHUFFLED
@@ -99,6 +105,8 @@ class Learners(NamedTuple):
     snapshot: Floats  # float64[k, r, c]: S
     stable: Floats  # float64[k, r, c]: S when matrices were last stable
     busy: Floats  # float64[k, s]: summed execution time of each scheduler's tuples
+    worked: Floats  # float64[k]: time that the instance spent on anything, by the clock of one that is never idle
+    answered: Floats  # float64[k, s, 2]: `busy` and `worked` at the last reply to each scheduler
     totals: Floats  # float64[k, 2]: tuples and their time; halved when matrices are sent
 
 
@@ -125,6 +133,7 @@ def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, colum
         news=np.zeros((schedulers, instances, 3)),
         heard=np.zeros((schedulers, instances), np.bool_),
         spent=np.zeros((schedulers, instances, 3)),
+        time_of=np.zeros((schedulers, 2)),
         unmarked=np.zeros((schedulers, instances), np.int64),
         gaps=np.ones((schedulers, instances), np.int64),
         order=order,
@@ -148,6 +157,8 @@ def new_learners(schedulers: int, instances: int, rows: int, columns: int, first
         snapshot=np.zeros((instances, rows, columns)),
         stable=np.zeros((instances, rows, columns)),
         busy=np.zeros((instances, schedulers)),
+        worked=np.zeros(instances),
+        answered=np.zeros((instances, schedulers, 2)),
         totals=np.zeros((instances, 2)),
     )
 

@@ -19,8 +19,8 @@ _BEGAN = 1_767_225_600
 _REQUEST = np.dtype([("position", ">u4"), ("epoch", ">i8"), ("load", ">f8")])
 MOST_REQUESTS = MAX_NOTE // _REQUEST.itemsize
 """That fit into the note of one batch."""
-_REPLY = struct.Struct("!BIIqddd")
-"""Kind, sender, scheduler, epoch, difference, tuples, time."""
+_REPLY = struct.Struct("!BIIqddddd")
+"""Kind, sender, scheduler, epoch, difference, tuples, time, time on the scheduler's tuples, time on anything."""
 _MATRICES = struct.Struct("!BIIIdd")
 """Kind, sender, rows, columns, tuples, time; the cells are behind it."""
 _IS_REPLY, _IS_MATRICES = 1, 2
@@ -59,14 +59,15 @@ def unpacked_requests(note: bytes, rows: int) -> Requests:
 def packed_reports(reports: Sequence[Report]) -> bytes:
     """Reports as a payload.
 
-    >>> reply = Reply(sender=1, scheduler=0, epoch=2, delta=-0.5, tuples=10.0, time=3.0)
+    >>> reply = Reply(sender=1, scheduler=0, epoch=2, delta=-0.5, tuples=10.0, time=3.0, own=1.0, everything=2.0)
     >>> unpacked_reports(packed_reports([reply])) == [reply]
     True
     """
     parts = []
     for one in reports:
         if isinstance(one, Reply):
-            parts.append(_REPLY.pack(_IS_REPLY, one.sender, one.scheduler, one.epoch, one.delta, one.tuples, one.time))
+            numbers = (one.delta, one.tuples, one.time, one.own, one.everything)
+            parts.append(_REPLY.pack(_IS_REPLY, one.sender, one.scheduler, one.epoch, *numbers))
         else:
             rows, columns, _ = one.cells.shape
             parts.append(_MATRICES.pack(_IS_MATRICES, one.sender, rows, columns, one.tuples, one.time))

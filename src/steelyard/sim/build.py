@@ -89,7 +89,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         np.zeros(2),
         np.zeros(1),
         event_heap(first_timer + len(timed)),
-        np.zeros((lettered, 3)),
+        np.zeros((lettered, 5)),
         timed,
         state.no_keys(FIRST_KEYS if len(timed) else 1),
     )
@@ -200,7 +200,7 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
         row["first_from"] = layout.first_instance[edge.sender]
         row["bytes"] = edge.tuple_bytes
         row["share"] = edge.share
-        turns += [i % receivers if edge.built_in == "shuffle" else 0 for i in range(senders)]
+        turns += [i % receivers for i in range(senders)]
     dealt = np.zeros(len(turns), state.TURN)
     dealt["next"] = turns
     return rows, dealt

@@ -32,6 +32,10 @@ class Autoscaled:
     result: SimulationResult
     rescalings: Sequence[Rescaling]
 
+    def __str__(self) -> str:
+        changes = [f"  {one.time:,.0f} s: {one.instances}, {one.reason}" for one in self.rescalings]
+        return "\n".join([str(self.result), *changes])
+
 
 def autoscale(
     scenario: Scenario,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
+
 from steelyard.core import OptionError, Partitioner, TuplePolicy
 from steelyard.grouping import CompiledGrouping, RoundRobin, grouping, grouping_names
 from steelyard.partition import Hash, Shuffle, partitioner_names, tuple_policy
@@ -17,7 +19,7 @@ BUILT_IN = {
     "forward": "instance i to instance i mod n",
     "hash": "by the key's hash, as Spark and the policy `hash` send it",
     "shuffle": "in turn, each sender from its own number on, as the policy `shuffle` does",
-    "round_robin": "in turn, every sender from the first instance on",
+    "round_robin": "the same, as the grouping `round_robin` does",
     "random": "any instance, with equal chances",
     "shortest": "the instance with the fewest tuples, which no real sender knows",
     "broadcast": "a copy to every instance",
@@ -71,7 +73,10 @@ class Source:
     machines: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.rate is None or isinstance(self.rate, bool):
+            raise OptionError(f"rate of source {self.name!r} is rows per second, or a rate in words; got {self.rate!r}")
         object.__setattr__(self, "rate", parse_rate(self.rate))
+        require_law(self.name, self.service)
         object.__setattr__(self, "machines", tuple(self.machines))
         _require_instances(self.name, self.instances, self.machines)
         if self.arrivals not in ARRIVALS:
@@ -84,6 +89,10 @@ class Source:
         elif self.keys is not None:
             if not len(self.keys):
                 raise OptionError(f"keys of source {self.name!r} are an empty list: leave it out, or give some")
+            if not all(isinstance(key, int | np.integer) for key in self.keys):
+                raise OptionError(
+                    f"keys of source {self.name!r} are whole numbers, or a workload such as Zipf(); got {self.keys!r}"
+                )
             object.__setattr__(self, "keys", tuple(int(key) for key in self.keys))
 
     def __repr__(self) -> str:
@@ -100,7 +109,8 @@ class Window:
     """Windows that follow each other, by the clock: when one ends, a result comes out for each key in it.
 
     A tuple belongs to the window in which its service ends, and nothing comes out of the tuple itself. Results have the
-    key, and the age, of the last tuple that went into them. An instance works on them before the tuples that wait.
+    key, and the age, of the last tuple that went into them. An instance works on them before the tuples that wait, and
+    sends all of them when it is done.
 
     Parameters
     ----------
@@ -169,10 +179,9 @@ class Operator:
         object.__setattr__(self, "machines", tuple(self.machines))
         object.__setattr__(self, "slowdown", tuple(self.slowdown))
         _require_instances(self.name, self.instances, self.machines)
-        if self.threads < 1:
-            raise OptionError(f"threads of operator {self.name!r} must be 1 or more, got {self.threads}")
-        if self.capacity < 0:
-            raise OptionError(f"capacity of operator {self.name!r} must be 0, for no bound, or more: {self.capacity}")
+        require_law(self.name, self.service)
+        require_whole(f"threads of operator {self.name!r}", self.threads, 1)
+        require_whole(f"capacity of operator {self.name!r}, where 0 has no bound,", self.capacity, 0)
         if not self.outputs >= 0:
             raise OptionError(f"outputs of operator {self.name!r} must be 0 or more, got {self.outputs}")
         if self.window is not None and not isinstance(self.window, Window):
@@ -183,8 +192,8 @@ class Operator:
             )
         if self.slowdown and (len(self.slowdown) != self.instances or min(self.slowdown) <= 0):
             raise OptionError(
-                f"slowdown of operator {self.name!r} has {len(self.slowdown)} numbers: "
-                f"give one above 0 for each of the {self.instances} instances"
+                f"slowdown of operator {self.name!r} is {self.slowdown}: "
+                f"give a number above 0 for each of the {self.instances} instances"
             )
 
 
@@ -237,9 +246,11 @@ class Edge:
             raise OptionError(f"tuple_bytes of edge {self.sender} to {self.receiver} must be 0 or more")
         if not 0 < self.share <= 1:
             raise OptionError(
-                f"share of edge {self.sender} to {self.receiver} must be above 0 and at most 1, got {self.share!r}: "
-                "for more tuples, give the sender `outputs`"
+                f"share of edge {self.sender} to {self.receiver} must be above 0 and at most 1, got {self.share!r}"
             )
+        if isinstance(self.grouping, type):
+            name = self.grouping.__name__
+            raise OptionError(f"grouping of edge {self.sender} to {self.receiver} is the class {name}: give {name}()")
         self.policy()
 
     def policy(self) -> TuplePolicy | None:
@@ -262,13 +273,28 @@ class Edge:
         if isinstance(self.grouping, str):
             return self.grouping if self.grouping in BUILT_IN else ""
         if type(self.grouping) is RoundRobin:
-            return "shuffle"
+            return "round_robin"
         return self.grouping.name if type(self.grouping) in (Hash, Shuffle) else ""
 
 
+def require_law(name: str, service: Law) -> None:
+    """Raise OptionError unless this is a law of service times."""
+    if not isinstance(service, Law):
+        raise OptionError(
+            f"service of {name!r} is a law, as Exactly(0.001) or Exponential(0.001), in seconds; got {service!r}"
+        )
+
+
+def require_whole(what: str, number: int, least: int) -> None:
+    """Raise OptionError unless this is a whole number that is large enough."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise OptionError(f"{what} must be a whole number, got {number!r}")
+    if number < least:
+        raise OptionError(f"{what} must be {least} or more, got {number}")
+
+
 def _require_instances(name: str, instances: int, machines: tuple[int, ...]) -> None:
-    if instances < 1:
-        raise OptionError(f"instances of {name!r} must be 1 or more, got {instances}")
+    require_whole(f"instances of {name!r}", instances, 1)
     if machines and len(machines) != instances:
         raise OptionError(
             f"machines of {name!r} are {len(machines)} numbers: give one for each of the {instances} instances"

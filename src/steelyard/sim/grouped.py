@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.grouping import CompiledGrouping
-from steelyard.grouping.protocol import EIGHT_BYTES
+from steelyard.grouping.protocol import traffic_bytes
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_groupings import (
-    MATRICES_NUMBERS,
-    REPLY_NUMBERS,
     RULE,
     Groupings,
     more_slots,
@@ -22,16 +20,17 @@ from steelyard.kernels.cluster_groupings import (
 from steelyard.kernels.cluster_loop import run_until
 from steelyard.kernels.cluster_state import Cluster, Rows
 from steelyard.kernels.compiled import compiled
+from steelyard.sim.dataflow import Edge
 from steelyard.sim.layout import Layout
 
 MESSAGES = pa.schema(
     [
         ("sender", pa.string()),
         ("receiver", pa.string()),
+        ("grouping", pa.string()),
         *((name, pa.int64()) for name in ("matrices", "requests", "replies", "epochs", "bytes")),
     ]
 )
-REQUEST_NUMBERS = 2
 FIRST_SLOTS = 4
 
 Bank = TypeVar("Bank", bound=tuple[Any, ...])
@@ -79,16 +78,17 @@ class Grouped:
             traffic = groupings.schedulers.traffic[first : first + rule["schedulers"]].sum(axis=0).tolist()
             matrices, requests, replies, _ = traffic
             cells = 2 * int(groupings.depths[row["rule"]] * rule["columns"])
-            numbers = matrices * (cells + MATRICES_NUMBERS) + replies * REPLY_NUMBERS + requests * REQUEST_NUMBERS
-            rows.append((edge.sender, edge.receiver, *traffic, EIGHT_BYTES * numbers))
+            name = _grouping_of(edge).name
+            size = traffic_bytes(matrices, requests, replies, cells)
+            rows.append((edge.sender, edge.receiver, name, *traffic, size))
         return pa.Table.from_pylist([dict(zip(MESSAGES.names, row, strict=True)) for row in rows], schema=MESSAGES)
 
 
 def summed(tables: Sequence[pa.Table]) -> pa.Table:
     """One row for each edge, with what all tables count."""
     whole = pa.concat_tables(tables)
-    numbers = MESSAGES.names[2:]
-    found = whole.group_by(MESSAGES.names[:2], use_threads=False).aggregate([(name, "sum") for name in numbers])
+    numbers = MESSAGES.names[3:]
+    found = whole.group_by(MESSAGES.names[:3], use_threads=False).aggregate([(name, "sum") for name in numbers])
     return found.rename_columns([name.removesuffix("_sum") for name in found.column_names]).select(MESSAGES.names)
 
 
@@ -98,13 +98,13 @@ def number_schedulers(layout: Layout, edges: Rows) -> None:
     for row, number in zip(edges, layout.edges, strict=True):
         if row["grouping"] == state.BY_COST:
             senders, receivers = layout.ends_of(number)
-            row["rule"], row["reports"] = rules, _grouping_of(layout, number).learns
+            row["rule"], row["reports"] = rules, _grouping_of(layout.scenario.edges[number]).learns
             row["first_scheduler"], row["first_learner"] = schedulers, learners
             rules, schedulers, learners = rules + 1, schedulers + senders, learners + receivers
 
 
-def _grouping_of(layout: Layout, number: int) -> CompiledGrouping:
-    found = layout.scenario.edges[number].by_cost()
+def _grouping_of(edge: Edge) -> CompiledGrouping:
+    found = edge.by_cost()
     assert found is not None
     return found
 
@@ -114,7 +114,7 @@ def _groupings_of(layout: Layout, edges: Rows) -> Groupings:
     banks = []
     for row in grouped:
         senders, receivers = layout.ends_of(layout.edges[row])
-        banks.append(_grouping_of(layout, layout.edges[row]).banks(receivers, senders))
+        banks.append(_grouping_of(layout.scenario.edges[layout.edges[row]]).banks(receivers, senders))
     rules = np.zeros(len(banks), RULE)
     for number, bank in enumerate(banks):
         rules[number] = tuple(bank.rule)

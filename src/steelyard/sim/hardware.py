@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from steelyard.core.errors import OptionError
+
+
+def is_number(value: object) -> bool:
+    """Whether it is one, of any kind."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name in ("cores", "speed", "memory_gb"):
-            if not getattr(self, name) > 0:
-                raise OptionError(f"{name} of a machine must be above 0, got {getattr(self, name)!r}")
+            if not is_number(getattr(self, name)) or not getattr(self, name) > 0:
+                raise OptionError(f"{name} of a machine must be a number above 0, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -64,5 +70,5 @@ class Network:
 
     def __post_init__(self) -> None:
         for name in ("latency", "local_latency", "bytes_per_second", "serialise", "local_bytes_per_second"):
-            if not getattr(self, name) >= 0:
-                raise OptionError(f"{name} of a network must be 0 or more, got {getattr(self, name)!r}")
+            if not is_number(getattr(self, name)) or not getattr(self, name) >= 0:
+                raise OptionError(f"{name} of a network must be a number of 0 or more, got {getattr(self, name)!r}")

@@ -98,13 +98,13 @@ class Profile:
         return self.figures[name].value if name in self.figures else default
 
 
-def read_profile(path: Path) -> Profile:
+def read_profile(path: Path | str) -> Profile:
     """A profile from a file that `write` or `steelyard sim calibrate` wrote."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(Path(path).read_text())
         figures = {name: Figure(float(one["value"]), str(one["source"])) for name, one in found["figures"].items()}
         return Profile(str(found["name"]), str(found["about"]), figures)
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
+    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, OptionError):
             raise
         raise OptionError(

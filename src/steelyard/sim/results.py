@@ -81,7 +81,8 @@ class SimulationResult:
     `memory` with the `machine` that had too little) and the `downtime_seconds`.
 
     `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its
-    schedulers, `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all.
+    schedulers, `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all; requests are part
+    of their tuples, and take no time of their own on a line.
     """
 
     scenario: Scenario
@@ -116,6 +117,8 @@ class SimulationResult:
         """All instances of a vertex together, in the intervals that begin at `after` or later."""
         self.scenario.vertex(vertex)
         table = self.instances
+        if not table.num_rows:
+            raise OptionError("nothing has happened yet: advance the simulation before you ask for its result")
         begun = pc.greater_equal(pc.subtract(table["time"], table["seconds"]), after - 1e-9)
         chosen = table.filter(pc.and_(begun, pc.equal(table["operator"], vertex)))
         if not chosen.num_rows:
@@ -165,7 +168,7 @@ class SimulationResult:
             total = self.total(vertex.name)
             lines.append(
                 f"  {vertex.name}: {total.throughput:,.1f} tuples/s, {100 * total.utilisation:.1f} % busy, "
-                f"{100 * total.backpressured:.1f} % back-pressured, mean wait {1000 * total.mean_wait:.3g} ms"
+                f"{100 * total.backpressured:.1f} % back-pressured, mean wait {_ms(total.mean_wait)} ms"
             )
         if self.checkpoints.num_rows:
             taken = self.checkpoints["seconds"].to_numpy()
@@ -175,11 +178,18 @@ class SimulationResult:
             lines.append(f"  {row['time']:.6g} s: {why}, back after {row['downtime_seconds']:.3g} s")
         for row in self.messages.to_pylist():
             counts = ", ".join(f"{row[name]:,} {name}" for name in ("matrices", "requests", "replies"))
-            lines.append(f"  messages of {row['sender']} -> {row['receiver']}: {counts}; {row['bytes']:,} bytes")
+            waits = "; still in turn, since some instances have sent no matrices" * (not row["requests"])
+            lines.append(
+                f"  messages of {row['sender']} -> {row['receiver']}, {row['grouping']}: {counts}; {row['bytes']:,} "
+                f"bytes{waits * bool(row['bytes'])}"
+            )
         for name in self.ages:
             found = self.latency(name)
-            ages = ", ".join(f"p{of:g} {1000 * age:.3g}" for of, age in found.percentiles.items())
-            lines.append(f"  latency at {name}: mean {1000 * found.mean:.3g} ms, {ages}, most {1000 * found.most:.3g}")
+            if not found.tuples:
+                lines.append(f"  latency at {name}: nothing has come out")
+                continue
+            ages = ", ".join(f"p{of:g} {_ms(age)}" for of, age in found.percentiles.items())
+            lines.append(f"  latency at {name}: mean {_ms(found.mean)} ms, {ages}, most {_ms(found.most)}")
         return "\n".join(lines)
 
 
@@ -200,6 +210,12 @@ def _quantiles(counts: Any, percentiles: Sequence[float]) -> list[float]:
     spots = np.searchsorted(before, np.ceil(np.array(percentiles) / 100 * tuples).clip(1), side="left")
     upper = np.append(edges[1:], np.inf)
     return [float(edges[spot] if not np.isfinite(upper[spot]) else (edges[spot] + upper[spot]) / 2) for spot in spots]
+
+
+def _ms(seconds: float) -> str:
+    """In milliseconds, with three digits at least and no powers of ten."""
+    found = 1000 * seconds
+    return f"{found:,.0f}" if found >= 1000 else f"{found:.3g}"
 
 
 def _named(latency: Latency) -> dict[str, float]:

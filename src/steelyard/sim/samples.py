@@ -43,6 +43,11 @@ class Sampler:
         self._ages_before: dict[int, Any] = dict.fromkeys(self._sinks, 0)
         self._sums_before: Any = 0.0
 
+    @property
+    def samples(self) -> int:
+        """How many intervals there are."""
+        return len(self._instances)
+
     def sample(self, cluster: Cluster) -> None:
         """Close the interval that began with the sample before."""
         now = float(cluster.now[0])

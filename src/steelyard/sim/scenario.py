@@ -55,7 +55,11 @@ class Scenario:
     network: Network = INSTANT
 
     def __post_init__(self) -> None:
-        for name in ("vertices", "edges", "machines"):
+        for name, kinds in (("vertices", (Source, Operator)), ("edges", (Edge,)), ("machines", (Machine,))):
+            given = getattr(self, name)
+            words = " or ".join(kind.__name__ for kind in kinds)
+            if isinstance(given, kinds) or not all(isinstance(one, kinds) for one in given):
+                raise OptionError(f"{name} of a scenario are a list of {words}, got {given!r}")
             object.__setattr__(self, name, tuple(getattr(self, name)))
         names = [vertex.name for vertex in self.vertices]
         for name in names:
@@ -139,7 +143,7 @@ class Scenario:
         if found and found.told and not isinstance(receiver.service, Exactly | PerItem):
             raise OptionError(
                 f"edge {edge.sender} to {edge.receiver}: {found.name} must know what a tuple costs before it is "
-                f"executed, and {receiver.service!r} draws it: give {edge.receiver!r} Exactly or PerItem"
+                f"executed, which {receiver.service!r} does not tell: give {edge.receiver!r} Exactly or PerItem"
             )
 
     def _check_cycles(self) -> None:

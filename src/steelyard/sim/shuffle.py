@@ -17,7 +17,7 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.grouping import grouping
-from steelyard.grouping.protocol import EIGHT_BYTES
+from steelyard.grouping.protocol import traffic_bytes
 
 if TYPE_CHECKING:
     from steelyard.grouping import CompiledGrouping
@@ -129,7 +129,7 @@ class ShuffleEdge:
             link=np.zeros(rows, np.int64),
             epoch=np.zeros(rows, np.int64),
             carried=np.zeros(rows),
-            totals=np.zeros((rows, 2)),
+            totals=np.zeros((rows, 4)),
             slot=np.zeros(rows, np.int32),
             mail=np.zeros(rows, np.int64),
             waiting=np.zeros((self._under_way(policy.rule(self.instances).window), *policy.sketch_shape, 2)),
@@ -183,10 +183,10 @@ class ShuffleRun:
     @property
     def traffic_bytes(self) -> int:
         """Bytes of matrices and replies, eight for a number; requests travel with tuples and add two numbers."""
-        cells = self.schedulers.cells[0, 0].size
         counts = self.traffic
-        numbers = counts["matrices"] * (cells + 3) + counts["replies"] * 6 + counts["requests"] * 2
-        return EIGHT_BYTES * int(numbers)
+        return traffic_bytes(
+            counts["matrices"], counts["requests"], counts["replies"], self.schedulers.cells[0, 0].size
+        )
 
     @cached_property
     def run_at(self) -> int | None:

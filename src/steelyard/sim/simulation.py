@@ -102,8 +102,9 @@ class Simulation:
 
     @property
     def drained(self) -> bool:
-        """Whether every log has ended and every tuple has left the cluster."""
-        return int(self._cluster.heap.size[0]) == 0 and bool(self._cluster.sources["ended"].all())
+        """Whether every log has ended and every tuple, result of a window and message has come to its end."""
+        pending = self._cluster.heap.size[0] + self._cluster.counters[state.WORK_COUNT]
+        return int(pending) == 0 and bool(self._cluster.sources["ended"].all())
 
     @property
     def kept(self) -> float:
@@ -355,7 +356,9 @@ class Simulation:
         return self._sampler.trace(cluster.trace[: cluster.counters[state.TRACED]])
 
     def result(self) -> SimulationResult:
-        """All that was sampled so far."""
+        """All that was sampled so far; where nothing was, all until now."""
+        if not self._sampler.samples:
+            self.sample()
         result = self._sampler.result(self.scenario, self.seed, self.now, self.events)
         messages = summed([*self._messages, self._grouped.messages()])
         checkpoints = pa.Table.from_pylist(self._checkpoints, schema=CHECKPOINTS)
