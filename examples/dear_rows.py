@@ -30,7 +30,8 @@ for grouping in ("round_robin", TrackingOSG(cost_of="key", resync=4, window=16, 
     rows.shuffle(grouping).map(looked_up, SCHEMA, parallelism=4, name="look up").sink(Memory(), name="done")
     results = resident.run(spark, flow.dataflow(), workers=2)
     busy = [round(one["useful"], 2) for name, one in results.outcome.metrics.items() if name.startswith("look up")]
-    print(f"{grouping!r:.40}: {results.table('done').num_rows} rows, seconds of each instance {sorted(busy)}")
+    name = grouping if isinstance(grouping, str) else grouping.name
+    print(f"{name}: {results.table('done').num_rows} rows, seconds of each instance {sorted(busy)}")
 
 stream = spark.readStream.format("steelyard").options(workload="zipf", keys=50, rows_per_batch=300, max_rows=900)
 query = (

@@ -292,7 +292,7 @@ class Rows(Reader):
 class _Files(Reader):
     """A split is a file, and an offset a row of it; a file that was opened is kept until it is read."""
 
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     _opened: dict[str, Any]
 
     def splits(self, parallelism: int) -> list[str]:
@@ -308,12 +308,14 @@ class _Files(Reader):
 class ParquetFiles(_Files):
     """Rows of Parquet files, one row group in memory at a time."""
 
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.paths:
             raise OptionError("there are no Parquet files to read: paths is empty")
+        if isinstance(self.paths, str):
+            raise OptionError(f"paths of Parquet files are a list, as [{self.paths!r}], got {self.paths!r}")
 
     @property
     def schema(self) -> pa.Schema:
@@ -348,7 +350,7 @@ class ParquetFiles(_Files):
 class JsonLines(_Files):
     """Rows of files with one JSON object a line; what a line lacks is null, and other fields are left out."""
 
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     schema: pa.Schema
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
