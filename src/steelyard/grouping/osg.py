@@ -160,7 +160,7 @@ def require_sketch(policy: str, epsilon: float, delta: float, columns: int, rows
 def require_whole(policy: str, window: int, seed: int) -> None:
     """Raise OptionError unless compiled loops can count so far."""
     if not 1 <= window <= LARGEST:
-        raise OptionError(f"window of {policy} must be from 1 to 2^62 tuples, got {window}")
+        raise OptionError(f"window of {policy} must be 1 or more tuples, and at most 2^62, got {window}")
     if not 0 <= seed < LARGEST:
         raise OptionError(f"seed of {policy} must be 0 or more, and below 2^62, got {seed}")
 
