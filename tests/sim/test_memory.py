@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from steelyard.sim import (
     Scenario,
     Simulation,
     Source,
+    Window,
     simulate,
 )
 from tests.sim.test_conservation import drained, finite
@@ -115,3 +118,16 @@ def test_tuples_inside_a_machine_share_its_local_line():
     # 400 bytes a row of 200,000 a second let 500 rows a second through
     assert result.total("b", after=5).throughput == pytest.approx(500, rel=0.01)
     assert result.machines["sent_bytes"].to_numpy().sum() == 0
+
+
+def test_state_that_is_moved_to_a_machine_too_small_for_it_fails_and_time_goes_on():
+    source = Source("log", 1_000, keys=list(range(500)))
+    operator = Operator("count", Exactly(0.0001), window=Window(100.0, bytes_per_key=1_000.0))
+    large = Scenario((source, operator), (Edge("log", "count"),), (Machine(2),))
+    simulation = Simulation(large)
+    simulation.advance(2.0)
+    simulation.restart(replace(large, machines=(Machine(2, memory_gb=0.4e6 / GB),)))
+    simulation.advance(5.0)
+    assert simulation.exhausted is None
+    assert simulation.now >= 7.0
+    assert set(simulation.result().failures["reason"].to_pylist()) == {"memory"}

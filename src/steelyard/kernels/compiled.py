@@ -43,6 +43,8 @@ def compiled(function: F, what: str, *arguments: Any) -> F:
         note = Timer(PATIENCE, log.warning, ["compiling %s: half a minute, once for an installation", what])
         note.daemon = True
         note.start()
-        dispatcher.compile(tuple(_type_of(argument) for argument in arguments))
-        note.cancel()
+        try:
+            dispatcher.compile(tuple(_type_of(argument) for argument in arguments))
+        finally:
+            note.cancel()
     return function

@@ -242,6 +242,7 @@ def _counted_on(found: Cluster, lost: Cluster) -> Cluster:
     found.machines["most_held"] = np.maximum(found.machines["held"], lost.machines["most_held"])
     for counter in (state.EVENTS, state.TRACED, state.MARKERS):
         found.counters[counter] = lost.counters[counter]
+    found.counters[state.FULL_MACHINE] = NONE  # what was saved may be too much by itself, and fails again at once
     return found._replace(trace=lost.trace, latencies=lost.latencies, latency_sums=lost.latency_sums)
 
 
