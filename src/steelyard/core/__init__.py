@@ -2,6 +2,7 @@
 
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, OptionError, SteelyardError
+from steelyard.core.notices import NoEffectWarning, tell_no_effect
 from steelyard.core.parallelism import (
     DataflowObservation,
     OperatorObservation,
@@ -37,6 +38,7 @@ __all__ = [
     "JoinReport",
     "KeyCounts",
     "Learning",
+    "NoEffectWarning",
     "Observation",
     "Observing",
     "OperatorObservation",
@@ -52,4 +54,5 @@ __all__ = [
     "SteelyardError",
     "TaskReport",
     "TuplePolicy",
+    "tell_no_effect",
 ]

@@ -1,0 +1,50 @@
+"""What was asked for and changes nothing: told once for each query, as a warning that can be filtered by its class."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class NoEffectWarning(UserWarning):
+    """A policy or an option that this program was given and that changes nothing in it.
+
+    `warnings.simplefilter("ignore", steelyard.NoEffectWarning)` silences it, `"error"` makes it an exception.
+    """
+
+
+def tell_no_effect(what: str, why: str, remedy: str = "") -> None:
+    """Warn, at the user's own line, that something has no effect. Engines call it when a query starts.
+
+    Parameters
+    ----------
+    what
+        As the user wrote it: `"partition_by('prompt')"`.
+    why
+        The reason, as a clause: `"there is one block"`.
+    remedy
+        What would give it an effect, as a clause; none where nothing would.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     tell_no_effect("partition_by('prompt')", "there is one block", "give more than one")
+    >>> print(told[0].message)
+    partition_by('prompt') has no effect: there is one block; give more than one
+    """
+    said = f"{what} has no effect: {why}" + (f"; {remedy}" if remedy else "")
+    at = _user_frame(sys._getframe(1))
+    # Without a registry, a second query that is started at the same line is told too.
+    warnings.warn_explicit(
+        NoEffectWarning(said), None, at.f_code.co_filename, at.f_lineno, module=str(at.f_globals.get("__name__"))
+    )
+
+
+def _user_frame(frame: FrameType) -> FrameType:
+    """The nearest frame outside of this package; the outermost one where there is none."""
+    while str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
