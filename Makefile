@@ -4,8 +4,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MINUTES ?= 10
+WHERE ?=
 
-.PHONY: install demo test lint bench lock clean check-java
+.PHONY: install demo test fuzz lint bench lock clean check-java
 
 install: $(READY)
 
@@ -24,6 +26,9 @@ demo: check-java install
 
 test: check-java install lint
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+fuzz: check-java install  # make fuzz MINUTES=60 WHERE=tests/sim: new cases for every property test
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(WHERE)
 
 lint: install
 	@$(BIN)/ruff check .

@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, settings
 import steelyard as sy
 
 # Machines that run this are busy: an example may take long without being wrong.
-settings.register_profile("steelyard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("steelyard")
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+settings.register_profile("same", PATIENT, derandomize=True)  # the same cases on every machine, every day
+settings.register_profile("fuzz", PATIENT, derandomize=False)  # new ones, for tests/fuzz.py
+settings.load_profile("same")
 
 
 LONGEST_FIRST = (

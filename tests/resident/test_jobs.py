@@ -368,7 +368,7 @@ def test_uninvited_guests_do_not_disturb_a_job():
     thread.start()
     eventually(lambda: job.metrics.get("read#0", {}).get("rows_out", 0) > 50)
     for worker in launcher.workers:
-        for noise in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(5000), b""):
+        for noise in (b"GET / HTTP/1.0\r\n\r\n", random.Random(5).randbytes(5000), b""):
             guest = socket.create_connection(worker.address)
             guest.sendall(noise)
             guest.close()
