@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.kernels.cluster_plain import PlainCluster
 from steelyard.sim import (
     Edge,
     Exactly,
@@ -29,6 +28,7 @@ from steelyard.sim.build import build
 from steelyard.sim.grouped import Grouped
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
+from tests.sim.plain_cluster import PlainCluster
 
 SECONDS = 3.0
 GROUPINGS = ("forward", "hash", "shuffle", "round_robin", "random", "shortest", "broadcast", "global")
@@ -58,8 +58,9 @@ some_windows = st.tuples(st.sampled_from([0.2137, 0.7919]), st.sampled_from([0.0
 )
 no_window = st.none()
 any_window = st.one_of(no_window, no_window, some_windows)
-all_tuples = st.just(1.0)
-some_shares = st.sampled_from([1.0, 1.0, 0.7])
+no_branches = st.just(())
+some_branches = st.sampled_from([(), ("log",), ("log", "a")])
+"""Whose edges are branches."""
 
 
 @st.composite
@@ -83,11 +84,17 @@ def operators(draw, name, laws_of_operators=laws, windows=no_window):
 
 @st.composite
 def scenarios(
-    draw, laws_of_operators=laws, groupings=(*GROUPINGS, *BY_COST), windows=no_window, shares=all_tuples, cycles=False
+    draw,
+    laws_of_operators=laws,
+    groupings=(*GROUPINGS, *BY_COST),
+    windows=no_window,
+    branches=no_branches,
+    cycles=False,
 ):
     """A source that feeds two operators, which both feed a third; anything else at random.
 
-    In a cycle, a part of what comes out of the third goes back to the first or to itself, and on to a fourth.
+    With branches, the source feeds one of the two and the third, or the first feeds one of the others, or both. In a
+    cycle, what comes out of the third goes back to the first or to itself, or on to a fourth.
     """
     source = Source(
         "log",
@@ -112,7 +119,15 @@ def scenarios(
     if any(one.window for one in vertices[1:]):
         # windows of all instances end at one moment: with so much to serialise for each, so would what follows
         network = replace(network, serialise=0.0)
-    edges = [Edge(*pair, draw(st.sampled_from(groupings)), tuple_bytes=17.0, share=draw(shares)) for pair in ends]
+    branching = draw(branches)
+    if branching:
+        ends += [("log", "c"), ("a", "b")]
+    edges = [Edge(*pair, draw(st.sampled_from(groupings)), tuple_bytes=17.0) for pair in ends]
+    for sender, shares in (("log", {"a": 0.7, "b": 0.3}), ("a", {"b": 0.2, "c": 0.8})):
+        if sender in branching:
+            edges = [
+                replace(one, share=shares.get(one.receiver, 1.0)) if one.sender == sender else one for one in edges
+            ]
     if cycles:
         vertices, edges = draw(with_a_cycle(vertices, edges, groupings))
     return Scenario(vertices=tuple(vertices), edges=tuple(edges), machines=machines, network=network)
@@ -130,7 +145,7 @@ def with_a_cycle(draw, vertices, edges, groupings):
         replace(one, grouping="hash") if one.grouping == "broadcast" and one.receiver == "c" else one for one in edges
     ]
     back = Edge("c", back_to, draw(st.sampled_from(narrow)), tuple_bytes=17.0, share=0.4, feedback=True)
-    return [*vertices, on], [*edges, back, Edge("c", "d", draw(st.sampled_from(groupings)), share=0.9)]
+    return [*vertices, on], [*edges, back, Edge("c", "d", draw(st.sampled_from(groupings)), share=0.6)]
 
 
 def plain_run(scenario, seed):
@@ -169,7 +184,13 @@ def test_results_of_windows_leave_where_and_when_they_do_in_the_plain_twin(scena
 
 
 @settings(max_examples=60)
-@given(scenario=scenarios(windows=any_window, shares=some_shares, cycles=True), seed=st.integers(0, 5))
+@given(scenario=scenarios(windows=any_window, branches=some_branches), seed=st.integers(0, 5))
+def test_tuples_take_the_branches_that_they_take_in_the_plain_twin(scenario, seed):
+    check_beside_the_plain_twin(scenario, seed)
+
+
+@settings(max_examples=60)
+@given(scenario=scenarios(windows=any_window, cycles=True), seed=st.integers(0, 5))
 def test_tuples_that_go_round_leave_where_and_when_they_do_in_the_plain_twin(scenario, seed):
     check_beside_the_plain_twin(scenario, seed)
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.kernels.fluid import run_steps
-from steelyard.kernels.fluid_plain import step_plain
 from steelyard.scaling import DS2, Limited
 from steelyard.sim import (
     Edge,
@@ -26,7 +25,8 @@ from steelyard.sim import (
 from steelyard.sim.flows import flow_of
 from steelyard.sim.layout import layout_of
 from steelyard.workloads import Sinusoid, Steps, Zipf
-from tests.sim.test_event_loop import scenarios, some_shares
+from tests.sim.plain_fluid import step_plain
+from tests.sim.test_event_loop import scenarios, some_branches
 
 SKEWED = Zipf(exponent=1.1, keys=500, seed=3)
 COSTS = np.random.default_rng(5).uniform(0.0005, 0.003, 500)
@@ -34,7 +34,7 @@ COSTS = np.random.default_rng(5).uniform(0.0005, 0.003, 500)
 
 @settings(max_examples=60)
 @given(
-    scenario=scenarios(shares=some_shares),
+    scenario=scenarios(branches=some_branches),
     queues=st.lists(st.sampled_from([0.0, 0.5, 2.0, 7.0]), min_size=14, max_size=14),
     arrivals=st.lists(st.floats(0, 5), min_size=2, max_size=2),
 )
@@ -95,9 +95,24 @@ CASES = {
         ),
         (
             Edge("log", "a"),
+            Edge("a", "b"),
+            Edge("a", "c", "broadcast"),
+        ),
+    ),
+    "branches": Scenario(
+        (
+            Source("log", 700),
+            Operator("a", Exactly(0.001), capacity=40),
+            Operator("b", Exactly(0.002), capacity=40),
+            Operator("c", Exactly(0.004), capacity=40, instances=2),
+            Operator("d", Exactly(0.0005), capacity=40),
+        ),
+        (
+            Edge("log", "a"),
             Edge("a", "b", share=0.6),
-            Edge("log", "b", share=0.3),
+            Edge("log", "d"),
             Edge("a", "c", "broadcast", share=0.3),
+            Edge("a", "d", share=0.1),
         ),
     ),
     "a wave": Scenario.chain(

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.kernels.cluster_plain import PlainCluster
 from steelyard.sim import (
     Checkpoints,
     Edge,
@@ -32,6 +31,7 @@ from steelyard.sim.build import build
 from steelyard.sim.grouped import Grouped
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
+from tests.sim.plain_cluster import PlainCluster
 from tests.sim.test_event_loop import SECONDS, growing, laws, scenarios, times
 
 snapshots = st.one_of(st.just(0.0), times)

@@ -146,6 +146,16 @@ def send(cluster: Cluster, server: Rows, dest: int, edge: Rows) -> None:
 
 
 @inlined
+def takes(server: Rows, edge: Rows) -> bool:
+    """Whether the server's tuple goes over the edge. One draw decides between all branches of its operator."""
+    if edge.low == 0.0 and edge.high == 1.0:
+        return True
+    if server.drawn < 0.0:
+        server.drawn = uniform(server)
+    return bool(edge.low <= server.drawn < edge.high)
+
+
+@inlined
 def send_outputs(cluster: Cluster, number: int) -> int:
     """Send all that comes out of the server's tuple, from where it was stuck before."""
     server = cluster.servers[number]
@@ -156,11 +166,9 @@ def send_outputs(cluster: Cluster, number: int) -> int:
             if cluster.counters[FREE_RECORD] == NONE:
                 return NEEDS_ROOM
             if server.dest == NONE:
-                if edge.share < 1.0 and not server.drawn:
-                    if uniform(server) >= edge.share:
-                        server.edge += 1
-                        continue
-                    server.drawn = 1
+                if not takes(server, edge):
+                    server.edge += 1
+                    continue
                 server.dest = choose(cluster, server, edge)
                 if server.dest == NONE:
                     return NEEDS_CHOICE if edge.grouping == BY_COST else NEEDS_ROUTES
@@ -179,9 +187,9 @@ def send_outputs(cluster: Cluster, number: int) -> int:
                 server.dest += 1
             else:
                 server.dest = NONE
-                server.drawn = 0
                 server.edge += 1
         server.edge = 0
+        server.drawn = -1.0
         server.copy += 1
     return REACHED
 

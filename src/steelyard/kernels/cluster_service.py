@@ -220,7 +220,7 @@ def end_service(cluster: Cluster, number: int) -> None:
     server.copy = 0
     server.edge = 0
     server.dest = NONE
-    server.drawn = 0
+    server.drawn = -1.0
     server.phase = EMITTING
 
 

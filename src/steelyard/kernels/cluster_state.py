@@ -86,13 +86,13 @@ those that have ended.
 `worked` are the seconds of all services, in a failure too as they were at the checkpoint, for groupings by cost."""
 SERVER = _rows(
     ("instance", "i4"), ("phase", "i4"), ("next", "i4"), ("remote", "i4"), ("edge", "i4"), ("dest", "i4"),
-    ("granted", "i4"), ("drawn", "i4"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"),
+    ("granted", "i4"), ("drawn", "f8"), ("copy", "i8"), ("copies", "i8"), ("item", "i8"), ("key", "i8"),
     ("random", "u8"), ("born", "f8"), ("since", "f8"), ("demand", "f8"), ("finish", "f8"), ("debt", "f8"),
     ("by", "i4"), ("stable", "i4"), ("request", "i8"), ("load", "f8"), ("ask", "i8"), ("ask_load", "f8"),
     ("results", "i4"),
 )  # fmt: skip
-"""`drawn` is whether chance has let the tuple to be sent over its edge. `results` begins the list of a window's results
-that the server works on or puts out, instead of a tuple.
+"""`drawn` is the number in [0, 1) that says which branch the tuple to be sent takes; -1, none is drawn yet. `results`
+begins the list of a window's results that the server works on or puts out, instead of a tuple.
 
 Of groupings by cost: `by` is the scheduler that sent its tuple and waits for a report, `request` and `load` what the
 tuple carries, `ask` and `ask_load` what the tuple to be sent will; `stable` is whether matrices are to be reported."""
@@ -108,9 +108,12 @@ that wait here or travel here, and of what instances keep; above `memory` the ma
 LINK = _rows(("head", "i4"), ("tail", "i4"), ("latency", "f8"))
 EDGE = _rows(
     ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8"),
-    ("share", "f8"), ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
+    ("low", "f8"), ("high", "f8"),
+    ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
 )  # fmt: skip
-"""Of groupings by cost: the number of its rule, whether instances report, its first rows in the banks."""
+"""A tuple takes the edge where the number that is drawn for it is from `low` to below `high`: 0 and 1 for an edge that
+all take, a part of that for a branch. Of groupings by cost: the number of its rule, whether instances report, its first
+rows in the banks."""
 TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
 """One row for each edge and instance that sends on it: whose turn it is, and which decided routes are left."""
 SOURCE = _rows(

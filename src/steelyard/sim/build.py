@@ -199,11 +199,22 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
         row["first_turn"] = len(turns)
         row["first_from"] = layout.first_instance[edge.sender]
         row["bytes"] = edge.tuple_bytes
-        row["share"] = edge.share
         turns += [i % receivers for i in range(senders)]
+    _set_branches(layout, rows)
     dealt = np.zeros(len(turns), state.TURN)
     dealt["next"] = turns
     return rows, dealt
+
+
+def _set_branches(layout: Layout, rows: Rows) -> None:
+    """Give each branch of a sender its part of the numbers from 0 to 1, and every other edge all of them."""
+    rows["low"], rows["high"] = 0.0, 1.0
+    edges = [layout.scenario.edges[number] for number in layout.edges]
+    for vertex in layout.scenario.vertices:
+        own = [row for row, edge in enumerate(edges) if edge.sender == vertex.name and edge.is_branch]
+        ends = np.cumsum([edges[row].share for row in own])
+        rows["high"][own[:-1]] = ends[:-1]
+        rows["low"][own[1:]] = ends[:-1]
 
 
 def _count_channels(layout: Layout, edges: Rows, instances: Rows) -> None:

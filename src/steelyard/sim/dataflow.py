@@ -212,7 +212,8 @@ class Edge:
     tuple_bytes
         Size of a tuple, for the network.
     share
-        Of the tuples that come out of the sender, how many go over this edge: 0.3 sends three of ten, at random.
+        1, all tuples that come out of the sender go over this edge. Less makes it a branch: a tuple takes exactly one
+        of its sender's branches, this one with this chance, and the chances of all of them add up to 1.
     feedback
         Whether it leads back, to an operator at or before its sender: a cycle. Its receiver's queue must have no bound,
         since all would wait for each other when it is full, and fewer tuples must come round than went in.
@@ -266,6 +267,11 @@ class Edge:
         if isinstance(self.grouping, str):
             return grouping(self.grouping) if self.grouping.partition("?")[0] in grouping_names() else None
         return self.grouping if isinstance(self.grouping, CompiledGrouping) else None
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether a tuple takes either this edge or another branch of the sender."""
+        return self.share < 1
 
     @property
     def built_in(self) -> str:

@@ -31,8 +31,8 @@ class Routers:
 
     A sender that has no route for a tuple asks for those of all tuples that it is sure to send next, in their
     order: a source for rows of its log, with the times at which they come; an operator for its queue, with the
-    time of asking. An operator with several threads, windows, or another number of outputs than one, and whoever sends
-    on an edge with a share of its tuples, cannot know what comes next, and asks for one tuple at a time.
+    time of asking. An operator with several threads, windows, or another number of outputs than one, and whoever has
+    branches, cannot know what comes next, and asks for one tuple at a time.
     """
 
     def __init__(self, layout: Layout, now: float = 0.0) -> None:
@@ -94,7 +94,8 @@ def coming_tuples(cluster: Cluster, until: float = inf) -> tuple[Ints, Floats]:
     most = cluster.routes.shape[1]
     operator = cluster.operators[instance["operator"]]
     edges = slice(operator["first_edge"], operator["first_edge"] + operator["edges"])
-    certain = operator["outputs"] == 1.0 and operator["closes"] == 0.0 and cluster.edges["share"][edges].min() == 1.0
+    branches = (cluster.edges["high"][edges] - cluster.edges["low"][edges] < 1.0).any()
+    certain = operator["outputs"] == 1.0 and operator["closes"] == 0.0 and not branches
     which = instance["source"]
     if which != NONE and certain:
         source = cluster.sources[which]

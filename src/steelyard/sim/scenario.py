@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isclose
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class Scenario:
     vertices
         Sources and operators, senders before their receivers.
     edges
-        Between them. What has no edge leaving it is where tuples leave the cluster. Those with `feedback` lead back.
+        Between them, one at most from a sender to a receiver. What has no edge leaving it is where tuples leave the
+        cluster. Those with `feedback` lead back.
     machines
         The cluster; empty, every instance has a machine of its own with a core for each thread.
     network
@@ -67,7 +69,13 @@ class Scenario:
                 raise OptionError(f"two vertices are called {name!r}: give each a name of its own")
         if not any(isinstance(vertex, Source) for vertex in self.vertices):
             raise OptionError("a scenario needs a source, and there is none among its vertices")
+        ends = [(edge.sender, edge.receiver) for edge in self.edges]
         for edge in self.edges:
+            if ends.count((edge.sender, edge.receiver)) > 1:
+                raise OptionError(
+                    f"edge {edge.sender} to {edge.receiver} is given twice: leave one out, or, for two copies of each "
+                    "tuple, put an operator on the way of the second"
+                )
             self._check_edge(edge, names)
         for vertex in self.vertices:
             self._check_vertex(vertex)
@@ -173,10 +181,10 @@ class Scenario:
         forward = [edge.receiver for edge in self.edges if not edge.feedback]
         if isinstance(vertex, Operator) and vertex.name not in forward:
             raise OptionError(f"nobody sends to operator {vertex.name!r}: add an edge, or take it out")
-        leaving = [edge for edge in self.edges if edge.sender == vertex.name]
-        if leaving and all(edge.feedback for edge in leaving):
+        self._check_branches(vertex)
+        if vertex.name not in self._ways_out():
             raise OptionError(
-                f"all edges of {vertex.name!r} lead back, so tuples would leave the cluster nowhere: add an operator "
+                f"all ways from {vertex.name!r} lead round, so tuples would leave the cluster nowhere: add an operator "
                 "and an edge that leads on"
             )
         if not self.machines and vertex.machines:
@@ -187,6 +195,26 @@ class Scenario:
                     f"{vertex.name!r} is placed on machine {machine}: there are {len(self.machines)}, numbered from 0"
                 )
 
+    def _ways_out(self) -> set[str]:
+        """Vertices from which a way leads to one without edges, which is where tuples leave."""
+        found = {vertex.name for vertex in self.vertices} - {edge.sender for edge in self.edges}
+        for _ in self.vertices:
+            found |= {edge.sender for edge in self.edges if edge.receiver in found}
+        return found
+
+    def _check_branches(self, vertex: Vertex) -> None:
+        branches = [edge for edge in self.edges if edge.sender == vertex.name and edge.is_branch]
+        if not branches or isclose(together := sum(edge.share for edge in branches), 1.0, abs_tol=1e-9):
+            return
+        shares = ", ".join(f"{edge.share:g} to {edge.receiver!r}" for edge in branches)
+        remedy = "leave share out where every tuple is to go"
+        if together < 1:
+            remedy = "add the branch that the others take, or let an operator before it drop them with outputs"
+        raise OptionError(
+            f"shares of the branches of {vertex.name!r} add up to {together:g} ({shares}) and must to 1, since a tuple "
+            f"takes exactly one of them: {remedy}"
+        )
+
     def __str__(self) -> str:
         total = sum(vertex.instances for vertex in self.vertices)
         lines = [f"Scenario: {_counted(len(self.machines) or total, 'machine')}, {_counted(total, 'instance')}"]
@@ -195,7 +223,7 @@ class Scenario:
             lines.append(f"  {vertex.name}: {kind}, {_counted(vertex.instances, 'instance')}, {of!r}")
         for edge in self.edges:
             grouping = edge.built_in or edge.by_cost() or edge.policy()
-            share = f", {edge.share:g} of the tuples" if edge.share < 1 else ""
+            share = f", a branch with {edge.share:g} of the tuples" if edge.is_branch else ""
             lines.append(f"  {edge.sender} -> {edge.receiver}: {grouping}{share}{', back' if edge.feedback else ''}")
         return "\n".join(lines)
 
