@@ -19,7 +19,7 @@ def vectors(draw, most=12):
     """Two sides of one dimension, with copies, near copies, opposites, zeros and several scales."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     dimension = draw(DIMENSIONS)
-    scale = draw(st.sampled_from([1.0, 1e-3, 1e4, 1e-120, 1e120]))
+    scale = draw(st.sampled_from([1.0, 1e-3, 1e4, 1e-120, 1e120, 1e-161, 1e-300]))
     kind = draw(st.sampled_from([np.float32, np.float64])) if 1e-5 < scale < 1e5 else np.float64
     left = rng.normal(size=(draw(st.integers(1, most)), dimension)) * scale
     right = rng.normal(size=(draw(st.integers(1, most)), dimension)) * scale

@@ -1,10 +1,11 @@
 import math
 import pickle
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError, SteelyardError
@@ -183,13 +184,106 @@ def test_empty_columns_and_sides_have_no_pairs():
         assert measure.pairwise(records, records).shape == (0, 0)
 
 
-@given(given_=st.floats(1e-30, 2) | st.just(0.0), near=st.floats(-1e-12, 1e-12))
+@given(given_=st.floats(0, 2) | st.floats(2 - 1e-14, 2) | st.floats(0, 1e-300), near=st.floats(-1e-12, 1e-12))
+@example(given_=1.9999999999999998, near=3.535330008741895e-13)
+@example(given_=1.9999999999999998, near=-1e-12)
+@example(given_=2.0, near=0.0)
+@example(given_=0.0, near=1e-12)
+@example(given_=5e-324, near=1e-12)
+@example(given_=1.0, near=3e-16)
 @settings(max_examples=200, deadline=None)
 def test_a_cosine_threshold_admits_exactly_the_angles_that_read_as_less(given_, near):
     cosine = metric("cosine")
     t = cosine.threshold(given_)
     angle = min(1.0, max(0.0, t * (1 + near)))
     assert (angle <= t) == (cosine.surface(np.array([angle]))[0] <= given_)
+
+
+@given(given_=st.floats(0, 1) | st.sampled_from([0.1, 0.9, 0.1 + 0.2, 1.0, 0.0, 2 / 3]), near=st.integers(-9, 9))
+@example(given_=0.9, near=0)
+@pytest.mark.parametrize("name", ["angular", "cosine"])
+@settings(max_examples=100, deadline=None)
+def test_a_similarity_admits_exactly_what_reads_as_at_least_as_much(name, given_, near):
+    measure = metric(name)
+    t = measure.threshold_of(given_)
+    step = np.array([t]).view(np.int64) + near
+    distance = np.clip(step, 0, np.ones(1).view(np.int64)).view(np.float64)
+    assert (distance[0] <= t) == (measure.similarities(measure.surface(distance))[0] >= given_)
+
+
+@pytest.mark.parametrize("name", ["jaccard", "hamming"])
+def test_a_share_is_admitted_by_the_similarity_that_python_computes_for_it(name):
+    measure = metric(name)
+    parts = [(same, all_) for all_ in range(1, 25) for same in range(all_ + 1)]
+    similar = np.array([same / all_ for same, all_ in parts])
+    distances = np.array([(all_ - same) / all_ for same, all_ in parts])
+    assert measure.similarities(distances).tolist() == similar.tolist()
+    for given_ in {
+        *similar.tolist(),
+        0.1 + 0.2,
+        1 - 0.9,
+        *np.nextafter(similar, 2).clip(0, 1),
+        *np.nextafter(similar, 0),
+    }:
+        assert ((distances <= measure.threshold_of(given_)) == (similar >= given_)).all(), given_
+        assert ((distances <= measure.threshold(given_)) == (distances <= given_)).all()
+
+
+@given(k=st.integers(0, 2**26 - 1), more=st.integers(0, 2**26 - 1))
+@settings(max_examples=200, deadline=None)
+def test_the_share_that_is_left_is_rounded_once(k, more):
+    n = max(1, min(k + more, 2**26 - 1))
+    k = min(k, n)
+    assert metric("jaccard").similarities(np.array([k / n, np.nan]))[0] == (n - k) / n
+
+
+def test_empty_sets_are_alike_and_share_nothing_with_others():
+    for name in ("jaccard", "hamming"):
+        measure = metric(name)
+        records, bad = measure.records(pa.array(["", "", "a"]))
+        assert not bad.any()
+        table = measure.pairwise(records, records)
+        assert table.tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+        for t in (0.0, 0.5, math.nextafter(1, 0), 1.0):
+            assert triples(measure.within(records, records, t)) == in_table(table, t)
+
+
+def exact_euclidean(x, y):
+    """The distance of two vectors in a hundred digits."""
+    with localcontext() as context:
+        context.prec = 1000
+        squares = sum(((Decimal(a) - Decimal(b)) ** 2 for a, b in zip(x, y, strict=True)), Decimal(0))
+        return squares.sqrt()
+
+
+@given(
+    scale=st.sampled_from([1e149, 1e100, 1.0, 1e-100, 1e-153, 1e-160, 1e-200, 1e-300, 1e-315, 5e-324]),
+    base=st.sampled_from([0.0, 1.0]),
+    rows=st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=2, max_size=4),
+)
+@example(scale=1e-170, base=0.0, rows=[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+@settings(max_examples=150, deadline=None)
+def test_no_euclidean_distance_is_lost_to_large_or_small_numbers(scale, base, rows):
+    euclidean = metric("euclidean")
+    points, bad = euclidean.records(pa.array((np.array(rows) * scale + base).tolist()))
+    assert not bad.any()
+    table = euclidean.pairwise(points, points)
+    for i, x in enumerate(points.tolist()):
+        for j, y in enumerate(points.tolist()):
+            exact = exact_euclidean(x, y)
+            assert (table[i, j] == 0) == (x == y)
+            assert abs(Decimal(table[i, j].item()) - exact) <= exact * Decimal("1e-15") + Decimal(5e-324)
+    many = np.tile(points, (40, 1))  # enough for every kind of search
+    whole = np.tile(table, (40, 40))
+    for t in {0.0, *table.ravel().tolist()}:
+        assert len(euclidean.within(points, points, t)[0]) == (table <= t).sum()
+        assert len(euclidean.within(many, many, t)[0]) == (whole <= t).sum()
+
+
+def test_a_number_that_cannot_be_squared_makes_a_bad_row():
+    column = pa.array([[1e151, 0.0], [1e150, 0.0], [-1e308, 1.0]])
+    for name in ("angular", "euclidean", "manhattan", "chebyshev"):
+        assert metric(name).records(column)[1].tolist() == [True, False, True]
 
 
 def test_a_cosine_distance_is_one_minus_the_cosine():

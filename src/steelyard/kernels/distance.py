@@ -25,6 +25,8 @@ ANGULAR, EUCLIDEAN, MANHATTAN, CHEBYSHEV = range(4)
 
 _LARGE, _SMALL = 1e100, 1e-100
 """Beyond these a vector is scaled by a power of two before it is squared."""
+_TINY = 1e-280
+"""Sums of squares below this may have lost some of them to the smallest numbers that there are."""
 _FIRST_ROOM = 256
 """Pairs that there is room for at first."""
 _STRIP = 64
@@ -100,6 +102,22 @@ def measure_of(kind: int, x: Vectors, i: int, y: Vectors, j: int) -> float:
     return float(_largest(x, i, y, j))
 
 
+@njit(cache=True)
+def _scaled_root(x: Vectors, i: int, y: Vectors, j: int) -> float:
+    """The root of the sum of squared differences that are too small to be squared as they are."""
+    largest = 0.0
+    for k in range(x.shape[1]):
+        largest = max(largest, abs(np.float64(x[i, k]) - np.float64(y[j, k])))
+    if largest == 0.0:
+        return 0.0
+    _, exponent = math.frexp(largest)
+    total = 0.0
+    for k in range(x.shape[1]):
+        e = math.ldexp(np.float64(x[i, k]) - np.float64(y[j, k]), -exponent)
+        total += e * e
+    return math.ldexp(math.sqrt(total), exponent)
+
+
 @njit(cache=True, inline="always")
 def distance_of(kind: int, measure: float, x: Vectors, i: int, y: Vectors, j: int) -> float:
     """The distance of a pair whose measure is known.
@@ -107,11 +125,12 @@ def distance_of(kind: int, measure: float, x: Vectors, i: int, y: Vectors, j: in
     The angle of unit vectors u and v is 2 atan(|u - v| / |u + v|): accurate everywhere, and exactly 0 for equal,
     a half for orthogonal and 1 for opposite ones, which the arc cosine of u.v is not.
     """
-    if kind == ANGULAR:
-        return 2.0 * math.atan2(math.sqrt(measure), math.sqrt(sum_squares(x, i, y, j, 1.0))) / math.pi
+    if kind > EUCLIDEAN:
+        return measure
+    root = math.sqrt(measure) if measure >= _TINY else _scaled_root(x, i, y, j)
     if kind == EUCLIDEAN:
-        return math.sqrt(measure)
-    return measure
+        return root
+    return 2.0 * math.atan2(root, math.sqrt(sum_squares(x, i, y, j, 1.0))) / math.pi
 
 
 @njit(cache=True)
@@ -160,9 +179,9 @@ def cut_of(kind: int, t: float) -> float:
             return math.inf
         square = 4.0 * math.sin(math.pi * t / 2) ** 2 if t > 0 else 0.0
         # Towards opposite vectors it is |u + v| that counts, which |u - v| tells with an absolute error only.
-        return square * (1 + 1e-11) + (1e-11 if t >= 0.49 else 1e-320)
+        return square * (1 + 1e-11) + (1e-11 if t >= 0.49 else _TINY)
     if kind == EUCLIDEAN:
-        return min(t, 1e160) ** 2 * (1 + 1e-11) + 1e-320 if t < 1e160 else math.inf
+        return min(t, 1e160) ** 2 * (1 + 1e-11) + _TINY if t < 1e160 else math.inf
     return t
 
 
@@ -385,10 +404,14 @@ def distance_plain(kind: int, x: Vectors, y: Vectors) -> float:
     if kind == CHEBYSHEV:
         return max(differences, default=0.0)
     measure = _lanes_plain([e * e for e in differences], 8)
+    root = math.sqrt(measure)
+    if measure < _TINY and any(differences):
+        exponent = math.frexp(max(differences))[1]
+        root = math.ldexp(math.sqrt(sum(math.ldexp(e, -exponent) ** 2 for e in differences)), exponent)
     if kind == EUCLIDEAN:
-        return math.sqrt(measure)
+        return root
     sums = [(a + b) * (a + b) for a, b in zip(first, second, strict=True)]
-    return 2.0 * math.atan2(math.sqrt(measure), math.sqrt(_lanes_plain(sums, 8))) / math.pi
+    return 2.0 * math.atan2(root, math.sqrt(_lanes_plain(sums, 8))) / math.pi
 
 
 def within_plain(kind: int, left: Vectors, right: Vectors, t: float) -> list[tuple[int, int, float]]:

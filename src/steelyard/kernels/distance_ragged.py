@@ -6,6 +6,7 @@ of whole numbers, rounded once: they do not depend on any order.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from steelyard.kernels.distance import Floats, Ints, Pairs, keep, room
 JACCARD, HAMMING = range(2)
 
 _FIRST_ROOM = 256
+_MOST_PARTS, _LEAST_SHARE = 1 << 26, 2.0**-26
+"""Quotients of whole numbers up to the first differ by more than what rounding does to them."""
 _PATIENCE = 64
 """Places after which a sequence that differs in too many is given up."""
 
@@ -178,6 +181,47 @@ def jaccard_within(left: Ints, left_starts: Ints, right: Ints, right_starts: Int
                 lefts, rights, distances = keep(lefts, rights, distances, count, i, j, distance)
                 count += 1
     return lefts[:count], rights[:count], distances[:count]
+
+
+@njit(cache=True)
+def _quotient(whole: int, power: int) -> tuple[int, int]:
+    """`2 ** power // whole` and the rest, where the power itself need not fit 64 bits."""
+    start = min(power, 62)
+    quotient, rest = (1 << start) // whole, (1 << start) % whole
+    for _ in range(power - start):
+        quotient, rest = 2 * quotient, 2 * rest
+        if rest >= whole:
+            quotient, rest = quotient + 1, rest - whole
+    return quotient, rest
+
+
+@njit(cache=True)
+def shares_left(distances: Floats) -> Floats:
+    """float64[n]: (n - k) / n, rounded once, of distances that are k / n, rounded once, with n below 2 ** 26.
+
+    `1 - distance` would be rounded twice: 1 - 0.9 is less than 0.1. Among the convergents of the distance's continued
+    fraction k / n is the first that is rounded to it; of a distance that is no such quotient 1 - distance is told.
+    """
+    found = np.empty(len(distances), dtype=np.float64)
+    for p in range(len(distances)):
+        distance = distances[p]
+        found[p] = 1.0 - distance
+        if not _LEAST_SHARE < distance < 1.0:
+            continue
+        mantissa, exponent = math.frexp(distance)
+        whole = int(math.ldexp(mantissa, 53))
+        quotient, rest = _quotient(whole, 53 - exponent)
+        before, top, below, bottom = 0, 1, 1, quotient  # k / n of two convergents: 0 / 1, 1 / quotient
+        while bottom < _MOST_PARTS:
+            if top / bottom == distance:
+                found[p] = (bottom - top) / bottom
+                break
+            if rest == 0 or whole // rest > _MOST_PARTS:
+                break
+            quotient, whole, rest = whole // rest, rest, whole % rest
+            before, top = top, quotient * top + before
+            below, bottom = bottom, quotient * bottom + below
+    return found
 
 
 def distance_plain(kind: int, first: Any, second: Any) -> float:

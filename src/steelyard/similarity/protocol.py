@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from steelyard.core.errors import OptionError
+from steelyard.kernels import distance_ragged as kernel
 
 Records = Any
 """What a metric works on; it has a length, and only the metric looks inside."""
@@ -84,8 +86,16 @@ class Metric(Protocol):
         """What a user's threshold is in this metric's distances; an `OptionError` where it is none."""
         ...
 
+    def threshold_of(self, similarity: float) -> float:
+        """The largest of this metric's distances that reads as at least this similarity, where `normal`."""
+        ...
+
     def surface(self, distances: Floats) -> Floats:
         """Distances as a user reads them."""
+        ...
+
+    def similarities(self, read: Floats) -> Floats:
+        """Similarities as a user reads them, of distances as a user reads them."""
         ...
 
     def margin(self, distances: Floats | float) -> Floats | float:
@@ -116,14 +126,54 @@ class Distances:
             raise OptionError(f"threshold is {given}, but distances of metric {self.name!r} {span}")
         return float(given)
 
+    def threshold_of(self, similarity: float) -> float:
+        """The largest distance that reads as at least this similarity.
+
+        Not 1 - similarity, which is rounded: 1 - 0.9 is less than 1 / 10.
+
+        >>> from steelyard.similarity import metric
+        >>> metric("jaccard").threshold_of(0.9) >= 1 / 10 > 1 - 0.9
+        True
+        """
+        if not 0 <= similarity <= 1:
+            raise OptionError(f"similarity is a share from 0 to 1, got {similarity}")
+        return largest_distance(lambda distances: self.similarities(self.surface(distances)) >= similarity)
+
     def surface(self, distances: Floats) -> Floats:
         """The distances themselves."""
         return distances
+
+    def similarities(self, read: Floats) -> Floats:
+        """1 - distance."""
+        return np.asarray(1.0 - read)
 
     def margin(self, distances: Floats | float) -> Floats | float:
         """Rounding grows with the distance: `slack * max(1, distance)`."""
         found = self.slack * np.maximum(1.0, distances)
         return found if isinstance(distances, np.ndarray) else float(found)
+
+
+class Shares(Distances):
+    """What metrics share whose distances are quotients of whole numbers, rounded once: a part of all that there is."""
+
+    normal = True
+    slack = 1e-15
+
+    def similarities(self, read: Floats) -> Floats:
+        """The other part, rounded once too."""
+        return np.asarray(kernel.shares_left(np.require(read, np.float64, ["C", "W"])))
+
+
+def largest_distance(admits: Callable[[Floats], Bools]) -> float:
+    """The largest number in [0, 1] that is admitted, where all smaller ones are, and 0 in any case."""
+    if admits(np.ones(1))[0]:
+        return 1.0
+    # Floats that are not negative are ordered as their bits are.
+    low, high = np.zeros(1).view(np.int64), np.ones(1).view(np.int64)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admits(middle.view(np.float64))[0] else (low, middle)
+    return float(low.view(np.float64)[0])
 
 
 def no_pairs() -> Pairs:

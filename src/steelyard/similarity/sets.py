@@ -12,10 +12,10 @@ from steelyard.core.errors import OptionError
 from steelyard.kernels import distance_ragged as kernel
 from steelyard.similarity.protocol import (
     Bools,
-    Distances,
     Floats,
     Ints,
     Pairs,
+    Shares,
     ends_of,
     is_text,
     list_parts,
@@ -48,7 +48,7 @@ class Sets:
         return len(self.starts) - 1
 
 
-class Jaccard(Distances):
+class Jaccard(Shares):
     """1 - |A n B| / |A u B|. Members are compared themselves, never by a hash; two empty sets are equal.
 
     Examples
@@ -60,8 +60,6 @@ class Jaccard(Distances):
     """
 
     name = "jaccard"
-    normal = True
-    slack = 1e-15
 
     def records(self, column: pa.Array | pa.ChunkedArray, dimension: int | None = None) -> tuple[Sets, Bools]:
         """Sets of list members, or of the words between white space. Bad: null, or a list with a null or a NaN."""

@@ -21,6 +21,7 @@ from steelyard.similarity.protocol import (
     Floats,
     Ints,
     Pairs,
+    Shares,
     ends_of,
     group_by_group,
     is_text,
@@ -131,7 +132,7 @@ class Sequences:
         return len(self.starts) - 1
 
 
-class Hamming(Distances):
+class Hamming(Shares):
     """The part of places at which two sequences differ; sequences of different lengths are at distance 1.
 
     Examples
@@ -143,8 +144,6 @@ class Hamming(Distances):
     """
 
     name = "hamming"
-    normal = True
-    slack = 1e-15
 
     def records(self, column: pa.Array | pa.ChunkedArray, dimension: int | None = None) -> tuple[Sequences, Bools]:
         """The characters of texts, or lists of numbers. Bad: null, a list with a null or NaN, another `dimension`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from steelyard.similarity.protocol import (
     Floats,
     Ints,
     Pairs,
+    largest_distance,
     list_parts,
     no_pairs,
     one_array,
@@ -184,18 +184,7 @@ class Cosine(VectorMetric):
         """The largest angle (in half turns) that reads as a cosine distance of at most `given`."""
         if not 0 <= given <= 2:
             raise OptionError(f"threshold is {given}, but distances of metric 'cosine' lie in [0, 2]")
-        if given in (0, 2):
-            return given / 2
-        # Floats of one sign are ordered as their bits are: search the last one among a few around the formula.
-        angle = 2 * math.asin(math.sqrt(given / 2)) / math.pi
-        low, high = _bits(angle * (1 - 1e-9)), _bits(angle * (1 + 1e-9))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.surface(np.array([_float(middle)]))[0] <= given:
-                low = middle
-            else:
-                high = middle
-        return _float(low)
+        return largest_distance(lambda angles: self.surface(angles) <= given)
 
     def surface(self, distances: Floats) -> Floats:
         """1 - cos of the angles."""
@@ -236,11 +225,3 @@ def _plain(vectors: Array, kind: np.dtype[Any]) -> Array:
     if vectors.dtype == kind and kind in _FLOATS and flags.c_contiguous and flags.writeable:
         return vectors
     return np.require(vectors, kind if kind in _FLOATS else np.float64, ["C", "W"])
-
-
-def _bits(value: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
-
-def _float(bits: int) -> float:
-    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from steelyard.core import BadRowError, JoinReport, Learning, OptionError
 from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
 from steelyard.similarity.members import split_key, to_column
+from steelyard.similarity.protocol import Shares
 from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
@@ -112,6 +113,9 @@ class Plan:
             *carried,
         )
         found = [("left_id", id_type), ("right_id", id_type), ("distance", T.DoubleType())]
+        self.shares = isinstance(program.metric, Shares)
+        if self.shares:  # 1 - distance would be rounded twice
+            found.append(("similarity", T.DoubleType()))
         if program.windows is not None:
             found += [(name, T.LongType()) for name in (("window_start", "at") if timed else ("window_start",))]
         self.pairs_schema = _fields(*found)
@@ -138,7 +142,7 @@ class Plan:
         """Pairs as users read them."""
         columns = ["left_id", "right_id", "distance"]
         if self.program.metric.normal:
-            columns.append("1D - distance AS similarity")
+            columns.append("similarity" if self.shares else "1D - distance AS similarity")
         if self.program.windows is not None:
             columns.append("timestamp_micros(window_start) AS window_start")
             columns.append(f"timestamp_micros(window_start + {self.program.windows.length}L) AS window_end")

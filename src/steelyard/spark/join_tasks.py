@@ -318,11 +318,14 @@ def _joined(
 def _pair_columns(program: JoinProgram, pairs: Pairs, wanted: list[str]) -> dict[str, Any]:
     """What is wanted of pairs; windows and times only where there are windows."""
     left, right = pairs.left_carried, pairs.right_carried
+    distance = program.metric.surface(pairs.distance)
     columns = {
         "left_id": pa.array(pairs.left) if left is None else left.column("id"),
         "right_id": pa.array(pairs.right) if right is None else right.column("id"),
-        "distance": pa.array(program.metric.surface(pairs.distance)),
+        "distance": pa.array(distance),
     }
+    if "similarity" in wanted:
+        columns["similarity"] = pa.array(program.metric.similarities(distance))
     if program.windows is not None:
         columns["window_start"] = pa.array(program.windows.bounds(pairs.window)[0])
     if "at" in wanted:

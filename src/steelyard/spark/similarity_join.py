@@ -195,9 +195,7 @@ def _threshold(measure: Metric, threshold: float | None, similarity: float | Non
     if similarity is not None:
         if not measure.normal:
             raise OptionError(f"metric {measure.name!r} has no similarity from 0 to 1: give threshold, a distance")
-        if not 0 <= similarity <= 1:
-            raise OptionError(f"similarity is a share from 0 to 1, got {similarity}")
-        threshold = 1 - similarity
+        return measure.threshold_of(similarity)
     assert threshold is not None
     return measure.threshold(threshold)
 
