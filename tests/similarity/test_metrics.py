@@ -272,7 +272,7 @@ def test_no_euclidean_distance_is_lost_to_large_or_small_numbers(scale, base, ro
         for j, y in enumerate(points.tolist()):
             exact = exact_euclidean(x, y)
             assert (table[i, j] == 0) == (x == y)
-            assert abs(Decimal(table[i, j].item()) - exact) <= exact * Decimal("1e-15") + Decimal(5e-324)
+            assert abs(Decimal(table[i, j].item()) - exact) <= exact * Decimal("1e-15") + Decimal("5e-324")
     many = np.tile(points, (40, 1))  # enough for every kind of search
     whole = np.tile(table, (40, 40))
     for t in {0.0, *table.ravel().tolist()}:
