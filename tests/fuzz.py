@@ -45,7 +45,7 @@ def pytest_runtest_setup():
         pytest.skip("the time is up")
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps plugins in sets
 class Outcome:
     """What the rounds found, for pytest as a plugin of the process that counts."""
 
@@ -96,8 +96,8 @@ def fuzz(minutes: float, where: list[str], processes: int, most: float = math.in
         print(f"round {rounds}: --hypothesis-seed={seed} {SEED}={seed}", flush=True)
         arguments = ["-p", "tests.fuzz", "-p", "no:cacheprovider", "-m", "hypothesis or drawn", "--tb=short"]
         arguments += ["--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}", *where]
-        if processes > 1:
-            arguments += ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"]
+        # processes of their own also for one: modules are imported anew, with seeds of this round
+        arguments += ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"]
         code = pytest.main(arguments, plugins=[outcome])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             print(f"pytest ended with {code!r}")
