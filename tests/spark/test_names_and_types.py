@@ -142,6 +142,58 @@ def test_a_mean_of_large_whole_numbers_does_not_overflow(spark, tmp_path):
     same(closed, [row for row in expected if row["window_end"] <= ORIGIN + 39 * SECOND], ["window_start", "key"])
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("policy", ["hash", "dalton"])
+def test_arrays_are_keys_of_python_aggregates_too(spark, tmp_path, policy):
+    drawn = [(["a", "b"], 1), (["a"], 2), (["a", "b"], 5), ([], 7), ([None], 8), (["a", None], 9)]
+    rows = spark.createDataFrame(drawn, "key array<string>, value bigint")
+    described = sy.stream(rows).group_by("key").agg(mean=Mean().of("value"), rows=sy.count())
+    described = described.partition_by(policy, blocks=3, buckets=2)
+    found = process(spark, described, tmp_path, [rows, rows])[1]
+    expected = rows.unionAll(rows).groupBy("key").agg(F.avg("value").alias("mean"), F.count("*").alias("rows"))
+    named = [{**row, "key": str(row["key"])} for row in found]
+    same(named, [{**row, "key": str(row["key"])} for row in expected.toArrow().to_pylist()], ["key"])
+
+
+def windowed(stream):
+    return stream.with_watermark("at", "0 seconds").window("10 seconds")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda s: windowed(s).group_by("window_start").agg(n=sy.count()), "key column 'window_start' has the name of"),
+        (lambda s: windowed(s).group_by("key").agg(Window_End=sy.count()), "'Window_End' has the name of a key or"),
+        (lambda s: s.group_by("key").agg(n=sy.count(), N=sy.sum("value")), "aggregates 'n' and 'N' have one name"),
+        (lambda s: s.group_by("key").agg(KEY=sy.count()), "aggregate 'KEY' has the name of a key"),
+        (lambda s: s.group_by("twin").agg(n=sy.count()), "columns 'twin' and 'Twin' of the input have one name"),
+        (lambda s: s.group_by("key").agg(n=sy.sum("twin")), "columns 'twin' and 'Twin' of the input have one name"),
+    ],
+)
+def test_names_that_spark_cannot_tell_apart_are_refused_before_anything_runs(spark, mistake, said):
+    rows = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr(
+            "'a' as key", "value", "timestamp as at", "timestamp as window_start", "value as twin", "value as Twin"
+        )
+    )
+    with pytest.raises(OptionError, match=said):
+        mistake(sy.stream(rows)).sink("console").start()
+
+
+@pytest.mark.spark
+def test_names_that_differ_in_case_are_two_where_spark_is_told_so(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1), ("a", 2)], "key string, value bigint")
+    described = sy.stream(rows).group_by("key").agg(n=sy.count(), N=sy.sum("value"))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert process(spark, described, tmp_path, [rows])[0] == [{"key": "a", "n": 2, "N": 3}]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 @pytest.fixture
 def new_york(spark):
     """The session in a time zone of its own."""

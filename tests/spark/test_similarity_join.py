@@ -65,9 +65,8 @@ class Fed:
         self.start()
 
     def start(self):
-        self.engine = JoinEngine(
-            self.spark, self.join.program, self.settings, self.sink, self.path, self.join._signature()
-        )
+        join, kind = self.join, self.join.rows.schema["id"].dataType
+        self.engine = JoinEngine(self.spark, join.program, kind, self.settings, self.sink, self.path, join._signature())
 
     def give(self, rows):
         report = self.engine.process(rows, self.batch)
@@ -327,6 +326,16 @@ def test_streams_are_joined_and_a_restart_goes_on(spark, tmp_path):
     other = replace(other, program=replace(other.program, t=0.5))
     with pytest.raises(OptionError, match="threshold"):
         other.start()
+
+
+def test_records_from_before_1970_are_joined_as_all_others(spark, tmp_path):
+    rows = [(key, at - 35, vector) for key, at, vector in vectors(60, seed=6)]
+    fed = Fed(spark, self_join(spark, rows), tmp_path)
+    reports = [fed.give(self_join(spark, rows[start : start + 20]).rows) for start in (0, 20, 40)]
+    same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 20), ordered=False)
+    assert any(start < 0 for _, _, start in fed.pairs())
+    assert sum(report.late_rows for report in reports) == 0
+    assert reports[0].watermark == "1969-12-31T23:59:44.000Z"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,8 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError
+from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.sinks import ParquetSink
 from tests.spark.cases import Mean, same
 
 pytestmark = pytest.mark.spark
@@ -113,6 +116,88 @@ def test_a_restart_with_other_numbers_of_tasks_and_another_policy_goes_on_where_
     )
     got = spark.read.parquet(out).drop("batch_id")
     same(got.toArrow().to_pylist(), expected.toArrow().to_pylist(), ["window_start", "k"])
+
+
+def windows_of(files, delays, size=10):
+    """Totals by window and key of the rows that are in time, where the n-th batch has the n-th delay; by hand."""
+    totals, mark = {}, 0.0
+    for rows, delay in zip(files, delays, strict=True):
+        ends = [(row, (row[2].timestamp() // size + 1) * size) for row in rows]
+        for (key, value, _), end in [(row, end) for row, end in ends if end > mark]:
+            totals[end - size, key] = totals.get((end - size, key), 0) + value
+        mark = max(mark, max(row[2].timestamp() for row in rows) - delay)
+    return {(start, key): total for (start, key), total in totals.items() if start + size <= mark}
+
+
+@pytest.mark.parametrize(("before", "after", "batch"), [(5, 60, 0), (60, 5, 0), (5, 60, 2), (60, 5, 2)])
+def test_a_delay_that_changes_after_a_crash_before_the_commit_neither_doubles_nor_loses_a_window(
+    spark, tmp_path, monkeypatch, before, after, batch
+):
+    """The batch that comes again closes the windows that it closed when it was tried; later ones obey the new delay."""
+    frames = [spark.createDataFrame(rows, SCHEMA) for rows in FILES]
+    out = str(tmp_path / "out")
+
+    def engine(delay):
+        described = sy.stream(frames[0]).with_watermark("at", f"{delay} seconds").group_by("k").window("10 seconds")
+        described = described.agg(v=sy.sum("v"))
+        return MicroBatch(spark, described._bound(), described._settings(), ParquetSink(out), str(tmp_path / "state"))
+
+    first = engine(before)
+    for number in range(batch):
+        first.process(frames[number], number)
+    monkeypatch.setattr(first.state, "commit", lambda commit: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        first.process(frames[batch], batch)
+    second = engine(after)
+    for number in range(batch, len(frames)):
+        second.process(frames[number], number)
+    found = [
+        (row[0].timestamp(), *row[1:]) for row in spark.read.parquet(out).select("window_start", "k", "v").collect()
+    ]
+    expected = windows_of(FILES, [before] * (batch + 1) + [after] * (len(FILES) - batch - 1))
+    assert sorted(found) == sorted((start, key, total) for (start, key), total in expected.items())
+
+
+def test_windows_from_before_1970_are_taken_and_dropped_as_spark_does(spark, tmp_path):
+    """Spark's watermark begins at the epoch: what ends there or before is late, what reaches beyond is not."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    files = [[-100, -5, -33], [-3, 2, -3600, -15], [40]]
+    read = spark.readStream.schema(SCHEMA).json(str(folder))
+    plain = read.withWatermark("at", "5 seconds").groupBy(F.window("at", "20 seconds", "10 seconds").alias("w"), "k")
+    theirs = plain.agg(F.sum("v").alias("v")).writeStream.format("memory").queryName("old_theirs").start()
+    ours = sy.stream(read).with_watermark("at", "5 seconds").group_by("k").window("20 seconds", "10 seconds")
+    query = ours.agg(v=sy.sum("v")).sink("memory", name="old_ours").start()
+    try:
+        for number, seconds in enumerate(files):
+            drop_file(spark, folder, f"{number}", [("a", 1, epoch + timedelta(seconds=at)) for at in seconds])
+            theirs.processAllAvailable()
+            query.process_all_available()
+    finally:
+        theirs.stop()
+        query.stop()
+    expected = spark.table("old_theirs").selectExpr("w.start window_start", "w.end window_end", "k", "v")
+    assert expected.where("window_start < timestamp'1970-01-01'").count() == 1
+    same(spark.table("old_ours").toArrow().to_pylist(), expected.toArrow().to_pylist(), ["window_start"])
+    assert sum(report.late_rows for report in query.recent_progress) == 4
+
+
+def test_a_table_in_memory_is_there_before_the_first_result_and_holds_no_rows_of_a_former_query(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1, at(0))], SCHEMA)
+    (tmp_path / "in").mkdir()
+    read = spark.readStream.schema(SCHEMA).json(str(tmp_path / "in"))
+    rows.createOrReplaceTempView("reused")
+    described = sy.stream(read).with_watermark("at", "5 seconds").group_by("k").window("20 seconds")
+    described = described.agg(v=sy.sum("v"), mean=Mean().of("v")).sink("memory", name="reused")
+    described.trigger(available_now=True).start().await_termination()
+    assert spark.table("reused").count() == 0
+    assert spark.table("reused").schema == replace(described, rows=rows).to_df().schema
+    vectors = spark.readStream.schema("id string, at timestamp, vector array<double>").json(str(tmp_path / "in"))
+    join = sy.similarity_join(vectors, on="vector", id="id", time="at", window="1 minute", threshold=0.1)
+    join.sink("memory", name="reused").trigger(available_now=True).start().await_termination()
+    columns = "left_id, right_id, distance, similarity, window_start, window_end, latency"
+    assert ", ".join(spark.table("reused").columns) == columns
 
 
 def test_bad_rows_stop_the_query_with_our_own_error(spark, tmp_path):

@@ -138,7 +138,8 @@ class Fed:
         first = self.joins[0]
         settings = replace(first.settings, trigger=trigger, balancer=balancer)
         self.sink = Kept()
-        self.engine = JoinEngine(spark, first.program, settings, self.sink, str(checkpoint), first._signature())
+        kind = first.rows.schema["id"].dataType
+        self.engine = JoinEngine(spark, first.program, kind, settings, self.sink, str(checkpoint), first._signature())
         self.reports: list[JoinReport] = []
 
     def next(self) -> JoinReport:

@@ -45,10 +45,14 @@ class CheckpointFolder:
 
     def identity(self) -> str:
         """What tells this checkpoint from any other; made at the first start."""
-        if not self.root.exists("identity"):
+        return self.first("identity", uuid.uuid4().hex)
+
+    def first(self, name: str, text: str) -> str:
+        """What the first start wrote into the file `name`: `text`, if this is the first."""
+        if not self.root.exists(name):
             self.root.make()
-            self.root.write_once("identity", uuid.uuid4().hex)
-        return self.root.read("identity")
+            self.root.write_once(name, text)
+        return self.root.read(name)
 
     def new_folder(self, batch: int) -> str:
         """A folder name that no other try of this batch has."""

@@ -244,7 +244,7 @@ def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtyp
     try:
         table = pa.table({name: clusters[name].take(pa.array(free)) for name in names})
         order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return pa.nulls(len(split), pa.int32())
     none = np.zeros(len(free), dtype=np.int64)
     dealt = PromptAllocator().allot(none + 1, none.astype(bool), none, buckets, _task())

@@ -23,7 +23,7 @@ from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
-from steelyard.spark.join_state import JoinCommit, JoinFolder, Left, Segment, write_segment
+from steelyard.spark.join_state import BEFORE_ALL, JoinCommit, JoinFolder, Left, Segment, write_segment
 from steelyard.spark.join_tasks import (
     JOIN,
     PLACE,
@@ -40,7 +40,7 @@ from steelyard.spark.join_tasks import (
 )
 from steelyard.spark.placement import is_determinate
 from steelyard.spark.routing import packed, unpacked
-from steelyard.spark.sinks import Sink, claim
+from steelyard.spark.sinks import Sink, claim, opened
 from steelyard.spark.tasklog import TaskLog
 
 SAMPLE = 2_000
@@ -112,13 +112,7 @@ class Plan:
             ("number", T.LongType()),
             *carried,
         )
-        found = [("left_id", id_type), ("right_id", id_type), ("distance", T.DoubleType())]
-        self.shares = isinstance(program.metric, Shares)
-        if self.shares:  # 1 - distance would be rounded twice
-            found.append(("similarity", T.DoubleType()))
-        if program.windows is not None:
-            found += [(name, T.LongType()) for name in (("window_start", "at") if timed else ("window_start",))]
-        self.pairs_schema = _fields(*found)
+        self.pairs_schema = pairs_schema(program, id_type, timed=timed)
 
     def pairs(self, rows: DataFrame, commit: JoinCommit, run: Run, log: TaskLog | None) -> DataFrame:
         """The pairs that these rows make, with each other and with what the commit says is kept."""
@@ -138,17 +132,29 @@ class Plan:
         placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
         return map_in_arrow(placed, join, self.pairs_schema)
 
-    def shown(self, pairs: DataFrame, emitted: int | None) -> DataFrame:
-        """Pairs as users read them."""
-        columns = ["left_id", "right_id", "distance"]
-        if self.program.metric.normal:
-            columns.append("similarity" if self.shares else "1D - distance AS similarity")
-        if self.program.windows is not None:
-            columns.append("timestamp_micros(window_start) AS window_start")
-            columns.append(f"timestamp_micros(window_start + {self.program.windows.length}L) AS window_end")
-        if emitted is not None:
-            columns.append(f"({emitted}L - at) / 1e6D AS latency")
-        return pairs.selectExpr(*columns)
+
+def pairs_schema(program: JoinProgram, id_type: T.DataType, *, timed: bool = True) -> T.StructType:
+    """Columns of pairs as tasks give them; `timed` ones have the later time of both records, for their latency."""
+    found = [("left_id", id_type), ("right_id", id_type), ("distance", T.DoubleType())]
+    if isinstance(program.metric, Shares):  # 1 - distance would be rounded twice
+        found.append(("similarity", T.DoubleType()))
+    if program.windows is not None:
+        found += [(name, T.LongType()) for name in (("window_start", "at") if timed else ("window_start",))]
+    return _fields(*found)
+
+
+def shown(pairs: DataFrame, program: JoinProgram, emitted: int | None) -> DataFrame:
+    """Pairs as users read them, with their latency if they are `emitted` at this instant, in microseconds."""
+    columns = ["left_id", "right_id", "distance"]
+    if program.metric.normal:
+        shares = isinstance(program.metric, Shares)
+        columns.append("similarity" if shares else "1D - distance AS similarity")
+    if program.windows is not None:
+        columns.append("timestamp_micros(window_start) AS window_start")
+        columns.append(f"timestamp_micros(window_start + {program.windows.length}L) AS window_end")
+    if emitted is not None:
+        columns.append(f"({emitted}L - at) / 1e6D AS latency")
+    return pairs.selectExpr(*columns)
 
 
 class JoinEngine(BatchEngine[JoinReport]):
@@ -160,6 +166,8 @@ class JoinEngine(BatchEngine[JoinReport]):
         A session.
     program
         What is computed; its dimension is found in the first batch.
+    id_type
+        Of the column that tells rows apart.
     settings
         How.
     sink
@@ -176,6 +184,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         self,
         spark: SparkSession,
         program: JoinProgram,
+        id_type: T.DataType,
         settings: JoinSettings,
         sink: Sink,
         checkpoint: str,
@@ -184,13 +193,13 @@ class JoinEngine(BatchEngine[JoinReport]):
         super().__init__()
         self.program = program
         self.settings = settings
-        self.sink = sink
         self.folder = JoinFolder(spark, checkpoint)
         self.folder.same_program(signature)
-        for path in (getattr(sink, "path", None), settings.bad.path):
-            if path is not None:
-                claim(spark, path, self.folder.identity())
+        if settings.bad.path is not None:
+            claim(spark, settings.bad.path, self.folder.identity())
         self.last = self.folder.latest()
+        found = spark.createDataFrame([], pairs_schema(program, id_type))
+        self.sink = opened(sink, spark, shown(found, program, 0).schema, self.folder.identity())
         self.log = TaskLog(spark.sparkContext)
         self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
         self._centroids: pa.ChunkedArray | None = None
@@ -221,7 +230,8 @@ class JoinEngine(BatchEngine[JoinReport]):
             self._refuse(batch, report)
         with clock.phase("sink"):
             found = spark.read.schema(plan.pairs_schema).parquet(folder)
-            results = self.sink.write(plan.shown(found, time.time_ns() // 1000), number) if self._found(entries) else 0
+            pairs = shown(found, self.program, time.time_ns() // 1000)
+            results = self.sink.write(pairs, number) if self._found(entries) else 0
         commit = self._next_commit(commit, entries, number)
         with clock.phase("balance"):
             commit, report = self._balanced(spark, commit, replace(report, results=results), run)
@@ -377,7 +387,8 @@ class JoinEngine(BatchEngine[JoinReport]):
             self.last = replace(commit, balancer=learnt)
             self.folder.commit(self.last)
         times = clock.phases | {"total": clock.total()}
-        seen = replace(report, watermark=instant_text(commit.watermark), state_bytes=commit.state_bytes, seconds=times)
+        watermark = instant_text(commit.watermark) if commit.watermark > BEFORE_ALL else None
+        seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)
         self.reports.append(seen)
         return self.reports[-1]
 

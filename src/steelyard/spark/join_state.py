@@ -27,6 +27,8 @@ from steelyard.spark.files import Folder
 from steelyard.spark.state import KEPT_COMMITS
 
 GEOMETRY, RECORDS, MOVES = "geometry", "records", "moves"
+BEFORE_ALL = -(1 << 62)
+"""The watermark before the first record, whose time may be before 1970."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class JoinCommit:
     """All that is true after a batch."""
 
     batch: int = -1
-    watermark: int = 0
+    watermark: int = BEFORE_ALL
     geometry: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     records: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     left: dict[int, tuple[Left, ...]] = field(default_factory=dict)

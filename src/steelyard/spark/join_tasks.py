@@ -14,7 +14,7 @@ from steelyard.similarity.members import from_column, split_key, to_column
 from steelyard.similarity.splitting import Splits
 from steelyard.similarity.window_join import Pairs
 from steelyard.spark.isolate import as_json
-from steelyard.spark.join_state import GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
+from steelyard.spark.join_state import BEFORE_ALL, GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
 from steelyard.spark.tasklog import TaskLog, Timing, timed
 
 Batches = Iterator[pa.RecordBatch]
@@ -110,7 +110,7 @@ class Run:
     batch: int = 0
     name: str = ""
     root: str = ""
-    closed: int = -(1 << 62)
+    closed: int = BEFORE_ALL
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: Task
 
     def work(parts: Batches) -> Batches:
         space = SpacePartitions(from_column(program.metric, centroids), program.metric, program.t)
-        task, position, seen = _task(), 0, -(1 << 62)
+        task, position, seen = _task(), 0, BEFORE_ALL
         late = bad = distances = copies = 0
         with timed(log, ROUTE) as timing:
             for part in parts:
@@ -445,8 +445,8 @@ def _segment(name: str, batch: int, members: Members, size: int) -> dict[str, An
         "batch": batch,
         "rows": len(members),
         "bytes": size,
-        "first": int(windows[:, 0].min(initial=0)),
-        "last": int(windows[:, 1].max(initial=-1)),
+        "first": int(windows[:, 0].min()) if len(members) else 0,
+        "last": int(windows[:, 1].max()) if len(members) else -1,
     }
 
 

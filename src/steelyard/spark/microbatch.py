@@ -52,7 +52,7 @@ from steelyard.spark.rows import (
     refused,
     tidied,
 )
-from steelyard.spark.sinks import Sink, claim
+from steelyard.spark.sinks import Sink, claim, opened
 from steelyard.spark.state import Commit, LogFolder, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
@@ -122,15 +122,16 @@ class MicroBatch(BatchEngine[BatchReport]):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
-        self.sink = sink
         self.partials = Partials(spark, bound)
         self.state = StateFolder(spark, checkpoint)
         self.state.same_program({**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts})
-        for path in (getattr(sink, "path", None), settings.bad.path):
-            if path is not None:
-                claim(spark, path, self.state.identity())
+        if settings.bad.path is not None:
+            claim(spark, settings.bad.path, self.state.identity())
+        self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity())
         self.emission = Emission(self.partials, self.state, sink, settings.mode, settings.inverse_from)
         self.last = self.state.latest()
+        if self.last.delay is None:
+            self.last = replace(self.last, delay=int(self.state.first("delay", str(self.program.delay))))
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
         # What a policy had chosen holds over a restart; fixed numbers are those of the newest start.
         chosen = self.last.blocks > 0 and not isinstance(settings.elastic, Fixed)
@@ -264,9 +265,10 @@ class MicroBatch(BatchEngine[BatchReport]):
         watermark = self.last.watermark
         if self.program.window is not None and newest is not None:
             # Spark keeps its watermark in milliseconds.
-            watermark = max(watermark, newest // 1000 * 1000 - self.program.delay)
+            assert self.last.delay is not None
+            watermark = max(watermark, newest // 1000 * 1000 - self.last.delay)
         panes = Span(seen["first_pane"], seen["last_pane"]) if seen["first_pane"] is not None else None
-        grown = replace(self.last, batch=number, watermark=watermark)
+        grown = replace(self.last, batch=number, watermark=watermark, delay=self.program.delay)
         return grown.with_log(LogFolder(folder, number, panes)) if panes else grown
 
     # -- report

@@ -238,6 +238,12 @@ class Partials:
         return map_in_arrow(shown, finisher(self.program.pythons, arrow_schema(out)), out)
 
     @cached_property
+    def result_schema(self) -> T.StructType:
+        """Columns and types of the results; runs no job."""
+        nothing = self._spark.createDataFrame([], self.schema).withColumn(START, F.lit(0).cast("bigint"))
+        return self.finished(nothing).schema
+
+    @cached_property
     def subtracts(self) -> bool:
         """Whether a pane may be taken out of a sliding window again: exactly, for every aggregate."""
         if self.program.window is None or self.program.window.panes == 1:

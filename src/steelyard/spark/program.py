@@ -96,8 +96,11 @@ class Bound:
     """String columns that are read as numbers."""
 
     @classmethod
-    def of(cls, program: Program, given: T.StructType) -> Bound:
-        """Check every column that the program names; raises OptionError with the nearest right name."""
+    def of(cls, program: Program, given: T.StructType, case_sensitive: bool = False) -> Bound:
+        """Check every column that the program names; raises OptionError with the nearest right name.
+
+        `case_sensitive` is whether Spark's SQL tells `n` from `N`, as `spark.sql.caseSensitive` says.
+        """
         rows = program.map.schema if program.map else given
         for name in given.names if not program.map else [*given.names, *rows.names]:
             if name.startswith(RESERVED):
@@ -117,11 +120,32 @@ class Bound:
                 _known(rows, column, f"column of aggregate {name!r}:")
                 if isinstance(use, Builtin) and use.numeric and _must_parse(rows[column].dataType, name, column):
                     parsed.append(column)
-        taken = [*program.keys, "window_start", "window_end"] if program.window else [*program.keys]
+        bound = cls(program, given, rows, tuple(dict.fromkeys(parsed)))
+        bound._told_apart((lambda name: name) if case_sensitive else str.lower)
+        return bound
+
+    def _told_apart(self, seen: Callable[[str], str]) -> None:
+        """Raise an OptionError where two columns have one name, as Spark's SQL has `seen` it."""
+        program = self.program
+        used = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *self.inputs])
+        for name in used:
+            twins = [other for other in self.rows.names if seen(other) == seen(name)]
+            if len(twins) > 1:
+                which = "what the map function gives" if program.map else "the input"
+                raise OptionError(
+                    f"columns {twins[0]!r} and {twins[1]!r} of {which} have one name to Spark's SQL: rename one of them"
+                )
+        of_windows = [seen(name) for name in ("window_start", "window_end")] if program.window else []
+        for key in program.keys:
+            if seen(key) in of_windows:
+                raise OptionError(f"key column {key!r} has the name of a window column of the results: rename it first")
+        of_aggregates: dict[str, str] = {}
         for name in program.aggregates:
-            if name in taken:
+            if seen(name) in (*map(seen, program.keys), *of_windows):
                 raise OptionError(f"aggregate {name!r} has the name of a key or window column: choose another")
-        return cls(program, given, rows, tuple(dict.fromkeys(parsed)))
+            other = of_aggregates.setdefault(seen(name), name)
+            if other != name:
+                raise OptionError(f"aggregates {other!r} and {name!r} have one name to Spark's SQL: rename one of them")
 
     @property
     def places_before_map(self) -> bool:

@@ -25,7 +25,7 @@ from steelyard.spark.resident import job
 from steelyard.spark.resident_program import Width, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
-from steelyard.spark.sinks import claim
+from steelyard.spark.sinks import claim, opened
 from steelyard.spark.sinks import sink as make_sink
 
 EPOCH_SECONDS = 1.0
@@ -127,6 +127,7 @@ def _sink(
     if how.sink == "foreach_batch":
         raise OptionError("engine('resident') has no foreach_batch sink: it has parquet, memory, console and kafka")
     schema = result_schema(spark, bound)
+    opened(made, spark, schema, notes.identity)
 
     def show(results: list[pa.RecordBatch], epoch: int) -> None:
         made.write(_frame(spark, results, schema), epoch)

@@ -20,7 +20,7 @@ from steelyard.similarity.members import LEFT, RIGHT, SELF
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
-from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of
+from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of, shown
 from steelyard.spark.join_state import JoinCommit
 from steelyard.spark.join_tasks import JoinProgram, Run
 from steelyard.spark.query import Query
@@ -71,7 +71,8 @@ class SimilarityJoin(Description):
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
         if "://" not in checkpoint and not checkpoint.startswith("file:"):
             checkpoint = os.path.abspath(checkpoint)
-        engine = JoinEngine(spark, self.program, self.settings, target, checkpoint, self._signature())
+        id_type = self.rows.schema["id"].dataType
+        engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
     def to_df(self) -> DataFrame:
@@ -88,7 +89,7 @@ class SimilarityJoin(Description):
             raise OptionError("there is no record to join: every row lacks one, or none can be read by the metric")
         program = replace(program, dimension=dimension_of(centroids), parts=len(centroids))
         plan = Plan(self.rows, program, centroids, timed=False)
-        return plan.shown(plan.pairs(self.rows, JoinCommit(), Run(), None), None)
+        return shown(plan.pairs(self.rows, JoinCommit(), Run(), None), program, None)
 
     def _signature(self) -> dict[str, Any]:
         program, windows = self.program, self.program.windows

@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.spark.files import Folder
@@ -29,6 +30,22 @@ class Sink(Protocol):
     def write(self, results: DataFrame, batch: int) -> int:
         """Write the results of a batch, and say how many there were."""
         ...
+
+
+@runtime_checkable
+class Opening(Protocol):
+    """A sink that has something to do at each start of a query, before the first batch."""
+
+    def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
+        """Make ready for results of this schema; `owner` tells the query's checkpoint from any other."""
+        ...
+
+
+def opened(sink: Sink, spark: SparkSession, schema: T.StructType, owner: str) -> Sink:
+    """The sink, made ready for a query's results."""
+    if isinstance(sink, Opening):
+        sink.open(spark, schema, owner)
+    return sink
 
 
 def claim(spark: SparkSession, path: str, owner: str) -> None:
@@ -60,6 +77,10 @@ class ParquetSink:
 
     path: str
 
+    def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
+        """Take the folder, unless it is another query's."""
+        claim(spark, self.path, owner)
+
     def write(self, results: DataFrame, batch: int) -> int:
         """Write to a hidden folder, then rename; a part that is there was written before a crash and stays."""
         folder = Folder(results.sparkSession, self.path)
@@ -89,6 +110,10 @@ class MemorySink:
     spark: SparkSession
     mode: str = "append"
     tables: dict[int, pa.Table] = field(default_factory=dict)
+
+    def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
+        """Show no rows: before the first result there is a table, and none of a former query's rows is in it."""
+        self.spark.createDataFrame([], schema).createOrReplaceTempView(self.name)
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Keep the batch's rows; the same batch again replaces them, and in complete mode any batch does."""

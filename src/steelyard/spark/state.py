@@ -1,6 +1,7 @@
 """The state of a query under its checkpoint: a log of partials, a commit for each batch, and what they keep.
 
     program.json                 what the query computes; must stay the same
+    delay                        of the watermark at the first start, for the first batch
     commits/000000000012.json    everything that is true after batch 12
     log/12-<run>/                partials of batch 12, as Parquet
     running/12-<run>/            states of the last sliding window that closed, where panes leave by inverse
@@ -49,6 +50,8 @@ class Commit:
     batch: int = -1
     watermark: int = 0
     """In microseconds; Spark, too, starts at the epoch."""
+    delay: int | None = None
+    """How far the watermark stays behind in the next batch: that batch may have been tried with it already."""
     log: tuple[LogFolder, ...] = ()
     running: Running | None = None
     blocks: int = 0

@@ -203,7 +203,7 @@ class Stream(Description):
                 stacklevel=2,
             )
         kind, options = self._sink
-        if kind == "parquet" and "batch_id" in bound.program.result_columns:
+        if kind == "parquet" and "batch_id" in map(str.lower, bound.program.result_columns):
             raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
@@ -245,7 +245,8 @@ class Stream(Description):
             if self._placement == "in_place":
                 raise OptionError("partition_by: osg moves rows, and placement('in_place') leaves them: take one back")
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
-        return Bound.of(program, self.rows.schema)
+        case_sensitive = self.rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        return Bound.of(program, self.rows.schema, case_sensitive)
 
     def _settings(self) -> Settings:
         cores = self.rows.sparkSession.sparkContext.defaultParallelism
