@@ -129,12 +129,13 @@ def windows_of(files, delays, size=10):
     return {(start, key): total for (start, key), total in totals.items() if start + size <= mark}
 
 
-@pytest.mark.parametrize(("before", "after", "batch"), [(5, 60, 0), (60, 5, 0), (5, 60, 2), (60, 5, 2)])
+@pytest.mark.parametrize(("before", "after", "batch"), [(5, 60, 2), (60, 5, 2), (5, 60, 0)])
 def test_a_delay_that_changes_after_a_crash_before_the_commit_neither_doubles_nor_loses_a_window(
     spark, tmp_path, monkeypatch, before, after, batch
 ):
     """The batch that comes again closes the windows that it closed when it was tried; later ones obey the new delay."""
-    frames = [spark.createDataFrame(rows, SCHEMA) for rows in FILES]
+    files = FILES[2 - batch :]  # the third one closes windows
+    frames = [spark.createDataFrame(rows, SCHEMA) for rows in files]
     out = str(tmp_path / "out")
 
     def engine(delay):
@@ -154,7 +155,7 @@ def test_a_delay_that_changes_after_a_crash_before_the_commit_neither_doubles_no
     found = [
         (row[0].timestamp(), *row[1:]) for row in spark.read.parquet(out).select("window_start", "k", "v").collect()
     ]
-    expected = windows_of(FILES, [before] * (batch + 1) + [after] * (len(FILES) - batch - 1))
+    expected = windows_of(files, [before] * (batch + 1) + [after] * (len(files) - batch - 1))
     assert sorted(found) == sorted((start, key, total) for (start, key), total in expected.items())
 
 
