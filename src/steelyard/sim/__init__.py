@@ -8,8 +8,9 @@ from steelyard.sim.laws import Exactly, Exponential, Growing, PerItem, Samples
 from steelyard.sim.microbatch import BatchCosts, MicroBatches, simulate_batches
 from steelyard.sim.profiles import PROFILES, Figure, Profile, profile, read_profile
 from steelyard.sim.results import Latency, SimulationResult, Total
+from steelyard.sim.run import simulate
 from steelyard.sim.scenario import Scenario
-from steelyard.sim.simulation import Simulation, simulate
+from steelyard.sim.simulation import Simulation
 from steelyard.sim.stopping import Checkpoints, Failure
 
 __all__ = [

@@ -253,6 +253,12 @@ class Edge:
             name = self.grouping.__name__
             raise OptionError(f"grouping of edge {self.sender} to {self.receiver} is the class {name}: give {name}()")
         self.policy()
+        found = self.by_cost()
+        if found and found.cost_of:
+            raise OptionError(
+                f"cost_of={found.cost_of!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
+                "columns, and costs go by the key: leave cost_of out"
+            )
 
     def policy(self) -> TuplePolicy | None:
         """The policy object that decides, or None where the loop does."""

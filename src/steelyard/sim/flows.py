@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -56,6 +57,17 @@ def flow_of(layout: Layout) -> Flow:
     machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
     return Flow(operators, instances, edges, np.concatenate(shares), machines)
+
+
+def like_hash(layout: Layout) -> list[Edge]:
+    """Edges to several instances whose policies send every row of a sample where its hash would."""
+    found = []
+    for edge in layout.scenario.edges:
+        if edge.policy() is not None and layout.scenario.vertex(edge.receiver).instances > 1:
+            chosen, by_hash = _routed(layout, edge), _routed(layout, replace(edge, grouping="hash"))
+            if chosen and by_hash and np.array_equal(chosen[1], by_hash[1]):
+                found.append(edge)
+    return found
 
 
 def sample_of(source: Source) -> tuple[Ints, Ints]:

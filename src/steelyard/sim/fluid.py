@@ -12,7 +12,8 @@ from steelyard.core import DataflowObservation, OperatorObservation, OptionError
 from steelyard.kernels.compiled import compiled
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.dataflow import Operator, Source
-from steelyard.sim.flows import flow_of
+from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
+from steelyard.sim.flows import flow_of, like_hash
 from steelyard.sim.layout import layout_of
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
@@ -54,6 +55,8 @@ class FluidSimulation:
         self.steps = 0
         self._layout = layout_of(scenario)
         self._flow = flow_of(self._layout)
+        tell_lone_receivers(scenario)
+        tell_like_hash(like_hash(self._layout), "all rows of a sample")
         self._paused_until = 0
         self._sampled_at = 0.0
         self._read: dict[str, float] = {source.name: 0.0 for source in self._layout.sources}

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import BucketAllocator, ElasticityPolicy, KeyCounts, Observation, OptionError, Partitioner
+from steelyard.core import (
+    BucketAllocator,
+    ElasticityPolicy,
+    KeyCounts,
+    Observation,
+    OptionError,
+    Partitioner,
+    tell_no_effect,
+)
 from steelyard.core.counts import Ints
 from steelyard.core.plans import BlockPlan, Floats
 from steelyard.kernels.xxhash import spark_hash
@@ -141,6 +149,8 @@ def simulate_batches(query: MicroBatches, batches: int, seed: int = 0) -> pa.Tab
     if batches < 1:
         raise OptionError(f"batches of a simulation must be 1 or more, got {batches}")
     cutter = partitioner(query.partitioner)
+    if query.blocks == 1 and isinstance(query.elasticity, Fixed):
+        tell_no_effect(f"partitioner {cutter.name!r}", "there is one block", "give blocks=2 or more")
     random = np.random.default_rng(seed)
     blocks, buckets = query.blocks, query.buckets
     wanted, reason = (blocks, buckets), ""

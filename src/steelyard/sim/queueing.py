@@ -5,7 +5,11 @@ Rates are tuples a second. A mean wait is in the queue alone, in seconds; the ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import factorial
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from steelyard.core.errors import OptionError
 
@@ -45,11 +49,20 @@ def mmc_wait(arrivals: float, services: float, servers: int) -> float:
     >>> round(mmc_wait(arrivals=80, services=100, servers=1), 6)
     0.04
     """
+    return mmc_all_busy(arrivals, services, servers) / (services * servers - arrivals)
+
+
+def mmc_all_busy(arrivals: float, services: float, servers: int, waiting: int = 0) -> float:
+    """The chance that all servers of such a queue are busy and so many tuples wait, or more (Erlang's C, times load).
+
+    >>> round(mmc_all_busy(arrivals=80, services=100, servers=1, waiting=2), 6)
+    0.512
+    """
     load = _load(arrivals, services * servers)
     offered = arrivals / services
     all_busy = offered**servers / factorial(servers) / (1 - load)
     waits = all_busy / (sum(offered**n / factorial(n) for n in range(servers)) + all_busy)
-    return waits / (services * servers - arrivals)
+    return float(waits * load**waiting)
 
 
 def processor_sharing_time(arrivals: float, services: float) -> float:
@@ -71,6 +84,38 @@ def blocked_pair_throughput(services: float, places: int) -> float:
     75.0
     """
     return services * (places + 2) / (places + 3)
+
+
+def fork_join_time(arrivals: float, services: float, servers: int) -> float:
+    """Mean time until the last of the copies that go to each of the servers is done, all memoryless.
+
+    Exact for two servers, an approximation within 5 % for up to 32. (Nelson and Tantawi 1988, Approximate analysis of
+    fork/join synchronization in parallel queues.)
+
+    >>> round(fork_join_time(arrivals=80, services=100, servers=2), 6)
+    0.07
+    """
+    if servers < 2:
+        raise OptionError(f"a fork has 2 servers or more, got {servers}")
+    load = _load(arrivals, services)
+    two = (12 - load) / 8 / (services - arrivals)
+    harmonic = sum(1 / n for n in range(1, servers + 1)) / 1.5
+    return two * (harmonic + 4 / 11 * (1 - harmonic) * load)
+
+
+def jackson_tuples(
+    arrivals: Sequence[float], services: Sequence[float], routing: ArrayLike
+) -> tuple[list[float], list[float]]:
+    """Tuples a second through each queue of a network of memoryless servers, and mean tuples at each (Jackson 1957).
+
+    `routing[i][j]` is the chance with which a tuple goes from queue i to queue j; what is missing to 1 leaves.
+
+    >>> jackson_tuples([40, 0], [100, 100], [[0, 1], [0.5, 0]])
+    ([80.0, 80.0], [4.0, 4.0])
+    """
+    through = np.linalg.solve(np.eye(len(arrivals)) - np.array(routing, float).T, np.array(arrivals, float))
+    loads = [_load(float(rate), service) for rate, service in zip(through, services, strict=True)]
+    return [round(float(rate), 9) for rate in through], [round(load / (1 - load), 9) for load in loads]
 
 
 def _load(arrivals: float, services: float) -> float:

@@ -8,10 +8,12 @@ from math import inf
 
 import numpy as np
 
-from steelyard.core import Cooperative, Router, State
+from steelyard.core import Cooperative, Routed, Router, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.kernels.cluster_state import NONE, WORK_FIRST, Cluster
+from steelyard.partition import Hash
+from steelyard.sim.dataflow import Edge
 from steelyard.sim.layout import Layout
 
 
@@ -26,6 +28,21 @@ class Round:
     due: float
 
 
+@dataclass
+class Compared:
+    """Decisions of a policy on one edge beside those of its keys' hashes."""
+
+    edge: Edge
+    by_hash: Router
+    decided: bool = False
+    differs: bool = False
+
+    def add(self, keys: Ints, routed: Routed) -> None:
+        """Take further decisions into account."""
+        self.decided = True
+        self.differs = self.differs or bool((routed.block != self.by_hash.route(keys, np.zeros_like(keys)).block).any())
+
+
 class Routers:
     """The routers of all edges whose grouping is a policy object.
 
@@ -36,7 +53,9 @@ class Routers:
     """
 
     def __init__(self, layout: Layout, now: float = 0.0) -> None:
+        self._receivers = {vertex.name: vertex.instances for vertex in layout.scenario.vertices}
         self._routers: dict[int, Router] = {}
+        self._compared: dict[int, Compared] = {}
         self._rounds: list[Round] = []
         turn = 0
         for number in layout.edges:
@@ -45,12 +64,19 @@ class Routers:
             policy = edge.policy()
             if policy is not None:
                 receivers = layout.scenario.vertex(edge.receiver).instances
+                compared = Compared(edge, Hash().router(receivers))
                 for sender in senders:
                     self._routers[sender] = policy.router(receivers, sender - turn)
+                    self._compared[sender] = compared
                 if isinstance(policy, Cooperative):
                     every = edge.exchange_every
                     self._rounds.append(Round(policy, receivers, senders, every, now + every))
             turn = senders.stop
+
+    def like_hash(self) -> list[Edge]:
+        """Edges to several instances whose policies have sent every tuple where its hash would have."""
+        edges = {id(one): one.edge for one in self._compared.values() if one.decided and not one.differs}
+        return [edge for edge in edges.values() if self._receivers[edge.receiver] > 1]
 
     @property
     def next_exchange(self) -> float:
@@ -70,6 +96,8 @@ class Routers:
         """Fill the routes of a sender that has none left, for tuples that come before the next exchange."""
         keys, seconds = coming_tuples(cluster, self.next_exchange)
         chosen = self._routers[turn].route(keys, (seconds * 1000.0).astype(np.int64))
+        if not self._compared[turn].differs:
+            self._compared[turn].add(keys, chosen)
         cluster.routes[turn, : len(keys)] = chosen.block
         cluster.turns[turn]["at"] = 0
         cluster.turns[turn]["filled"] = len(keys)
