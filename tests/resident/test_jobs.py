@@ -41,11 +41,12 @@ from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import Manifest, difference, shape_of
 from steelyard.resident.operator import Attempt
+from steelyard.resident.peers import TO_COORDINATOR, TO_PEER, WorkerError
 from steelyard.resident.quiet import QuietCheck
 from steelyard.resident.security import Credentials, Identity
 from steelyard.resident.snapshot import SnapshotStore, packed, unpacked
 from steelyard.resident.wire import Frame, Kind, WireError
-from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Worker, WorkerError
+from steelyard.resident.worker import Worker
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 
@@ -469,7 +470,7 @@ def test_who_comes_when_all_is_over_is_turned_away():
     with pytest.raises(GenerationError, match="did not come within"):
         made.run()
     ours, theirs = socket.socketpair()
-    made._welcome(Identity(0, 0, TO_COORDINATOR), Connection(ours))  # its handshake had begun before the end
+    made._gang._welcome(Identity(0, 0, TO_COORDINATOR), Connection(ours))  # its handshake had begun before the end
     assert theirs.recv(1) == b""
     theirs.close()
     worker = Worker(0, dataflow, credentials)
@@ -478,7 +479,7 @@ def test_who_comes_when_all_is_over_is_turned_away():
     with pytest.raises(OSError, match="refused"):  # its own door is shut, too
         socket.create_connection(worker.address, timeout=5)
     ours, theirs = socket.socketpair()
-    worker._welcome(Identity(0, 1, TO_PEER), Connection(ours))
+    worker._peers._welcome(Identity(0, 1, TO_PEER), Connection(ours))
     assert theirs.recv(1) == b""
     theirs.close()
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.resident import Flow, Generated, Memory, count, run, security
-from steelyard.resident.connection import Connection
 from steelyard.resident.listener import Listener
 from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
 from steelyard.resident.wire import Kind
@@ -23,6 +22,7 @@ from steelyard.workloads import Zipf
 
 JOB = Credentials.new()
 ME = Identity(generation=4, worker=2, purpose=1)
+DOOR = 7
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def listening(credentials=JOB, generation=4, host="127.0.0.1"):
         guests.append((identity, connection))
         came.set()
 
-    listener = Listener(host, credentials, generation, welcome)
+    listener = Listener(host, credentials, generation, DOOR, welcome)
     listener.came, listener.guests = came, guests
     try:
         yield listener
@@ -46,7 +46,7 @@ def listening(credentials=JOB, generation=4, host="127.0.0.1"):
 
 def test_a_worker_that_knows_the_secret_is_let_in_with_its_identity():
     with listening() as door:
-        mine = Connection(JOB.connect(door.address, ME))
+        mine = JOB.connect(door.address, ME, DOOR)
         assert door.came.wait(10)
         identity, theirs = door.guests[0]
         assert identity == ME
@@ -70,7 +70,7 @@ def turned_away(door):
 def test_a_wrong_secret_is_refused_and_logged(caplog):
     with listening() as door, caplog.at_level(logging.WARNING):
         with pytest.raises(RefusedError):
-            Credentials.new().connect(door.address, ME)
+            Credentials.new().connect(door.address, ME, DOOR)
         assert turned_away(door) == 1
         assert not door.guests
     assert "it does not know the secret" in caplog.text
@@ -78,9 +78,9 @@ def test_a_wrong_secret_is_refused_and_logged(caplog):
 
 def test_a_worker_of_a_generation_that_failed_is_refused(caplog):
     with listening(generation=5) as door, caplog.at_level(logging.WARNING):
-        sock = JOB.connect(door.address, ME)
+        with pytest.raises(RefusedError):
+            JOB.connect(door.address, ME, DOOR)
         turned_away(door)
-        sock.close()
         assert not door.guests
     assert "it is of generation 4, and this is 5" in caplog.text
 
@@ -98,7 +98,7 @@ def test_a_listener_that_does_not_know_the_secret_is_refused_too():
     thread = threading.Thread(target=pretend, daemon=True)
     thread.start()
     with pytest.raises(RefusedError, match="does not know the secret"):
-        JOB.connect(server.getsockname(), ME)
+        JOB.connect(server.getsockname(), ME, DOOR)
     thread.join()
     server.close()
 
@@ -126,7 +126,7 @@ def test_strangers_who_send_anything_are_refused_and_others_still_come_in(noise)
                     pass
             stranger.close()
             eventually(lambda turned=turned: door.refused == turned)
-        mine = JOB.connect(door.address, ME)
+        mine = JOB.connect(door.address, ME, DOOR)
         assert door.came.wait(10)
         assert len(door.guests) == 1
         assert door.refused == len(noise)
@@ -163,7 +163,7 @@ def test_a_listener_that_sends_a_byte_now_and_then_is_given_up(monkeypatch):
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()
     with pytest.raises((TimeoutError, RefusedError)):
-        JOB.connect(server.getsockname(), ME)
+        JOB.connect(server.getsockname(), ME, DOOR)
     given_up.set()
     thread.join()
     server.close()
@@ -189,7 +189,7 @@ def test_a_connection_that_cannot_be_taken_is_logged_and_the_next_one_is(monkeyp
     create = socket.create_server
     monkeypatch.setattr(socket, "create_server", lambda *given, **named: Stumbling(create(*given, **named), errors))
     with caplog.at_level(logging.WARNING), listening() as door:
-        mine = JOB.connect(door.address, ME)
+        mine = JOB.connect(door.address, ME, DOOR)
         assert door.came.wait(10)
         mine.close()
     assert not errors
@@ -209,7 +209,7 @@ def test_a_host_may_be_a_name_or_an_address_of_either_family():
     for host in loopbacks():
         with listening(host=host) as door:
             assert host == "localhost" or door.address[0] == host
-            mine = JOB.connect(door.address, ME)
+            mine = JOB.connect(door.address, ME, DOOR)
             assert door.came.wait(10)
             mine.close()
 
@@ -248,7 +248,7 @@ def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_r
     monkeypatch.setattr(security, "HANDSHAKE_SECONDS", 2.0)  # each end waits for the other to begin
     secured = Credentials.new(certificates(tmp_path))
     with listening(secured) as door:
-        mine = Connection(secured.connect(door.address, ME))
+        mine = secured.connect(door.address, ME, DOOR)
         assert door.came.wait(10)
         theirs = door.guests[0][1]
         mine.send(Kind.DATA, 1, 1, b"x" * 200_000)
@@ -256,5 +256,5 @@ def test_with_tls_frames_are_encrypted_and_strangers_without_a_certificate_are_r
         mine.close()
         plain = Credentials(secured.secret)
         with pytest.raises((RefusedError, OSError)):
-            plain.connect(door.address, ME)
+            plain.connect(door.address, ME, DOOR)
         assert turned_away(door) == 1

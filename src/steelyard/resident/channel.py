@@ -88,7 +88,11 @@ class Outlet:
         self.waited += time.perf_counter() - begun
 
     def grant(self, batches: int) -> None:
-        """The other end has room for so many more."""
+        """The other end has room for so many more; WireError where it cannot, since it never had so much."""
+        if not self._bounded:
+            return
+        if batches < 1 or self._granted + batches - self._spent > CREDIT:
+            raise WireError(f"{self.channel.receiver} gave {batches} more credit than it has room for")
         with self._changed:
             self._granted += batches
             self._changed.notify_all()
@@ -111,6 +115,7 @@ class _Inlet:
         self.owed = 0
         # Each is written by one thread alone, so that neither end needs a lock for them.
         self.batches, self.granted = 0, CREDIT
+        self.ended = False
         self.grant = grant
 
 
@@ -147,7 +152,11 @@ class Mailbox:
                 f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
                 f"behind message {inlet.arrived}: one was lost or repeated"
             )
-        if message.kind is DATA and not inlet.channel.feedback:
+        if inlet.ended:
+            raise WireError(f"a {message.kind.name} of {inlet.channel.sender} came behind the end of its channel")
+        if message.kind is Kind.END:
+            inlet.ended = True
+        elif message.kind is DATA and not inlet.channel.feedback:
             if inlet.batches >= inlet.granted:
                 raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
             inlet.batches += 1

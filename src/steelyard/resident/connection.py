@@ -1,21 +1,23 @@
-"""A socket between two that trust each other: frames in order, and how many bytes they took."""
+"""A socket between two that trust each other: frames in order, their bytes counted, and whether they still come."""
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from steelyard.resident.seal import LARGE, Check, Sums
 from steelyard.resident.tls_stream import TlsStream
 from steelyard.resident.wire import (
     DATA,
     HEADER,
-    LARGE,
     MAX_PAYLOAD,
     Frame,
     Kind,
@@ -29,11 +31,14 @@ from steelyard.resident.wire import (
 
 _AHEAD = 1 << 16
 """Bytes that are read at once; frames that fit need no read of their own."""
+_PROGRESS = 512
+"""Bytes of a frame that came at once and count as a sign of life: beats inside what should be a body do not."""
+_BEAT = Kind.BEAT
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over a connection in one direction."""
+    """What went over a connection in one direction; beats are left out."""
 
     frames: int = 0
     batches: int = 0
@@ -58,7 +63,7 @@ class Traffic:
 
 
 class ClosedError(ConnectionError):
-    """The other end has closed the connection between two frames."""
+    """The other end has closed the connection between two frames, or was given up."""
 
 
 class Connection:
@@ -70,32 +75,38 @@ class Connection:
         The socket; the connection owns it.
     limit
         The most bytes of a payload that are believed.
+    checks
+        What makes the checks of frames that are sent, and of those that are received.
     """
 
-    def __init__(self, sock: socket.socket, limit: int = MAX_PAYLOAD) -> None:
+    def __init__(
+        self, sock: socket.socket, limit: int = MAX_PAYLOAD, checks: tuple[Check, Check] | None = None
+    ) -> None:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else sock
         self._plain = isinstance(self._sock, socket.socket)
         self._limit = limit
+        self._outward, self._inward = checks or (Sums(), Sums())
         self._sending = threading.Lock()
         self._ahead = bytearray(_AHEAD)
         self._view = memoryview(self._ahead)
         self._start = self._end = 0
+        self._heard: float | None = None
+        self._given_up: str | None = None
         self.sent, self.received = Traffic(), Traffic()
 
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
         """Send a frame whole; OSError where the other end is gone."""
         if not note and not isinstance(payload, list) and len(payload) < LARGE:
-            whole = encoded_small(kind, channel, number, payload)
-            with self._sending:
-                self._sock.sendall(whole)
+            with self._sending:  # a frame has its place among the others from its check on
+                self._sock.sendall(encoded_small(kind, channel, number, payload, self._outward))
                 self.sent.count(kind, len(payload), HEADER)
             return
-        start = encoded(kind, channel, number, payload, note)
-        parts = [start, *payload] if isinstance(payload, list) else [start, payload]
-        size = sum(map(len, parts))
         with self._sending:
+            start = encoded(kind, channel, number, payload, note, self._outward)
+            parts = [start, *payload] if isinstance(payload, list) else [start, payload]
+            size = sum(map(len, parts))
             if self._plain:
                 gone = self._sock.sendmsg(parts)  # type: ignore[union-attr]
                 if gone < size:
@@ -112,19 +123,59 @@ class Connection:
                 self._sock.sendall(memoryview(part).cast("B")[gone:])
             gone = max(gone - len(part), 0)
 
+    def beat(self) -> None:
+        """Show that this end is there, unless something is being sent anyhow, or there is no room. Never waits."""
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            number = self._sock.fileno()
+            if number >= 0:
+                room = select.poll()
+                room.register(number, select.POLLOUT)
+                if room.poll(0):
+                    self._sock.sendall(encoded_small(_BEAT, 0, 0, b"", self._outward))
+        finally:
+            self._sending.release()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last sign of life of the other end; 0 until somebody here listens for one."""
+        return 0.0 if self._heard is None else time.monotonic() - self._heard
+
+    def give_up(self, why: str) -> None:
+        """End the connection for a reason, which whoever receives gets to hear; senders that wait are woken."""
+        self._given_up = self._given_up or why
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def receive(self) -> Frame:
         """The next frame. ClosedError where none comes any more; WireError where what comes is none."""
+        if self._heard is None:
+            self._heard = time.monotonic()
+        try:
+            found = self._next()
+            while found.kind is _BEAT:
+                found = self._next()
+        except (OSError, WireError):
+            if self._given_up is not None:
+                raise ClosedError(self._given_up) from None
+            raise
+        return found
+
+    def _next(self) -> Frame:
         if self._start == self._end:  # mostly a frame comes whole, and alone
             self._start, self._end = 0, self._sock.recv_into(self._view)
         if self._end - self._start < HEADER and not self._fill(HEADER):
             if self._start == self._end:
                 raise ClosedError("the other end has closed the connection")
             raise WireError(f"the connection ended inside a header, after {self._end - self._start} bytes")
-        found = small_frame(self._view, self._start, self._end, self._limit)
+        found = small_frame(self._view, self._start, self._end, self._limit, self._inward)
         if found is not None:
             size = len(found.payload)
             self._start += HEADER + size
-            self.received.count(found.kind, size, HEADER)
+            self._heard = time.monotonic()
+            if found.kind is not _BEAT:
+                self.received.count(found.kind, size, HEADER)
             return found
         start = head(self._view[self._start : self._start + HEADER], self._limit)
         self._start += HEADER
@@ -132,9 +183,10 @@ class Connection:
         if self._end - self._start >= size:  # it came together with its header
             data = self._view[self._start : self._start + size].tobytes()
             self._start += size
-            found = frame(start, data)
+            found = frame(start, data, self._inward)
         else:
-            found = frame(start, self._body(size))
+            found = frame(start, self._body(size), self._inward)
+        self._heard = time.monotonic()
         self.received.count(start.kind, start.payload, HEADER + size - start.payload)
         return found
 
@@ -151,7 +203,12 @@ class Connection:
             if not got:
                 return False
             self._end += got
+            self._came(got)
         return True
+
+    def _came(self, got: int) -> None:
+        if got >= _PROGRESS:
+            self._heard = time.monotonic()
 
     def _body(self, size: int) -> Any:
         at_hand = min(self._end - self._start, size)
@@ -170,6 +227,7 @@ class Connection:
             if not got:
                 raise WireError(f"the connection ended {at_hand} bytes into {size}")
             at_hand += got
+            self._came(got)
         return buffer
 
     def close(self) -> None:

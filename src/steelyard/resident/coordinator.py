@@ -5,45 +5,30 @@ One thread, `run`, decides; a thread for each worker's connection only brings wh
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from steelyard.core import OptionError, SteelyardError
-from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.resident.connection import Connection
-from steelyard.resident.listener import Listener
+from steelyard.core import OptionError
+from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.resident.control import message, packed
+from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, shape_of
 from steelyard.resident.operator import ALONE, Attempt
+from steelyard.resident.pulse import Pulse
 from steelyard.resident.quiet import QuietCheck
-from steelyard.resident.security import Credentials, Identity
+from steelyard.resident.security import Credentials
 from steelyard.resident.snapshot import SnapshotStore
-from steelyard.resident.wire import Kind, WireError, batch_from
-from steelyard.resident.worker import TO_COORDINATOR
-
-log = logging.getLogger(__name__)
+from steelyard.resident.wire import Frame, Kind, WireError, batch_from
+from steelyard.resident.worker import EVENTS
 
 _POLL = 0.01
 """Seconds between two counts of a dataflow that comes to rest."""
-
-
-class GenerationError(SteelyardError):
-    """A generation of workers that could not finish; the next one goes on from the last snapshot.
-
-    Unless the failure is `final`: then the next would fail as this one did.
-    """
-
-    def __init__(self, why: str, final: bool = False) -> None:
-        super().__init__(why)
-        self.final = final
 
 
 @dataclass(frozen=True)
@@ -57,9 +42,9 @@ class Settings:
     interval
         Seconds between two snapshots; None takes one only in the end.
     heartbeat
-        Seconds between two reports of a worker.
+        Seconds between two reports of a worker, and between two signs of life on every connection.
     silence
-        Seconds without a report after which a worker counts as dead.
+        Seconds without a sign of life after which a connection counts as dead, and with it this generation.
     join
         Seconds that workers have to come.
     restarts
@@ -78,6 +63,10 @@ class Settings:
             raise OptionError(f"interval={self.interval} needs a folder for the snapshots: give store= too")
         if self.interval is not None and self.interval <= 0:
             raise OptionError(f"interval must be above 0 seconds, got {self.interval}")
+        if not 0 < self.heartbeat < self.silence:
+            raise OptionError(
+                f"heartbeat must be above 0 and below silence, got heartbeat={self.heartbeat}, silence={self.silence}"
+            )
         if self.restarts < 0:
             raise OptionError(f"restarts must be 0 or more, got {self.restarts}")
 
@@ -108,13 +97,6 @@ class Present(NamedTuple):
     host: str
     pid: int
     generation: int
-
-
-@dataclass(frozen=True)
-class _Said:
-    worker: int
-    event: str
-    what: Mapping[str, Any]
 
 
 class Coordinator:
@@ -150,13 +132,9 @@ class Coordinator:
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
-        self._said: queue.Queue[_Said] = queue.Queue()
-        self._workers: dict[int, Connection] = {}
-        self._joining = threading.Lock()
-        self._dismissed = False
         self.present: dict[int, Present] = {}
         """By number: the workers that have come."""
-        self._heard: dict[int, float] = {}
+        self._collecting = threading.Lock()
         self._pending: dict[str, list[pa.RecordBatch]] = {}
         sources = {source.name for source in dataflow.sources}
         self._working = set(placement.worker_of.values())
@@ -168,8 +146,16 @@ class Coordinator:
         self._rounds = 0
         self.metrics: dict[str, dict[str, Any]] = {}
         """The newest metrics of each instance, while it runs."""
-        self._listener = Listener(host, credentials, attempt.generation, self._welcome)
-        self.address = self._listener.address
+        self._gang = Gang(
+            placement.workers,
+            credentials,
+            host,
+            attempt.generation,
+            Pulse(settings.heartbeat, settings.silence),
+            self._understood,
+            packed("do", "beat", {"seconds": settings.heartbeat, "silence": settings.silence}),
+        )
+        self.address = self._gang.address
 
     @property
     def workers(self) -> int:
@@ -183,11 +169,11 @@ class Coordinator:
 
     def request_stop(self) -> None:
         """Stop reading, let what was read come to its end in a last snapshot, and end. Any thread may call it."""
-        self._said.put(_Said(-1, "stop", {}))
+        self._gang.say("stop")
 
     def abort(self, why: str) -> None:
         """Give this generation up. Any thread may call it."""
-        self._said.put(_Said(-1, "failed", {"why": why}))
+        self._gang.say("failed", why=why)
 
     def run(self) -> Outcome:
         """Take the workers in, run the dataflow to its end, and dismiss them; GenerationError where that fails."""
@@ -210,7 +196,7 @@ class Coordinator:
             why = str(error)
             raise
         finally:
-            self._dismiss(why)
+            self._gang.dismiss(why)
 
     def _took(self, what: str, begun: float) -> None:
         self.outcome.seconds[what] = time.monotonic() - begun
@@ -261,8 +247,8 @@ class Coordinator:
             sent: dict[int, int] = {}
             done: dict[int, int] = {}
             for answer in answers.values():
-                sent |= dict(answer["sent"])
-                done |= dict(answer["done"])
+                sent |= dict(answer.get("sent") or ())
+                done |= dict(answer.get("done") or ())
             if check.round(sent, done):
                 return
             self._hear(_POLL)
@@ -272,7 +258,7 @@ class Coordinator:
         epoch = self.outcome.epochs + 1
         answers = self._order("snapshot", epoch=epoch)
         if self._store is not None:
-            files = {one: file for answer in answers.values() for one, file in answer["files"].items()}
+            files = self._files(epoch, answers)
             self._store.commit(Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files))
         self.outcome.epochs = epoch
         for sink, batches in self._pending.items():
@@ -280,15 +266,22 @@ class Coordinator:
         self._pending = {}
         self._order("committed", epoch=epoch)
 
+    def _files(self, epoch: int, answers: Mapping[int, Mapping[str, Any]]) -> dict[str, str]:
+        """By instance: the file of its state, as the worker that hosts it named it. Nobody names any other."""
+        found: dict[str, str] = {}
+        for instance, worker in self._placement.worker_of.items():
+            file = (answers[worker].get("files") or {}).get(str(instance), "")
+            parts = PurePosixPath(file).parts
+            if len(parts) != 2 or parts[0] != f"epoch-{epoch:08d}" or parts[1] == "..":  # a folder, a file
+                raise GenerationError(f"worker {worker} wrote the state of {instance} to {file!r}, which cannot be")
+            found[str(instance)] = file
+        return found
+
     def _order(self, what: str, **details: Any) -> dict[int, Mapping[str, Any]]:
         """Tell all workers to do something, and wait until all did; gives what they answered."""
         self._rounds += 1
-        order = json.dumps({"do": what, "round": self._rounds, **details}).encode()
-        for number, worker in self._workers.items():
-            try:
-                worker.send(Kind.CONTROL, payload=order)
-            except OSError as error:
-                raise GenerationError(f"worker {number} is gone: {error}") from error
+        for worker in range(self.workers):
+            self._gang.order(worker, what, {"round": self._rounds, **details})
         answers: dict[int, Mapping[str, Any]] = {}
         while len(answers) < self._placement.workers:
             said = self._hear(self._settings.heartbeat)
@@ -308,16 +301,11 @@ class Coordinator:
             if said is not None and said.event in events:
                 heard.add(said.worker)
 
-    def _hear(self, seconds: float) -> _Said | None:
+    def _hear(self, seconds: float) -> Said | None:
         """The next thing that a worker says, if it says one in time. GenerationError where one has failed."""
-        self._notice_silence()
-        try:
-            said = self._said.get(timeout=max(seconds, 0.001))
-        except queue.Empty:
+        said = self._gang.hear(seconds)
+        if said is None:
             return None
-        self._heard[said.worker] = time.monotonic()
-        if said.event == "failed":
-            raise GenerationError(said.what["why"], final=said.what.get("final", False))
         if said.event == "metrics":
             self.metrics.update(said.what["instances"])
             self.outcome.metrics.update(said.what["instances"])
@@ -333,60 +321,27 @@ class Coordinator:
             self._stopping = True
         return said
 
-    def _notice_silence(self) -> None:
-        now = time.monotonic()
-        for worker in list(self._workers):
-            silent = now - self._heard.get(worker, now)
-            if silent > self._settings.silence:
-                raise GenerationError(f"worker {worker} has been silent for {silent:.1f} s")
+    def _understood(self, worker: int, frame: Frame) -> tuple[str, dict[str, Any]] | None:
+        """What a worker says; WireError where it could not."""
+        if frame.kind is Kind.RESULT:
+            self._collect(worker, frame)
+            return None
+        what = message(frame, "event", EVENTS)
+        hosted = {str(one) for one, where in self._placement.worker_of.items() if where == worker}
+        named = set(what["instances"]) if what["event"] == "metrics" else {what.get("instance", "")} - {""}
+        if not named <= hosted:
+            raise WireError(f"it told of {min(named - hosted)}, which it does not host")
+        return what["event"], what
 
-    def _welcome(self, identity: Identity, connection: Connection) -> None:
-        """A worker has come; stays with it until it goes."""
-        number = identity.worker
-        with self._joining:
-            known = identity.purpose == TO_COORDINATOR and 0 <= number < self._placement.workers
-            if self._dismissed or not known or number in self._workers:
-                log.warning("the coordinator refused %s, which is not awaited", identity)
-                connection.close()
-                return
-            self._workers[number] = connection
-        beat = json.dumps({"do": "beat", "seconds": self._settings.heartbeat}).encode()
-        try:
-            connection.send(Kind.CONTROL, payload=beat)  # now: others may take long to come
-            while True:
-                frame = connection.receive()
-                self._heard[number] = time.monotonic()
-                if frame.kind is Kind.RESULT:
-                    self._collect(frame.channel, frame.payload)
-                else:
-                    what = json.loads(bytes(frame.payload))
-                    self._said.put(_Said(number, what["event"], what))
-        except (OSError, WireError, ValueError, KeyError, TypeError) as error:
-            self._said.put(_Said(number, "failed", {"why": f"worker {number} is gone: {error}"}))
-        finally:
-            connection.close()
-
-    def _collect(self, operator: int, payload: Any) -> None:
-        if operator >= len(self._dataflow.operators):
-            raise WireError(f"results came of operator {operator}, and there are {len(self._dataflow.operators)}")
-        name = self._dataflow.operators[operator].name
-        batch = batch_from(payload, self._dataflow.schemas[name])
-        with self._joining:
+    def _collect(self, worker: int, frame: Frame) -> None:
+        operators = self._dataflow.operators
+        name = operators[frame.channel].name if frame.channel < len(operators) else None
+        if name is None or self._placement.worker_of.get(Instance(name, frame.number)) != worker:
+            raise WireError(f"it sent results of instance {frame.number} of operator {frame.channel}, which it has not")
+        batch = batch_from(frame.payload, self._dataflow.schemas[name])
+        with self._collecting:
             self._pending.setdefault(name, []).append(batch)
-
-    def _dismiss(self, why: str) -> None:
-        order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
-        with self._joining:
-            self._dismissed = True
-        for worker in list(self._workers.values()):
-            with contextlib.suppress(OSError):
-                worker.send(Kind.CONTROL, payload=order)
-        self._listener.close()
 
     def close(self) -> None:
         """Let go of all sockets; called when the workers are gone, or will never come."""
-        with self._joining:
-            self._dismissed = True
-        self._listener.close()
-        for worker in list(self._workers.values()):
-            worker.close()
+        self._gang.close()

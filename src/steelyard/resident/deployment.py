@@ -18,6 +18,8 @@ from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
 Send = Callable[[int, Kind, int, int, Any, bytes], None]
 """(worker, kind, channel, number, payload, note): brings a frame to another worker."""
+_NUMBER = 8
+"""Bytes of a number in a frame."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Deployment:
             if message.kind is Kind.DATA:
                 payload = packer.payload(message.value)
             elif message.value is not None:
-                payload = int(message.value).to_bytes(8, "big", signed=True)
+                payload = int(message.value).to_bytes(_NUMBER, "big", signed=True)
             self._send(receiver, message.kind, channel.number, message.number, payload, message.note)
 
         return transmit
@@ -179,10 +181,10 @@ class Deployment:
         value: Any = None
         if frame.kind is Kind.DATA:
             value = batch_from(frame.payload, self.dataflow.schemas[channel.sender.operator])
-        elif frame.kind in (Kind.WATERMARK, Kind.MARKER):
+        elif frame.kind in (Kind.WATERMARK, Kind.MARKER) and len(frame.payload) == _NUMBER:
             value = int.from_bytes(frame.payload, "big", signed=True)
-        elif frame.kind is not Kind.END:
-            raise WireError(f"a {frame.kind.name} frame does not belong into a channel")
+        elif frame.kind is not Kind.END or len(frame.payload):
+            raise WireError(f"a {frame.kind.name} frame of {len(frame.payload)} bytes does not belong into a channel")
         self._mailboxes[channel.receiver].put(channel.number, Message(frame.kind, frame.number, value, frame.note))
 
     def counters(self) -> Mapping[str, dict[int, int]]:

@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.resident.coordinator import Coordinator, GenerationError, Outcome, Present, Settings
+from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
+from steelyard.resident.gang import GenerationError
 from steelyard.resident.manifest import difference, shape_of
 from steelyard.resident.operator import Attempt
+from steelyard.resident.peers import Address, WorkerError
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.snapshot import SnapshotStore
-from steelyard.resident.worker import Address, Worker, WorkerError
+from steelyard.resident.worker import Worker
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ import contextlib
 import logging
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 
 from steelyard.resident.connection import Connection
@@ -14,9 +16,17 @@ from steelyard.resident.security import Credentials, Identity, RefusedError
 log = logging.getLogger(__name__)
 
 MAX_PENDING = 64
-"""Handshakes at once; who comes then is turned away unheard, so that strangers cannot use up threads."""
+"""Handshakes at once. Whoever comes then takes the place of the oldest of the address that has the most: strangers who
+hold places cannot keep workers out, and workers who lose theirs try again."""
+MAX_OF_ADDRESS = 48
+"""Handshakes at once with one address."""
+_MAX_THREADS = 2 * MAX_PENDING
+"""Threads for handshakes, those included that are about to end."""
+_BACKLOG = 512
 _BREATH = 0.1
 """Seconds before the next try where a connection could not be taken: without free file numbers none can."""
+_LOGGED, _LOG_SECONDS = 64, 1.0
+"""Refusals that are logged one by one; of those behind them, one in so many seconds."""
 
 
 class Listener:
@@ -30,6 +40,8 @@ class Listener:
         What a peer must know.
     generation
         Peers of other generations of the job are refused: they are left over from before a failure.
+    number
+        Which listener of the job this is: a worker's number, or `security.COORDINATOR`.
     welcome
         Called, in a thread of its own, with each connection that was let in.
     """
@@ -39,12 +51,18 @@ class Listener:
         host: str,
         credentials: Credentials,
         generation: int,
+        number: int,
         welcome: Callable[[Identity, Connection], None],
     ) -> None:
-        self._credentials, self._generation, self._welcome = credentials, generation, welcome
+        self._credentials, self._generation, self._number, self._welcome = credentials, generation, number, welcome
+        self._tls = credentials.tls.context(True) if credentials.tls else None
         self._closed = threading.Event()
-        self._sock = socket.create_server((host, 0), family=_family(host), backlog=MAX_PENDING)
-        self._pending = threading.BoundedSemaphore(MAX_PENDING)
+        self._sock = socket.create_server((host, 0), family=_family(host), backlog=_BACKLOG)
+        self._pending: dict[socket.socket, str] = {}
+        """Addresses of those that have not proved themselves, the oldest first."""
+        self._threads = 0
+        self._changing = threading.Lock()
+        self._logged = 0.0
         self.address: tuple[str, int] = self._sock.getsockname()[:2]
         self.refused = 0
         """Peers that were turned away."""
@@ -55,36 +73,70 @@ class Listener:
         while not self._closed.is_set():
             try:
                 sock, peer = self._sock.accept()
-            except OSError as error:
+                if self._tls is not None:
+                    sock = self._tls.wrap_socket(sock, True, do_handshake_on_connect=False)
+            except (OSError, ValueError) as error:
                 if not self._closed.is_set():
                     log.warning("a connection could not be taken: %s", error)
                     self._closed.wait(_BREATH)
                 continue
-            if not self._pending.acquire(blocking=False):
-                self._refuse(sock, peer, f"{MAX_PENDING} others have not proved themselves yet")
+            if not self._placed(sock, peer[0]):
+                self._refuse(sock, peer, f"{_MAX_THREADS} others are being heard or turned away")
                 continue
             try:
                 threading.Thread(target=self._greet, args=(sock, peer), name="handshake", daemon=True).start()
             except RuntimeError as error:  # no more threads
-                self._pending.release()
+                self._left(sock)
                 self._refuse(sock, peer, str(error))
 
-    def _greet(self, plain: socket.socket, peer: tuple[str, int]) -> None:
-        try:
-            sock, identity = self._credentials.accept(plain)
+    def _placed(self, sock: socket.socket, address: str) -> bool:
+        """Give a newcomer a place, that of another if need be; False where there are too many at once."""
+        with self._changing:
+            if self._threads >= _MAX_THREADS:
+                return False
+            held = Counter(self._pending.values())
+            crowd = address if held[address] >= MAX_OF_ADDRESS else None
+            if crowd is None and len(self._pending) >= MAX_PENDING:
+                crowd = held.most_common(1)[0][0]
+            if crowd is not None:
+                oldest = next(one for one, where in self._pending.items() if where == crowd)
+                del self._pending[oldest]
+                _shut(oldest)  # its thread wakes, and refuses it
+            self._pending[sock] = address
+            self._threads += 1
+            return True
+
+    def _left(self, sock: socket.socket) -> None:
+        with self._changing:
+            self._pending.pop(sock, None)
+            self._threads -= 1
+
+    def _greet(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        def admit(identity: Identity) -> None:
             if identity.generation != self._generation:
                 raise RefusedError(f"it is of generation {identity.generation}, and this is {self._generation}")
-        except (RefusedError, OSError) as error:
-            self._refuse(plain, peer, str(error))
+            with self._changing:
+                if self._pending.pop(sock, None) is None:
+                    raise RefusedError("its place was given to another")
+
+        try:
+            identity, connection = self._credentials.accept(sock, self._number, admit)
+        except (RefusedError, OSError, ValueError) as error:  # ValueError: TLS on what was closed meanwhile
+            self._refuse(sock, peer, str(error))
             return
         finally:
-            self._pending.release()
-        self._welcome(identity, Connection(sock))
+            self._left(sock)
+        self._welcome(identity, connection)
 
     def _refuse(self, sock: socket.socket, peer: tuple[str, int], why: str) -> None:
-        self.refused += 1
-        log.warning("refused a connection from %s:%s: %s", peer[0], peer[1], why)
         sock.close()
+        with self._changing:
+            self.refused += 1
+            now = time.monotonic()
+            quiet = self.refused > _LOGGED and now - self._logged < _LOG_SECONDS
+            self._logged = self._logged if quiet else now
+        if not quiet:
+            log.warning("refused a connection from %s:%s (%d so far): %s", peer[0], peer[1], self.refused, why)
 
     def close(self) -> None:
         """Take no more connections; those that were let in stay."""
@@ -93,6 +145,15 @@ class Listener:
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._sock.close()
         self._thread.join()
+        with self._changing:
+            for sock in self._pending:
+                _shut(sock)
+
+
+def _shut(sock: socket.socket) -> None:
+    """Wake whoever reads from it. Not by OpenSSL's way, which must not be used by two threads at once."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _family(host: str) -> socket.AddressFamily:

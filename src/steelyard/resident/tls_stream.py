@@ -62,6 +62,10 @@ class TlsStream:
         ready.register(number, select.POLLIN if reading else select.POLLOUT)
         ready.poll()
 
+    def fileno(self) -> int:
+        """As of a socket."""
+        return self._sock.fileno()
+
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """As of a socket."""
         self._sock.setsockopt(level, option, value)

@@ -1,42 +1,36 @@
 """Frames: how a message looks on a socket.
 
 A frame is a header of fixed length, an optional note (what a protocol adds to a message) and a payload. The
-header carries the lengths and checksums of all, so that whatever is not a frame is told from one before
-anything looks into it. Numbers are big-endian.
+header carries the lengths of all and a check (`seal`), so that whatever is not a frame of this connection is told
+from one before anything looks into it. Numbers are big-endian.
 """
 
 from __future__ import annotations
 
+import hmac
 import struct
-import zlib
 from enum import IntEnum
-from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from steelyard.core import SteelyardError
+from steelyard.resident.seal import CHECK, LARGE, Check, Sums
 
 MAGIC = b"SY"
-VERSION = 1
+VERSION = 2
 MAX_PAYLOAD = 256 << 20
 """Bytes above which a length is not believed."""
 MAX_NOTE = (1 << 16) - 1
 _ALIGNMENT = 8
 """Notes are padded to a multiple of this, so that Arrow's buffers behind them stay aligned."""
-_FIELDS = struct.Struct("!2sBBIQIHI")
-"""Magic, version, kind, channel, number, payload's length, note's length, checksum of note and payload."""
-_WHOLE = struct.Struct("!2sBBIQIHII")
-"""The same, and the checksum of all that."""
-HEADER = _WHOLE.size
-LARGE = 1 << 16
-"""Bytes from which a payload is folded before its checksum is taken, and sent from where its columns are."""
-_WORD = 8
-_SMALL_PART = 1 << 12
-"""Bytes of a part that are copied faster than they are looked at alone."""
+_FIELDS = struct.Struct("!2sBBIQIH")
+"""Magic, version, kind, channel, number, payload's length, note's length; the check is behind them."""
+_SIZE = _FIELDS.size
+HEADER = _SIZE + CHECK
 _FEW_ROWS = 256
 """Rows of which nobody asks how many bytes they have: that takes longer than to pack them."""
+_SUMS = Sums()
 
 
 class Kind(IntEnum):
@@ -58,6 +52,8 @@ class Kind(IntEnum):
     """A record batch from a sink to the coordinator."""
     REPORT = 8
     """What rows of a channel cost, from the receiver to the sender."""
+    BEAT = 9
+    """Nothing but that the sender is there; `Connection` keeps these to itself."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -88,7 +84,9 @@ class Head(NamedTuple):
     number: int
     payload: int
     note: int
-    checksum: int
+    fields: bytes
+    """The bytes that say all that."""
+    check: bytes
 
     @property
     def body(self) -> int:
@@ -101,7 +99,9 @@ def padded(length: int) -> int:
     return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
-def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: bytes = b"") -> bytes:
+def encoded(
+    kind: Kind, channel: int, number: int, payload: Any = b"", note: bytes = b"", check: Check = _SUMS
+) -> bytes:
     """Header and note of a frame: what is sent before its payload, a buffer or a list of buffers.
 
     >>> len(encoded(Kind.END, 3, 17)) == HEADER
@@ -112,60 +112,18 @@ def encoded(kind: Kind, channel: int, number: int, payload: Any = b"", note: byt
     if size > MAX_PAYLOAD or len(note) > MAX_NOTE:
         raise WireError(f"a frame has at most {MAX_PAYLOAD} bytes and a note of {MAX_NOTE}, got {size}, {len(note)}")
     filled = note.ljust(padded(len(note)), b"\0") if note else b""
-    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note), checksum(parts, size, filled))
-    return fields + zlib.crc32(fields).to_bytes(4, "big") + filled
+    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, size, len(note))
+    return fields + check.of(fields, filled, parts, size) + filled
 
 
-def encoded_small(kind: Kind, channel: int, number: int, payload: Any) -> bytes:
+def encoded_small(kind: Kind, channel: int, number: int, payload: Any, check: Check = _SUMS) -> bytes:
     """A whole frame without a note, whose payload is one buffer of less than `LARGE` bytes; faster.
 
     >>> encoded_small(Kind.DATA, 3, 17, b"rows") == encoded(Kind.DATA, 3, 17, b"rows") + b"rows"
     True
     """
-    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, len(payload), 0, zlib.crc32(payload))
-    return b"".join((fields, zlib.crc32(fields).to_bytes(4, "big"), payload))
-
-
-def checksum(parts: list[Any], size: int, note: bytes = b"") -> int:
-    """CRC-32 of a small payload; of a large one, the CRC-32 of the exclusive or of its words, ten times as fast.
-
-    A large payload that is damaged in one place never has the same; one whose words came in another order has, but
-    a socket keeps their order. Where a payload is cut into parts makes no difference.
-
-    >>> data = bytes(range(250)) * 1000
-    >>> checksum([data[:70_001], data[70_001:]], len(data)) == checksum([data], len(data))
-    True
-    """
-    found = zlib.crc32(note) if note else 0
-    if size < LARGE:
-        for part in parts:
-            found = zlib.crc32(part, found)
-        return found
-    folded, carried = np.uint64(0), b""
-    for part in _fewer(parts):
-        view = memoryview(part).cast("B")
-        missing = min(-len(carried) % _WORD, len(view))
-        if missing:  # a word that began in the part before
-            carried += view[:missing].tobytes()
-            view = view[missing:]
-        if len(carried) == _WORD:
-            folded ^= np.frombuffer(carried, np.uint64)[0]
-            carried = b""
-        words = len(view) // _WORD
-        folded ^= np.bitwise_xor.reduce(np.frombuffer(view, np.uint64, words)) if words else np.uint64(0)
-        carried += view[words * _WORD :].tobytes()
-    return zlib.crc32(carried, zlib.crc32(folded.tobytes(), found))
-
-
-def _fewer(parts: list[Any]) -> list[Any]:
-    """The same bytes, with neighbours that are small in one part."""
-    if len(parts) == 1:
-        return parts
-    made: list[Any] = []
-    for small, group in groupby(parts, lambda part: len(part) < _SMALL_PART):
-        neighbours = list(group)
-        made += [b"".join(neighbours)] if small else neighbours
-    return made
+    fields = _FIELDS.pack(MAGIC, VERSION, kind, channel, number, len(payload), 0)
+    return b"".join((fields, check.small(fields, payload), payload))
 
 
 def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
@@ -177,11 +135,10 @@ def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
     Traceback (most recent call last):
     steelyard.resident.wire.WireError: no frame begins with b'GE'
     """
-    magic, version, kind, channel, number, size, note, content, check = _WHOLE.unpack(data)
+    whole = bytes(data)
+    magic, version, kind, channel, number, size, note = _FIELDS.unpack_from(whole)
     if magic != MAGIC:
         raise WireError(f"no frame begins with {bytes(magic)!r}")
-    if check != zlib.crc32(data[: _FIELDS.size]):
-        raise WireError("a header does not have the checksum that it says")
     if version != VERSION:
         raise WireError(f"a frame of version {version} came, and version {VERSION} is spoken here")
     if size > limit:
@@ -189,52 +146,88 @@ def head(data: Any, limit: int = MAX_PAYLOAD) -> Head:
     known = _KINDS.get(kind)
     if known is None:
         raise WireError(f"there is no frame of kind {kind}")
-    return Head(known, channel, number, size, note, content)
+    return Head(known, channel, number, size, note, whole[:_SIZE], whole[_SIZE:])
 
 
-def frame(start: Head, body: Any) -> Frame:
-    """A frame from its header and the buffer behind it; WireError where the checksum is wrong."""
-    if not start.note:
-        if start.payload < LARGE and zlib.crc32(body) == start.checksum:
-            return Frame(start.kind, start.channel, start.number, body)
-        note, payload = b"", body
-    else:
+def frame(start: Head, body: Any, check: Check = _SUMS) -> Frame:
+    """A frame from its header and the buffer behind it; WireError where its check is not what it must be."""
+    note, payload = b"", body
+    if start.note:
         view = memoryview(body)
         note, payload = view[: padded(start.note)].tobytes(), view[padded(start.note) :]
-    if checksum([payload], start.payload, note) != start.checksum:
-        raise WireError(f"a {start.kind.name} frame does not have the checksum that its header says")
+    _require(check.of(start.fields, note, [payload], start.payload), start.check, start.kind)
     return Frame(start.kind, start.channel, start.number, payload, note[: start.note])
 
 
-def small_frame(data: Any, start: int, end: int, limit: int = MAX_PAYLOAD) -> Frame | None:
-    """The frame that begins at `start` of a memoryview, if it is small, without a note, right, and whole before `end`.
+def small_frame(data: Any, start: int, end: int, limit: int = MAX_PAYLOAD, check: Check = _SUMS) -> Frame | None:
+    """The frame that begins at `start` of a memoryview, if it is small, without a note, and whole before `end`.
 
-    None for all others: `head` and `frame` read those, and say what is wrong.
+    None for all others, which `head` and `frame` read; WireError where its check is not what it must be.
 
     >>> sent = encoded_small(Kind.DATA, 3, 17, b"rows")
     >>> small_frame(memoryview(sent), 0, len(sent)) == frame(head(sent[:HEADER]), b"rows")
     True
     >>> small_frame(memoryview(sent), 0, len(sent) - 1)
     """
-    magic, version, kind, channel, number, size, note, content, check = _WHOLE.unpack_from(data, start)
+    magic, version, kind, channel, number, size, note = _FIELDS.unpack_from(data, start)
     body = start + HEADER
     known = _KINDS.get(kind)
     if note or size >= LARGE or size > limit or body + size > end or known is None:
         return None
-    if magic != MAGIC or version != VERSION or check != zlib.crc32(data[start : start + _FIELDS.size]):
+    if magic != MAGIC or version != VERSION:
         return None
     payload = data[body : body + size].tobytes()
-    return Frame(known, channel, number, payload) if zlib.crc32(payload) == content else None
+    fields = data[start : start + _SIZE].tobytes()
+    _require(check.small(fields, payload), data[start + _SIZE : body], known)
+    return Frame(known, channel, number, payload)
+
+
+def _require(made: bytes, said: Any, kind: Kind) -> None:
+    if not hmac.compare_digest(made, said):
+        raise WireError(f"a {kind.name} frame is not as it was sent, or not the next one: its check is another")
 
 
 def batch_from(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """The record batch of a payload; WireError where it is none, or one with other columns."""
+    """The record batch of a payload, looked at in full; WireError where it is none, or one with other columns.
+
+    A peer's offsets, lengths, texts and counts of nulls are believed only after Arrow has followed all of them; a body
+    that is compressed is refused, since nobody here sends one, and it could be of any size once it is not.
+    """
     try:
+        _require_plain(payload)
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-        batch.validate()
-    except (pa.ArrowException, OSError, ValueError, StopIteration, EOFError) as error:
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, StopIteration, EOFError, struct.error) as error:
         raise WireError(f"a frame's payload is not a batch of ({', '.join(schema.names)}): {error}") from error
+    if batch.num_rows > _ROWS_OF_NOTHING and batch.num_rows > 8 * len(payload):
+        raise WireError(f"a batch says that it has {batch.num_rows} rows, in {len(payload)} bytes")
     return batch
+
+
+_ROWS_OF_NOTHING = 1 << 24
+"""Rows that a batch may have without as many bits: a column of nulls has none."""
+_CONTINUES = 0xFFFFFFFF
+_START = struct.Struct("<IiI")
+_OFFSET = struct.Struct("<i")
+_PLACE = struct.Struct("<H")
+_HEADER_PLACE, _COMPRESSION_PLACE = 4 + 2 * 2, 4 + 3 * 2
+"""In the tables of a Message and of a RecordBatch (Arrow's `Message.fbs`): where the places of these fields are."""
+
+
+def _require_plain(payload: Any) -> None:
+    """ValueError where an IPC message is no record batch with a plain body. What else is wrong with it, Arrow says."""
+    marker, _, root = _START.unpack_from(payload)
+    if marker != _CONTINUES:
+        raise ValueError("it does not begin as a message does")
+    table = 8 + root
+    fields = table - _OFFSET.unpack_from(payload, table)[0]
+    place = _PLACE.unpack_from(payload, fields + _HEADER_PLACE)[0] + table
+    batch = place + _OFFSET.unpack_from(payload, place)[0]
+    fields = batch - _OFFSET.unpack_from(payload, batch)[0]
+    if _PLACE.unpack_from(payload, fields)[0] > _COMPRESSION_PLACE and any(
+        _PLACE.unpack_from(payload, fields + _COMPRESSION_PLACE)
+    ):
+        raise ValueError("its body is compressed")
 
 
 def batch_bytes(batch: pa.RecordBatch) -> pa.Buffer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -15,28 +14,48 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, SteelyardError
+from steelyard.core import BadRowError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
-from steelyard.resident.connection import ClosedError, Connection, Traffic
+from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.deployment import Deployment, Events
-from steelyard.resident.listener import Listener
 from steelyard.resident.operator import ALONE, Attempt
-from steelyard.resident.security import Credentials, Identity, RefusedError
+from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
+from steelyard.resident.pulse import Pulse
+from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
 from steelyard.resident.snapshot import SnapshotStore, file_of
 from steelyard.resident.wire import Kind, WireError, batch_bytes
 
 log = logging.getLogger(__name__)
 
-Address = tuple[str, int]
-
-TO_PEER, TO_COORDINATOR = 0, 1
-"""What a connection is for."""
 _STOP_SECONDS = 10.0
-_PEER_SECONDS = 60.0
-
-
-class WorkerError(SteelyardError):
-    """A worker that cannot go on; it says what happened where."""
+ORDERS: dict[str, dict[str, Any]] = {
+    "beat": {"seconds": float, "silence": float},
+    "deploy": {"placement": {str: int}, "store": Maybe(str), "attempt": str, "files": Maybe({str: str}), "round": int},
+    "start": {"round": int},
+    "pause": {"round": int},
+    "resume": {"round": int},
+    "snapshot": {"epoch": int, "round": int},
+    "committed": {"epoch": int, "round": int},
+    "close_loops": {"round": int},
+    "status": {"round": int},
+    "finish": {"round": int},
+    "stop": {"why": Maybe(str)},
+}
+"""What a coordinator may say."""
+EVENTS: dict[str, dict[str, Any]] = {
+    "hello": {"address": list, "host": str, "pid": int},
+    "did": {
+        "what": str,
+        "round": int,
+        "sent": Maybe([(int, int)]),
+        "done": Maybe([(int, int)]),
+        "files": Maybe({str: str}),
+    },
+    "ended": {"instance": str, "sources": bool, "all": bool},
+    "metrics": {"instances": {str: dict}, "sent": {str: int}, "received": {str: int}, "refused_connections": int},
+    "failed": {"why": str, "final": bool},
+}
+"""What a worker may say."""
 
 
 class Worker:
@@ -61,8 +80,9 @@ class Worker:
     ) -> None:
         self.number = number
         self._dataflow, self._credentials, self._generation = dataflow, credentials, generation
-        self._peers: dict[int, Connection] = {}
-        self._met = threading.Condition()
+        self._peers = Peers(number, credentials, host, generation)
+        self.address: Address = self._peers.address
+        self._ending = threading.Lock()
         self._ended: set[Instance] = set()
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
@@ -70,10 +90,8 @@ class Worker:
         self._failure: str | None = None
         self._failing = threading.Lock()
         self._closing = threading.Event()
-        self._control: Connection | None = None
+        self._orders: Orders | None = None
         self._reporting = threading.Lock()
-        self._listener = Listener(host, credentials, generation, self._welcome)
-        self.address: Address = self._listener.address
 
     def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
         """Serve until the coordinator ends it; WorkerError where something failed, here or elsewhere.
@@ -82,17 +100,18 @@ class Worker:
         """
         try:
             identity = Identity(self._generation, self.number, TO_COORDINATOR)
-            self._control = Connection(self._credentials.connect(coordinator, identity))
+            control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
+            self._orders = Orders(control, ORDERS, self._stopped, self._lost)
             self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
-            self._serve(self._control, peers)
-        except (RefusedError, ClosedError, OSError, WireError) as error:
+            self._serve(self._orders, peers)
+        except (RefusedError, OSError, WireError) as error:
             self._fail(f"the coordinator is gone: {error}")
         finally:
             self._close()
         if self._failure is not None:
             raise WorkerError(self._failure)
 
-    def _serve(self, control: Connection, peers: Sequence[Address]) -> None:
+    def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
         """Do what the coordinator says until it says stop."""
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
             "beat": self._beat,
@@ -106,16 +125,22 @@ class Worker:
             "status": lambda order: None,
             "finish": self._finish,
         }
-        while True:
-            order = json.loads(bytes(control.receive().payload))
-            if order["do"] == "stop":
-                self._failure = self._failure or order.get("why")
-                return
-            if order["do"] not in actions:
-                raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+        while (order := orders.next())["do"] != "stop":
             answer = self._obeyed(actions[order["do"]], order)
             if answer is not None:
                 self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
+
+    def _stopped(self, order: dict[str, Any]) -> None:
+        """A stop has come, perhaps while another order is being carried out: whoever waits is woken."""
+        with self._failing:
+            self._failure = self._failure or order.get("why")
+        self._peers.give_up()
+        self._stop_runners()
+
+    def _lost(self, why: str) -> None:
+        """No order comes any more."""
+        self._fail(f"worker {self.number}: {why}")
+        self._peers.give_up()
 
     def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
         """What to answer; None where an order was not carried out: the coordinator hears why, and ends the worker."""
@@ -131,8 +156,8 @@ class Worker:
         return answer if isinstance(answer, dict) else {}
 
     def _tell(self, event: str, **what: Any) -> None:
-        assert self._control is not None
-        self._control.send(Kind.CONTROL, payload=json.dumps({"event": event, **what}).encode())
+        assert self._orders is not None
+        self._orders.tell(event, **what)
 
     def _runners(self) -> Iterable[Any]:
         return self._deployment.runners.values() if self._deployment else ()
@@ -147,6 +172,10 @@ class Worker:
 
     def _beat(self, order: dict[str, Any]) -> None:
         """Report from now on: other workers may take long to come, and what is compiled may take long to load."""
+        assert self._orders is not None
+        pulse = Pulse(order["seconds"], order["silence"])
+        pulse.watch(self._orders.connection)
+        self._peers.beat(pulse)
         threading.Thread(target=self._report, args=(order["seconds"],), name="heartbeat", daemon=True).start()
 
     def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
@@ -155,55 +184,14 @@ class Worker:
         self._store = SnapshotStore(order["store"]) if order["store"] else None
         events = Events(self._instance_failed, self._instance_ended, self._deliver)
         self._attempt = Attempt.parse(order["attempt"])
-        made = Deployment(self._dataflow, placement, self.number, self._send, events, self._attempt)
+        made = Deployment(self._dataflow, placement, self.number, self._peers.send, events, self._attempt)
         files = order["files"]
         for instance, runner in made.runners.items():
             restored = files is not None and self._store is not None
             runner.restore(self._store.load(file_of(files, instance)) if restored and self._store else {})
-        self._meet(peers)
+        self._peers.meet(peers)
         self._deployment = made
-        for number, connection in self._peers.items():
-            name = f"from worker {number}"
-            threading.Thread(target=self._listen, args=(number, connection), name=name, daemon=True).start()
-
-    def _meet(self, peers: Sequence[Address]) -> None:
-        """Connect to workers with lower numbers, and wait for those with higher ones."""
-        for number in range(self.number):
-            identity = Identity(self._generation, self.number, TO_PEER)
-            self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
-        with self._met:
-            if not self._met.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
-                missing = set(range(len(peers))) - set(self._peers) - {self.number}
-                raise WorkerError(f"workers {sorted(missing)} did not come within {_PEER_SECONDS:g} s")
-
-    def _welcome(self, identity: Identity, connection: Connection) -> None:
-        with self._met:
-            known = identity.purpose == TO_PEER and identity.worker > self.number
-            if self._closing.is_set() or not known or identity.worker in self._peers:
-                log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
-                connection.close()
-                return
-            self._peers[identity.worker] = connection
-            self._met.notify_all()
-
-    def _send(self, worker: int, kind: Kind, channel: int, number: int, payload: Any, note: bytes) -> None:
-        try:
-            self._peers[worker].send(kind, channel, number, payload, note)
-        except OSError as error:
-            raise WorkerError(f"worker {worker} is gone: {error}") from error
-
-    def _listen(self, number: int, connection: Connection) -> None:
-        assert self._deployment is not None
-        try:
-            while True:
-                self._deployment.receive(number, connection.receive())
-        except WireError as error:
-            log.warning("worker %d refuses what worker %d sends: %s", self.number, number, error)
-            self._fail(f"worker {self.number} refused what worker {number} sent: {error}")
-        except OSError as error:
-            self._fail(f"worker {self.number} lost worker {number}: {error}")
-        except Exception as error:  # noqa: BLE001 - nobody else would notice that this worker hears nothing any more
-            self._fail(f"worker {self.number} cannot read what worker {number} sends: {type(error).__name__}: {error}")
+        self._peers.listen(made.receive, self._fail)
 
     def _start(self, order: dict[str, Any]) -> None:
         for runner in self._runners():
@@ -239,30 +227,26 @@ class Worker:
 
     def metrics(self) -> dict[str, Any]:
         """What the instances did, and what went to and came from other workers."""
-        sent, received = Traffic(), Traffic()
-        for connection in list(self._peers.values()):
-            for total, part in ((sent, connection.sent), (received, connection.received)):
-                for name, value in part.to_dict().items():
-                    setattr(total, name, getattr(total, name) + value)
+        sent, received = self._peers.traffic()
         return {
             "instances": {str(runner.instance): runner.report() for runner in self._runners()},
             "sent": sent.to_dict(),
             "received": received.to_dict(),
-            "refused_connections": self._listener.refused,
+            "refused_connections": self._peers.refused,
         }
 
     def _instance_ended(self, instance: Instance) -> None:
         assert self._deployment is not None
-        with self._met:
+        with self._ending:
             self._ended.add(instance)
             sources = all(runner.instance in self._ended for runner in self._sources())
             everything = len(self._ended) == len(self._deployment.runners)
         self._tell("ended", instance=str(instance), sources=sources, all=everything)
 
     def _deliver(self, instance: Instance, batch: pa.RecordBatch) -> None:
-        assert self._control is not None
+        assert self._orders is not None
         sink = [operator.name for operator in self._dataflow.operators].index(instance.operator)
-        self._control.send(Kind.RESULT, sink, instance.number, batch_bytes(batch))
+        self._orders.connection.send(Kind.RESULT, sink, instance.number, batch_bytes(batch))
 
     def _instance_failed(self, instance: Instance, error: BaseException) -> None:
         if self._closing.is_set():
@@ -279,20 +263,21 @@ class Worker:
             if self._failure is not None or self._closing.is_set():
                 return
             self._failure = why
-        if self._control is not None:
+        if self._orders is not None:
             with contextlib.suppress(OSError):
                 self._tell("failed", why=why, final=final)
+        self._stop_runners()
+
+    def _stop_runners(self) -> None:
         if self._deployment is not None:
             for runner in self._deployment.runners.values():
                 runner.stop()
 
     def _close(self) -> None:
-        with self._met:
-            self._closing.set()
+        self._closing.set()
+        self._stop_runners()
+        self._peers.close()  # wakes whoever waits to send
         if self._deployment is not None:
             self._deployment.stop(_STOP_SECONDS)
-        for connection in list(self._peers.values()):
-            connection.close()
-        self._listener.close()
-        if self._control is not None:
-            self._control.close()
+        if self._orders is not None:
+            self._orders.connection.close()

@@ -21,8 +21,9 @@ from steelyard.core import OptionError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.coordinator import Settings
 from steelyard.resident.jobs import Job, Results
+from steelyard.resident.peers import Address
 from steelyard.resident.security import Credentials, Tls
-from steelyard.resident.worker import Address, Worker
+from steelyard.resident.worker import Worker
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,7 @@ decides; a thread for each worker's connection only brings what workers say.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,17 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core import ElasticityPolicy, Observation
-from steelyard.resident.connection import Connection
-from steelyard.resident.coordinator import GenerationError
+from steelyard.resident.control import message
+from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import BatchProgram, Scheduling
 from steelyard.resident.groups.receiver import Position
-from steelyard.resident.groups.worker import RECEIVING, RESULTS, STATE
-from steelyard.resident.listener import Listener
-from steelyard.resident.security import Credentials, Identity
-from steelyard.resident.wire import Kind, WireError, batch_from
-from steelyard.resident.worker import TO_COORDINATOR
+from steelyard.resident.groups.worker import EVENTS, RECEIVING, RESULTS, STATE, pulse_of
+from steelyard.resident.security import Credentials
+from steelyard.resident.wire import Frame, Kind, WireError, batch_from
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +31,6 @@ _HEARTBEAT = 0.5
 _OF_A_BATCH = ("rows", "task", "windows")
 _LEAD_SECONDS = 0.05
 """From the moment when workers are told to begin to the start of the first batch."""
-
-
-@dataclass(frozen=True)
-class _Said:
-    worker: int
-    event: str
-    what: Mapping[str, Any]
-    at: float
-    """The moment of `time.time()` at which it came: the one who decides may hear of it later."""
 
 
 @dataclass
@@ -98,19 +83,15 @@ class CentralScheduler:
         self.workers = workers
         self.outcome = outcome or GroupOutcome()
         self._commit = commit
-        self._said: queue.Queue[_Said] = queue.Queue()
-        self._connections: dict[int, Connection] = {}
         self.pids: dict[int, int] = {}
         """The process of each worker."""
-        self._joining = threading.Lock()
-        self._heard: dict[int, float] = {}
         first = self.outcome.saved
         self._next = first
         """The next batch to be done."""
         self._group_end = first
         """Batches below are scheduled."""
         self._open: dict[int, _Progress] = {}
-        self._before: dict[int, list[_Said]] = {}
+        self._before: dict[int, list[Said]] = {}
         self._plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
         """What the newest batch was cut by."""
         self._pending: PlanChange | None = None
@@ -121,19 +102,19 @@ class CentralScheduler:
         self._observed = first - 1
         self._last_batch: int | None = None
         self._released = first - 1
-        self._ending = self._running = self._dismissed = False
-        self._listener = Listener(host, credentials, generation, self._welcome)
-        self.address = self._listener.address
+        self._ending = self._running = False
+        self._gang = Gang(workers, credentials, host, generation, pulse_of(scheduling), self._understood)
+        self.address = self._gang.address
 
     # -- from outside
 
     def abort(self, why: str) -> None:
         """Give this generation up. Any thread may call it."""
-        self._said.put(_Said(-1, "failed", {"why": why}, time.time()))
+        self._gang.say("failed", why=why)
 
     def request_stop(self) -> None:
         """Make no more batches, and end when those that were made are done. Any thread may call it."""
-        self._said.put(_Said(-1, "stop", {}, time.time()))
+        self._gang.say("stop")
 
     def run(self) -> GroupOutcome:
         """Run to the end; GenerationError where a worker fails."""
@@ -151,7 +132,7 @@ class CentralScheduler:
             why = str(error)
             raise
         finally:
-            self._dismiss(why)
+            self._gang.dismiss(why)
 
     def _begin(self) -> None:
         outcome = self.outcome
@@ -174,7 +155,7 @@ class CentralScheduler:
                 windows=outcome.watermark if panes is not None else None,
             )
             if panes is not None:
-                self._send(worker, Kind.RESULT, STATE, panes.serialize())
+                self._gang.send(worker, Kind.RESULT, STATE, panes.serialize())
         self._await("begun", self._scheduling.join)
         self._running = True
         if self._ending:  # it may have been said meanwhile
@@ -200,17 +181,17 @@ class CentralScheduler:
 
     # -- what is heard
 
-    def _hear(self, seconds: float) -> _Said | None:
-        now = time.monotonic()
-        for worker, heard in list(self._heard.items()):
-            if now - heard > self._scheduling.silence:
-                raise GenerationError(f"worker {worker} has been silent for {now - heard:.1f} s")
-        try:
-            said = self._said.get(timeout=max(seconds, 0.001))
-        except queue.Empty:
+    def _hear(self, seconds: float) -> Said | None:
+        said = self._gang.hear(seconds)
+        if said is None:
             return None
-        if said.event == "failed":
-            raise GenerationError(said.what["why"])
+        try:
+            self._on(said)
+        except WireError as error:
+            raise GenerationError(f"worker {said.worker} was not understood: {error}") from error
+        return said
+
+    def _on(self, said: Said) -> None:
         if said.event == "released":
             self._on_released(said)
         elif said.event in _OF_A_BATCH:
@@ -221,26 +202,31 @@ class CentralScheduler:
                 self._tell(RECEIVING, "end")
         elif said.event == "hello":
             self.pids[said.worker] = int(said.what["pid"])
-        return said
 
-    def _on_progress(self, said: _Said) -> None:
+    def _on_progress(self, said: Said) -> None:
         """Something of a batch; a worker may be heard of it before the receiver is."""
         batch = int(said.what["batch"])
+        if not self._next <= batch < self._group_end:
+            raise WireError(f"it told of batch {batch}, and {self._next} to {self._group_end - 1} are under way")
         if batch not in self._open:
             self._before.setdefault(batch, []).append(said)
             return
         {"rows": self._on_rows, "task": self._on_task, "windows": self._on_windows}[said.event](said)
 
-    def _since(self, said: _Said) -> float:
+    def _since(self, said: Said) -> float:
         return said.at - self.outcome.start
 
     def _now(self) -> float:
         return time.time() - self.outcome.start
 
-    def _on_released(self, said: _Said) -> None:
+    def _on_released(self, said: Said) -> None:
         what = said.what
         batch, plan = int(what["batch"]), ExecutionPlan.from_dict(what["plan"])
         sizes = what["sizes"]
+        if batch != self._released + 1 or plan.workers != self.workers or len(sizes) != plan.blocks:
+            raise WireError(f"batch {batch} cannot follow batch {self._released} in {len(sizes)} blocks by {plan}")
+        if len({len(part) for part in what["end"]}) != 1:
+            raise WireError(f"batch {batch} ends at {str(what['end'])[:80]}, which is no place")
         mean = sum(sizes) / len(sizes)
         now = self._since(said)
         previous = self.outcome.batches.get(batch - 1)
@@ -269,17 +255,19 @@ class CentralScheduler:
         for before in self._before.pop(batch, ()):
             self._on_progress(before)
 
-    def _on_rows(self, said: _Said) -> None:
+    def _on_rows(self, said: Said) -> None:
         progress = self._open[int(said.what["batch"])]
         if said.what["channel"] == STATE:
             progress.panes[said.worker] = said.what["rows"]
         else:
             progress.results.append(said.what["rows"])
 
-    def _on_task(self, said: _Said) -> None:
+    def _on_task(self, said: Said) -> None:
         batch = int(said.what["batch"])
         progress, run = self._open[batch], self.outcome.batches[batch]
         progress.tasks -= 1
+        if progress.tasks < 0:
+            raise WireError(f"batch {batch} has fewer tasks than were told of")
         seconds = float(said.what["seconds"])
         if said.what["stage"] == "reduce":
             run.reduce_tasks.append(seconds)
@@ -292,9 +280,11 @@ class CentralScheduler:
         progress.latest = max(progress.latest, self._since(said))
         self._finish_batches()
 
-    def _on_windows(self, said: _Said) -> None:
+    def _on_windows(self, said: Said) -> None:
         progress = self._open[int(said.what["batch"])]
         progress.windows -= 1
+        if progress.windows < 0:
+            raise WireError(f"batch {said.what['batch']} has fewer windows than were told of")
         if said.what["saved"]:
             progress.watermark = int(said.what["watermark"])
         progress.latest = max(progress.latest, self._since(said))
@@ -414,14 +404,8 @@ class CentralScheduler:
     # -- workers
 
     def _tell(self, worker: int, what: str, **details: Any) -> None:
-        self._send(worker, Kind.CONTROL, 0, json.dumps({"do": what, **details}).encode())
+        self._gang.order(worker, what, details)
         self.outcome.messages += 1
-
-    def _send(self, worker: int, kind: Kind, channel: int, payload: Any) -> None:
-        try:
-            self._connections[worker].send(kind, channel, payload=payload)
-        except OSError as error:
-            raise GenerationError(f"worker {worker} is gone: {error}") from error
 
     def _all(self, what: str, **details: Any) -> None:
         for worker in range(self.workers):
@@ -438,41 +422,18 @@ class CentralScheduler:
             if said is not None and said.event == event:
                 heard.add(said.worker)
 
-    def _welcome(self, identity: Identity, connection: Connection) -> None:
-        number = identity.worker
-        with self._joining:
-            known = identity.purpose == TO_COORDINATOR and 0 <= number < self.workers
-            if self._dismissed or not known or number in self._connections:
-                log.warning("the driver refused %s, which is not awaited", identity)
-                connection.close()
-                return
-            self._connections[number] = connection
-        try:
-            while True:
-                frame = connection.receive()
-                self._heard[number] = time.monotonic()
-                if frame.kind is Kind.RESULT:
-                    schema = self._program.result_schema if frame.channel == RESULTS else self._program.partial_schema
-                    rows = {"batch": frame.number, "channel": frame.channel, "rows": batch_from(frame.payload, schema)}
-                    self._said.put(_Said(number, "rows", rows, time.time()))
-                else:
-                    what = json.loads(bytes(frame.payload))
-                    self._said.put(_Said(number, what["event"], what, time.time()))
-        except (OSError, WireError, ValueError, KeyError, TypeError) as error:
-            gone = {"why": f"worker {number} is gone: {error}"}
-            self._said.put(_Said(number, "failed", gone, time.time()))
-
-    def _dismiss(self, why: str) -> None:
-        order = json.dumps({"do": "stop", **({"why": why} if why else {})}).encode()
-        with self._joining:
-            self._dismissed = True
-        for connection in list(self._connections.values()):
-            with contextlib.suppress(OSError):
-                connection.send(Kind.CONTROL, payload=order)
-        self._listener.close()
+    def _understood(self, worker: int, frame: Frame) -> tuple[str, Mapping[str, Any]]:
+        """What a frame says; WireError where a worker could not say it."""
+        if frame.kind is not Kind.RESULT:
+            what = message(frame, "event", EVENTS)
+            if what["event"] == "released" and worker != RECEIVING:
+                raise WireError("it released a batch, and does not read the source")
+            return what["event"], what
+        if frame.channel not in (RESULTS, STATE):
+            raise WireError(f"rows came of channel {frame.channel}, which is none")
+        schema = self._program.result_schema if frame.channel == RESULTS else self._program.partial_schema
+        return "rows", {"batch": frame.number, "channel": frame.channel, "rows": batch_from(frame.payload, schema)}
 
     def close(self) -> None:
         """Let go of all sockets; called when the workers are gone, or will never come."""
-        self._listener.close()
-        for connection in list(self._connections.values()):
-            connection.close()
+        self._gang.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from steelyard.core import ElasticityPolicy, OptionError
-from steelyard.resident.coordinator import GenerationError
+from steelyard.resident.gang import GenerationError
 from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.outcome import GroupOutcome
 from steelyard.resident.groups.program import Batches, BatchProgram, Scheduling

@@ -63,6 +63,24 @@ def unpacked(data: bytes) -> Note:
     return Note(plan, number, watermark, bool(flags & _LAST), numbers, bool(flags & _ALL_SPLIT))
 
 
+def require_due(note: Note, channel: int, sender: int, receiver: int, workers: int, rows: int) -> None:
+    """WireError where what came is not what a worker has for another by the plan of its batch."""
+    plan, numbers = note.plan, note.numbers
+    if plan.workers != workers:
+        raise WireError(f"it goes by a plan for {plan.workers} workers, and there are {workers}")
+    if channel == BLOCK:
+        fits = note.number < plan.blocks and plan.map_worker(note.number) == receiver and sender == 0
+    elif channel == PARTIALS:
+        fits = note.number < plan.blocks and plan.map_worker(note.number) == sender
+        sizes = numbers[1::2]
+        fits = fits and numbers[::2].tolist() == plan.buckets_of(receiver) and len(sizes) == len(numbers) // 2
+        fits = fits and bool((sizes >= 0).all()) and bool((sizes <= rows).all()) and int(sizes.sum()) == rows
+    else:
+        fits = channel == MERGED and note.number < plan.buckets and plan.reduce_worker(note.number) == sender
+    if not fits:
+        raise WireError(f"part {note.number} of channel {channel} is not worker {sender}'s to send, or not to here")
+
+
 def pairs(rows: Sequence[tuple[int, int]]) -> Ints:
     """(bucket, rows) as the numbers of a note."""
     return np.array(rows, dtype=np.int64).reshape(-1)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.resident.connection import ClosedError, Connection
+from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.groups.local import LocalScheduler, Stage, Task
-from steelyard.resident.groups.messages import BLOCK, MERGED, PARTIALS, Note, packed, pairs, unpacked
+from steelyard.resident.groups.messages import BLOCK, MERGED, PARTIALS, Note, packed, pairs, require_due, unpacked
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
-from steelyard.resident.groups.program import Batches
+from steelyard.resident.groups.program import Batches, Scheduling
 from steelyard.resident.groups.receiver import Position, Receiver, Released
 from steelyard.resident.groups.tasks import (
     Buckets,
@@ -32,11 +30,11 @@ from steelyard.resident.groups.tasks import (
     slices,
     windows_of,
 )
-from steelyard.resident.listener import Listener
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
-from steelyard.resident.security import Credentials, Identity, RefusedError
-from steelyard.resident.wire import Kind, WireError, batch_bytes, batch_from
-from steelyard.resident.worker import TO_COORDINATOR, TO_PEER, Address, WorkerError
+from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
+from steelyard.resident.pulse import Pulse
+from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
+from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +43,49 @@ RESULTS, STATE = 0, 1
 RECEIVING = 0
 """The worker that reads the source."""
 _HEARTBEAT = 0.5
-_PEER_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_POSITION = ([str], [int], [int], [bool], [int])
+_PLAN = {"blocks": int, "buckets": int, "workers": int}
+ORDERS: dict[str, dict[str, Any]] = {
+    "begin": {
+        "first": int,
+        "position": _POSITION,
+        "replay": {str: _POSITION},
+        "start": float,
+        "ending": bool,
+        "windows": Maybe(int),
+    },
+    "group": {"first": int, "batches": int, "plan": _PLAN, "below": int},
+    "update": {"first": int, "plan": _PLAN},
+    "done": {"below": int},
+    "end": {},
+    "stop": {"why": Maybe(str)},
+}
+"""What a driver may say."""
+EVENTS: dict[str, dict[str, Any]] = {
+    "hello": {"pid": int},
+    "begun": {},
+    "released": {
+        "batch": int,
+        "rows": int,
+        "keys": int,
+        "plan": _PLAN,
+        "end": _POSITION,
+        "last": bool,
+        "partition_seconds": float,
+        "wait_seconds": float,
+        "sizes": [int],
+    },
+    "task": {"batch": int, "stage": str, "seconds": float, "refused": int},
+    "windows": {"batch": int, "saved": bool, "watermark": int},
+    "failed": {"why": str},
+}
+"""What a worker may say."""
 
 
-class _DriverGoneError(Exception):
-    """Nothing comes from the driver any more."""
+def pulse_of(scheduling: Scheduling) -> Pulse:
+    """Signs of life, often enough for what counts as silence."""
+    return Pulse(min(_HEARTBEAT, scheduling.silence / 4), scheduling.silence)
 
 
 class GroupWorker:
@@ -85,12 +120,16 @@ class GroupWorker:
         self._passed = BEFORE_ALL
         """The watermark up to which windows are closed."""
         self._receiver: Receiver | None = None
-        self._peers: dict[int, Connection] = {}
-        self._control: Connection | None = None
+        self._seen: set[tuple[int, int, int]] = set()
+        """(batch, channel, number) of what came from other workers."""
+        self._over = 0
+        """Batches below this one are over."""
+        self._workers = 1
+        self._peers = Peers(number, credentials, host, generation)
+        self.address: Address = self._peers.address
+        self._orders: Orders | None = None
         self._failure: str | None = None
         self._closing = False
-        self._listener = Listener(host, credentials, generation, self._welcome)
-        self.address: Address = self._listener.address
 
     # -- what the driver says
 
@@ -104,18 +143,16 @@ class GroupWorker:
             "end": lambda order: self._receiver.end() if self._receiver else None,
         }
         try:
-            self._control = self._connected(coordinator)
-            self._tell("hello", pid=os.getpid())
-            self._thread(self._report, "heartbeat")  # now: others may take long to come
-            while True:
-                order = json.loads(bytes(self._heard()))
-                if order["do"] == "stop":
-                    self._failure = self._failure or order.get("why")
-                    break
-                if order["do"] not in actions:
-                    raise WorkerError(f"worker {self.number} was told to {order['do']!r}, which it cannot")
+            identity = Identity(self._generation, self.number, TO_COORDINATOR)
+            control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
+            self._orders = Orders(control, ORDERS, self._stopped, self._lost)
+            self._orders.tell("hello", pid=os.getpid())
+            pulse = pulse_of(self._scheduling)  # now: others may take long to come
+            pulse.watch(control)
+            self._peers.beat(pulse)
+            while (order := self._orders.next())["do"] != "stop":
                 actions[order["do"]](order)
-        except _DriverGoneError as error:
+        except (RefusedError, OSError) as error:
             self._fail(f"the driver is gone: {error}")
         except Exception as error:  # noqa: BLE001 - the driver hears of it, whatever it is
             self._fail(f"worker {self.number}: {type(error).__name__}: {error}")
@@ -124,36 +161,33 @@ class GroupWorker:
         if self._failure is not None:
             raise WorkerError(self._failure)
 
-    def _connected(self, coordinator: Address) -> Connection:
-        try:
-            identity = Identity(self._generation, self.number, TO_COORDINATOR)
-            return Connection(self._credentials.connect(coordinator, identity))
-        except (RefusedError, OSError) as error:
-            raise _DriverGoneError(str(error)) from error
+    def _stopped(self, order: dict[str, Any]) -> None:
+        """A stop has come, perhaps while another order is being carried out: whoever waits is woken."""
+        with self._lock:
+            self._failure = self._failure or order.get("why")
+        self._peers.give_up()
 
-    def _heard(self) -> Any:
-        assert self._control is not None
-        try:
-            return self._control.receive().payload
-        except (ClosedError, OSError, WireError) as error:
-            raise _DriverGoneError(str(error)) from error
+    def _lost(self, why: str) -> None:
+        """No order comes any more."""
+        self._fail(f"worker {self.number}: {why}")
+        self._peers.give_up()
 
     def _tell(self, event: str, **what: Any) -> None:
-        assert self._control is not None
-        self._control.send(Kind.CONTROL, payload=json.dumps({"event": event, **what}).encode())
+        assert self._orders is not None
+        self._orders.tell(event, **what)
 
     def _begin(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
         """Meet the others, restore windows, and start the threads that run tasks."""
         first = order["first"]
         self._schedule, self._local = Schedule(first), LocalScheduler(first)
         if order["windows"] is not None and self._windows is not None:
-            assert self._control is not None
-            panes = batch_from(self._control.receive().payload, self._program.partial_schema)
+            assert self._orders is not None
+            panes = batch_from(self._orders.rows(), self._program.partial_schema)
             self._windows.restore({"panes": pa.Table.from_batches([panes]), "watermark": order["windows"]})
             self._passed = order["windows"]
-        self._meet(peers)
-        for number, connection in self._peers.items():
-            self._thread(partial(self._listen, number, connection), f"from worker {number}")
+        self._workers = len(peers)
+        self._peers.meet(peers)
+        self._peers.listen(self._receive, self._fail)
         for slot in range(self._scheduling.slots):
             self._thread(self._serve, f"slot {slot}")
         if self.number == RECEIVING:
@@ -177,14 +211,10 @@ class GroupWorker:
     def _thread(self, target: Callable[[], None], name: str) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
 
-    def _report(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self._closing:
-                time.sleep(_HEARTBEAT)
-                self._tell("alive", waiting=self._local.waiting)
-
     def _group(self, order: dict[str, Any]) -> None:
         with self._changed:
+            self._over = order["below"]
+            self._seen = {one for one in self._seen if one[0] >= self._over}
             self._schedule.forget(order["below"])
             self._schedule.group(order["first"], order["batches"], ExecutionPlan.from_dict(order["plan"]))
             self._local.schedule(self._schedule.until)
@@ -228,23 +258,21 @@ class GroupWorker:
         if worker == self.number:
             self._take(channel, batch, note, rows)
             return
-        try:
-            self._peers[worker].send(Kind.DATA, channel, batch, batch_bytes(rows), packed(note))
-        except OSError as error:
-            raise WorkerError(f"worker {worker} is gone: {error}") from error
+        self._peers.send(worker, Kind.DATA, channel, batch, batch_bytes(rows), packed(note))
 
-    def _listen(self, number: int, connection: Connection) -> None:
-        try:
-            while True:
-                frame = connection.receive()
-                if frame.kind is not Kind.DATA or frame.channel not in (BLOCK, PARTIALS, MERGED):
-                    raise WireError(f"a {frame.kind.name} frame of channel {frame.channel} is no part of a batch")
-                schema = self._program.source_schema if frame.channel == BLOCK else self._program.partial_schema
-                self._take(frame.channel, frame.number, unpacked(frame.note), batch_from(frame.payload, schema))
-        except OSError as error:
-            self._fail(f"worker {self.number} lost worker {number}: {error}")
-        except Exception as error:  # noqa: BLE001 - nobody else would notice
-            self._fail(f"worker {self.number} refused what worker {number} sent: {type(error).__name__}: {error}")
+    def _receive(self, sender: int, frame: Frame) -> None:
+        """Something of a batch came from another worker; WireError where it is not its to send."""
+        if frame.kind is not Kind.DATA:
+            raise WireError(f"a {frame.kind.name} frame is no part of a batch")
+        schema = self._program.source_schema if frame.channel == BLOCK else self._program.partial_schema
+        note, rows = unpacked(frame.note), batch_from(frame.payload, schema)
+        require_due(note, frame.channel, sender, self.number, self._workers, rows.num_rows)
+        part = frame.number, frame.channel, note.number
+        with self._changed:
+            if part in self._seen or frame.number < self._over:
+                raise WireError(f"part {note.number} of channel {frame.channel} of batch {frame.number} came again")
+            self._seen.add(part)
+        self._take(frame.channel, frame.number, note, rows)
 
     def _take(self, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
         """Something has come for a task here."""
@@ -277,7 +305,7 @@ class GroupWorker:
                     task = self._local.next()
                 if task is None:
                     return
-                parts = self._work.pop(task)
+                parts = self._work.pop(task, [])
             begun = time.perf_counter()
             try:
                 refused = self._perform(task, parts)
@@ -332,43 +360,20 @@ class GroupWorker:
         return refused
 
     def _deliver(self, batch: int, results: pa.RecordBatch) -> None:
-        assert self._control is not None
+        assert self._orders is not None
         if results.num_rows:
-            self._control.send(Kind.RESULT, RESULTS, batch, batch_bytes(results))
+            self._orders.connection.send(Kind.RESULT, RESULTS, batch, batch_bytes(results))
 
     def _send_windows(self, batch: int) -> None:
         """The open panes to the driver, which gives them back after a failure."""
-        assert self._control is not None
+        assert self._orders is not None
         assert self._windows is not None
         state = self._windows.snapshot(batch)
         panes = state.get("panes", self._program.partial_schema.empty_table())
         whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema).combine_chunks().to_batches()
         empty = [pa.array([], field.type) for field in self._program.partial_schema]
         rows = whole[0] if whole else pa.RecordBatch.from_arrays(empty, schema=self._program.partial_schema)
-        self._control.send(Kind.RESULT, STATE, batch, batch_bytes(rows))
-
-    # -- peers
-
-    def _meet(self, peers: Sequence[Address]) -> None:
-        for number in range(self.number):
-            identity = Identity(self._generation, self.number, TO_PEER)
-            try:
-                self._peers[number] = Connection(self._credentials.connect(peers[number], identity))
-            except (RefusedError, OSError) as error:
-                raise WorkerError(f"worker {number} cannot be reached: {error}") from error
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self._peers) == len(peers) - 1, _PEER_SECONDS):
-                missing = set(range(len(peers))) - set(self._peers) - {self.number}
-                raise WorkerError(f"workers {sorted(missing)} did not come within {_PEER_SECONDS:g} s")
-
-    def _welcome(self, identity: Identity, connection: Connection) -> None:
-        with self._changed:
-            if identity.purpose != TO_PEER or identity.worker <= self.number or identity.worker in self._peers:
-                log.warning("worker %d refused a second or unasked connection of %s", self.number, identity)
-                connection.close()
-                return
-            self._peers[identity.worker] = connection
-            self._changed.notify_all()
+        self._orders.connection.send(Kind.RESULT, STATE, batch, batch_bytes(rows))
 
     # -- the end
 
@@ -382,7 +387,7 @@ class GroupWorker:
             if self._failure is not None or self._closing:
                 return
             self._failure = why
-        if self._control is not None:
+        if self._orders is not None:
             with contextlib.suppress(OSError):
                 self._tell("failed", why=why)
 
@@ -390,11 +395,9 @@ class GroupWorker:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        self._peers.close()  # wakes whoever waits to send
         if self._receiver is not None:
             self._receiver.stop()
             self._receiver.join(_STOP_SECONDS)
-        for connection in list(self._peers.values()):
-            connection.close()
-        self._listener.close()
-        if self._control is not None:
-            self._control.close()
+        if self._orders is not None:
+            self._orders.connection.close()

@@ -1,0 +1,152 @@
+"""The workers of one generation, as whoever watches over them sees them: they come, say something, and go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from steelyard.core import SteelyardError
+from steelyard.resident.connection import Connection
+from steelyard.resident.control import packed
+from steelyard.resident.listener import Listener
+from steelyard.resident.peers import TO_COORDINATOR
+from steelyard.resident.pulse import Pulse
+from steelyard.resident.security import COORDINATOR, Credentials, Identity
+from steelyard.resident.wire import Frame, Kind
+
+log = logging.getLogger(__name__)
+
+OUTSIDE = -1
+"""Who says something without being a worker."""
+
+
+class GenerationError(SteelyardError):
+    """A generation of workers that could not finish; the next one goes on from the last snapshot.
+
+    Unless the failure is `final`: then the next would fail as this one did.
+    """
+
+    def __init__(self, why: str, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+
+
+class Said(NamedTuple):
+    """Something that a worker said."""
+
+    worker: int
+    event: str
+    what: Mapping[str, Any]
+    at: float
+    """The moment of `time.time()` at which it came: the one who decides may hear of it later."""
+
+
+class Gang:
+    """Takes workers in, brings what they say to one thread, and notices who is gone, silent or not understood.
+
+    Parameters
+    ----------
+    workers
+        How many there are to be.
+    credentials, host, generation
+        As for a `Listener`.
+    pulse
+        What gives signs of life, and wants them.
+    understood
+        What a frame of a worker says: (event, what), or None where that is nobody else's concern. What it raises ends
+        the generation.
+    greeting
+        The first order for whoever comes, where there is one: others may take long to.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        credentials: Credentials,
+        host: str,
+        generation: int,
+        pulse: Pulse,
+        understood: Callable[[int, Frame], tuple[str, Mapping[str, Any]] | None],
+        greeting: bytes | None = None,
+    ) -> None:
+        self.workers = workers
+        self._pulse, self._understood, self._greeting = pulse, understood, greeting
+        self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+        self._connections: dict[int, Connection] = {}
+        self._joining = threading.Lock()
+        self._dismissed = False
+        self._listener = Listener(host, credentials, generation, COORDINATOR, self._welcome)
+        self.address = self._listener.address
+
+    def say(self, event: str, worker: int = OUTSIDE, **what: Any) -> None:
+        """Have the one who decides hear something; any thread may call it."""
+        self._said.put(Said(worker, event, what, time.time()))
+
+    def hear(self, seconds: float) -> Said | None:
+        """The next thing that somebody says, if it comes in time. GenerationError where a worker has failed."""
+        try:
+            said = self._said.get(timeout=max(seconds, 0.001))
+        except queue.Empty:
+            return None
+        if said.event == "failed":
+            raise GenerationError(said.what["why"], final=said.what.get("final", False))
+        return said
+
+    def send(self, worker: int, kind: Kind, channel: int, payload: Any) -> None:
+        """A frame to a worker; GenerationError where it is gone."""
+        try:
+            self._connections[worker].send(kind, channel, payload=payload)
+        except OSError as error:
+            raise GenerationError(f"worker {worker} is gone: {error}") from error
+
+    def order(self, worker: int, what: str, details: Mapping[str, Any]) -> None:
+        """Tell a worker to do something; GenerationError where it is gone."""
+        self.send(worker, Kind.CONTROL, 0, packed("do", what, details))
+
+    def _welcome(self, identity: Identity, connection: Connection) -> None:
+        """A worker has come; stays with it until it goes."""
+        number = identity.worker
+        with self._joining:
+            known = identity.purpose == TO_COORDINATOR and 0 <= number < self.workers
+            if self._dismissed or not known or number in self._connections:
+                log.warning("the coordinator refused %s, which is not awaited", identity)
+                connection.close()
+                return
+            self._connections[number] = connection
+        self._pulse.watch(connection)
+        try:
+            if self._greeting is not None:
+                connection.send(Kind.CONTROL, payload=self._greeting)
+            while True:
+                said = self._understood(number, connection.receive())
+                if said is not None:
+                    self._said.put(Said(number, *said, time.time()))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would notice that a worker is not heard
+            gone = "is gone" if isinstance(error, OSError) else "was not understood"
+            self.say("failed", number, why=f"worker {number} {gone}: {error}")
+        finally:
+            connection.close()
+
+    def dismiss(self, why: str) -> None:
+        """Tell all to stop, for a reason where there is one, and take nobody in any more."""
+        with self._joining:
+            self._dismissed = True
+        order = packed("do", "stop", {"why": why} if why else {})
+        for connection in list(self._connections.values()):
+            with contextlib.suppress(OSError):
+                connection.send(Kind.CONTROL, payload=order)
+        self._listener.close()
+
+    def close(self) -> None:
+        """Let go of all sockets; called when the workers are gone, or will never come."""
+        with self._joining:
+            self._dismissed = True
+        self._listener.close()
+        self._pulse.stop()
+        for connection in list(self._connections.values()):
+            connection.close()
