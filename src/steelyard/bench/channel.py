@@ -21,6 +21,7 @@ from steelyard.core.dataflow import Channel, Instance
 from steelyard.resident import Callback, Flow, count, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
 from steelyard.resident.connection import Connection
+from steelyard.resident.seal import Seal
 from steelyard.resident.sources import Read, Reader
 from steelyard.resident.wire import CREDIT, DATA, Kind, Packer, batch_bytes, batch_from
 from steelyard.workloads import Words
@@ -43,7 +44,8 @@ class End:
     """One end of two channels, one each way, over a connection: what a worker has, in a single thread."""
 
     def __init__(self, sock: socket.socket, out: Channel, into: Channel) -> None:
-        self.connection = Connection(sock)
+        seals = Seal(bytes([out.number])), Seal(bytes([into.number]))
+        self.connection = Connection(sock, checks=seals)
         self._outlet = Outlet(out, self._transmit)
         self._into = into
         self._packer = Packer(_SCHEMA)
@@ -372,7 +374,7 @@ def result_of(through: Pair, trips: Pair, words: int, seconds: dict[str, float])
             "Both ends are processes on one machine, over the loopback interface. Channel and bare socket take turns, "
             "and what is compared are neighbours: the median over rounds of the ratio of their times.",
             "Round trips have both ends on one core, where the bare socket is fastest; large batches have all cores.",
-            "A channel serialises batches, and checks sums, numbers and credit; the bare socket sends ready bytes.",
+            "A channel serialises batches, checks MACs, numbers and credit; the bare socket sends ready bytes.",
             "wordcount_mrps moves every word to the worker of its key; combined, batches are counted before they move.",
         ],
     )

@@ -49,13 +49,3 @@ def _hash(words: UInts32, key: UInts32, found: UInts64) -> None:
             first += np.uint64(np.uint32(left + key[0, i])) * np.uint64(np.uint32(right + key[1, i]))
             second += np.uint64(np.uint32(left + key[0, i + 1])) * np.uint64(np.uint32(right + key[1, i + 1]))
         found[block, 0], found[block, 1] = first, second
-
-
-def plain_hashes(data: Any, key: UInts32) -> bytes:
-    """The same in NumPy, for tests."""
-    words = np.frombuffer(data, "<u4").reshape(-1, 2, _PAIRS)
-    halves = []
-    for move in range(2):
-        sums = words + key[:, move : move + _PAIRS]
-        halves.append(np.einsum("ij,ij->i", sums[:, 0], sums[:, 1], dtype=np.uint64, casting="safe"))
-    return np.stack(halves, axis=1).tobytes()

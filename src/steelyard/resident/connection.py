@@ -33,7 +33,7 @@ _AHEAD = 1 << 16
 """Bytes that are read at once; frames that fit need no read of their own."""
 _PROGRESS = 512
 """Bytes of a frame that came at once and count as a sign of life: beats inside what should be a body do not."""
-_BEAT = Kind.BEAT
+_BEAT, _RESULT = Kind.BEAT, Kind.RESULT
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Traffic:
         """One more frame."""
         self.frames += 1
         self.overhead += rest
-        if kind is DATA or kind is Kind.RESULT:
+        if kind is DATA or kind is _RESULT:
             self.batches += 1
             self.payload += payload
         else:

@@ -237,13 +237,17 @@ class ThreadLauncher:
         """One thread a worker."""
         count = coordinator.workers
         self.workers = [self._kind(number, dataflow, credentials, self.host, generation) for number in range(count)]
-        peers = [worker.address for worker in self.workers]
+        peers = self.among([worker.address for worker in self.workers], generation)
         self._threads = [
             threading.Thread(target=_served, args=(worker, coordinator.address, peers), daemon=True)
             for worker in self.workers
         ]
         for thread in self._threads:
             thread.start()
+
+    def among(self, peers: list[Address], generation: int) -> list[Address]:
+        """Where workers reach each other."""
+        return peers
 
     def gather(self, failed: bool = False) -> None:
         """Wait for the threads."""

@@ -1,8 +1,9 @@
 """What a frame's eight bytes of check are: a checksum against damage, or a MAC against whoever changes frames.
 
-A MAC is keyed BLAKE2b over the frame's number in its connection, its header, its note and its payload, so that a frame
-that is changed, repeated, left out or sent back is told from one that was sent. Large payloads are hashed by NH first
-(`kernels.nh`), twenty times as fast: together that is UMAC's way, and a forged frame passes with a chance of 2^-64.
+A MAC is keyed BLAKE2b over the header, note and payload of a frame and of all that went before it in its direction of
+its connection, so that a frame that is changed, repeated, left out or sent back is told from one that was sent.
+Payloads that are not small are hashed by NH first (`kernels.nh`), twenty times as fast: together that is UMAC's way,
+and a forged frame passes with a chance of 2^-64.
 """
 
 from __future__ import annotations
@@ -75,24 +76,24 @@ class Seal:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._keyed = hashlib.blake2b(key=key, digest_size=CHECK, person=b"steelyard frame")
-        self._number = 0
+        self._all = hashlib.blake2b(key=key, digest_size=CHECK, person=b"steelyard frame")
+        """Of all frames so far: their number and order are part of it."""
         self._hashing: Any = None
 
     def small(self, fields: bytes, payload: Any) -> bytes:
         """The MAC of a small frame."""
         if len(payload) >= _HASHED:
             return self.of(fields, b"", [payload], len(payload))
-        made = self._keyed.copy()
-        made.update(b"".join((self._number.to_bytes(8, "big"), fields, payload)))
-        self._number += 1
+        made = self._all
+        made.update(fields)
+        made.update(payload)
         return made.digest()
 
     def of(self, fields: bytes, note: bytes, parts: list[Any], size: int) -> bytes:
         """The MAC of any frame."""
-        made = self._keyed.copy()
-        made.update(b"".join((self._number.to_bytes(8, "big"), fields, note)))
-        self._number += 1
+        made = self._all
+        made.update(fields)
+        made.update(note)
         if size < _HASHED:
             for part in parts:
                 made.update(part)
