@@ -99,6 +99,9 @@ class Orders:
     ) -> None:
         self.connection, self._known, self._stopped, self._lost = connection, known, stopped, lost
         self._came: queue.SimpleQueue[dict[str, Any] | Frame | Exception] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Begin to read."""
         threading.Thread(target=self._read, name="orders", daemon=True).start()
 
     def _read(self) -> None:

@@ -103,6 +103,7 @@ class Worker:
             control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
             self._orders = Orders(control, ORDERS, self._stopped, self._lost)
             self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
+            self._orders.listen()
             self._serve(self._orders, peers)
         except (RefusedError, OSError, WireError) as error:
             self._fail(f"the coordinator is gone: {error}")

@@ -147,6 +147,7 @@ class GroupWorker:
             control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
             self._orders = Orders(control, ORDERS, self._stopped, self._lost)
             self._orders.tell("hello", pid=os.getpid())
+            self._orders.listen()
             pulse = pulse_of(self._scheduling)  # now: others may take long to come
             pulse.watch(control)
             self._peers.beat(pulse)
