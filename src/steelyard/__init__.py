@@ -65,10 +65,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+if not TYPE_CHECKING:  # else a type checker would take every name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
+        if name not in _HOME_OF:
+            from steelyard.core.hints import PYSPARK_AGGREGATES, missing  # noqa: PLC0415 - only for the error
+
+            ours = {theirs: f"did you mean {one!r}?" for theirs, one in PYSPARK_AGGREGATES.items()}
+            raise AttributeError(missing("steelyard", name, __all__, ours))
+        return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -221,5 +221,6 @@ def test_a_function_that_gives_other_columns_than_it_said_fails_with_its_operato
     flow.source(Rows(pa.table({"x": [1]}))).map(
         lambda batch: batch.rename_columns(["z"]), {"y": pa.int64()}, name="odd"
     ).sink(Memory())
-    with pytest.raises(JobError, match=r"odd#0 in worker 0: OptionError: the function of 'odd' gave columns \['z'\]"):
+    said = r"operator 'odd' \(instance 0, worker 0\): OptionError: the function of 'odd' gave columns \['z'\]"
+    with pytest.raises(JobError, match=said):
         run(flow.dataflow(), settings=Settings(restarts=0))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core import BadRowError, OptionError, SteelyardError
+from steelyard.core import BadRowError, NoEffectWarning, OptionError, SteelyardError
 from steelyard.core.dataflow import Instance, Placement
 from steelyard.resident import (
     Callback,
@@ -188,8 +188,31 @@ def test_a_snapshot_that_cannot_be_written_fails_with_its_reason(tmp_path):
 def test_a_job_that_fails_again_and_again_says_why_in_the_end():
     flow = Flow()
     flow.source(Rows(pa.table({"x": [1]}))).map(lambda batch: raised(), name="odd").sink(Memory())
-    with pytest.raises(JobError, match=r"odd#0 in worker 0: RuntimeError: out of luck \(generation 2, the last of 3\)"):
+    said = r"operator 'odd' \(instance 0, worker 0\): RuntimeError: out of luck \(test_jobs.py:\d+ in .*\) "
+    with pytest.raises(JobError, match=said + r"\(generation 2, the last of 3\)"):
         run(flow.dataflow(), settings=Settings(restarts=2))
+
+
+def test_a_policy_with_one_instance_to_choose_is_said_to_have_no_effect():
+    flow = Flow()
+    rows = flow.source(Rows(pa.table({"x": [1, 2]})), name="read")
+    rows.key_by("x", grouping="dalton").aggregate(n=count(), name="n", parallelism=1).sink(Memory())
+    with pytest.warns(NoEffectWarning, match=r"dalton\(x\) on the edge read -> n partials has no effect: 'n partials'"):
+        run(flow.dataflow(), workers=1)
+    with pytest.warns(NoEffectWarning, match=r"'pk2\(x\)' has no effect: rows of a key must meet to be joined"):
+        rows.key_by("x", grouping="pk2").join(rows.key_by("x"), suffix="_2")
+    with pytest.warns(NoEffectWarning, match=r"'osg\(x\)'\) has no effect: rows of a key must meet .*; use key_by"):
+        whole = rows.shuffle("osg?cost_of=x").aggregate(n=count(), emit="end", name="all")
+    assert whole.operators[0].logic.keys(0) in ((), None), "what costs depend on is no key"
+
+
+def test_names_of_other_libraries_are_answered_with_ours():
+    rows = Flow("f").source(Rows(pa.table({"x": [1]})), name="read")
+    assert repr(rows.key_by("x")) == "Stream(of 'read' in 'f', grouped by hash(x))"
+    assert repr(rows.flow) == "Flow('f': read x 1)"
+    for name, ours in {"groupBy": "key_by", "where": "filter", "keyBy": "key_by", "flatMap": "flat_map"}.items():
+        with pytest.raises(AttributeError, match=f"Stream has no '{name}': did you mean '{ours}'"):
+            getattr(rows, name)
 
 
 def test_rows_that_are_bad_would_be_bad_again_so_that_there_is_no_restart():
@@ -198,7 +221,7 @@ def test_rows_that_are_bad_would_be_bad_again_so_that_there_is_no_restart():
 
     flow = Flow()
     flow.source(Rows(pa.table({"x": [1]}))).map(refuse, name="tidy").sink(Memory())
-    with pytest.raises(JobError, match=r"tidy#0 in worker 0: BadRowError: a row has no key$"):
+    with pytest.raises(JobError, match=r"operator 'tidy' \(instance 0, worker 0\): BadRowError: a row has no key$"):
         run(flow.dataflow(), settings=Settings(restarts=2))
 
 

@@ -81,6 +81,37 @@ def test_a_file_that_is_not_json_is_named(tmp_path):
         JsonLines((str(tmp_path / "bad.json"),), SCHEMA).read(str(tmp_path / "bad.json"), 0, 10)
 
 
+def test_a_folder_stands_for_its_files_and_a_dictionary_for_a_schema(tmp_path):
+    for number in (1, 0):
+        pq.write_table(pa.table({"x": [number]}), tmp_path / f"{number}.parquet")
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "_SUCCESS").write_text("no rows")
+    (lines / "0.json").write_text('{"x": 5}\n{"y": 1}\n')
+    pq.write_table(pa.table({"x": [9]}), lines / ".hidden.parquet")
+    assert read_all(ParquetFiles(str(tmp_path)), [9]) == [{"x": 0}, {"x": 1}]
+    for paths in (lines, str(lines), [str(lines)], lines / "0.json"):
+        assert read_all(JsonLines(paths, {"x": "int64"}), [9]) == [{"x": 5}, {"x": None}]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (JsonLines, r"needs the columns of its lines.*JsonLines\(.*'fare': 'double'"),
+        (lambda path: JsonLines(path, "x int"), r"a schema is a pyarrow.Schema or a dictionary .* got 'x int'"),
+        (lambda path: JsonLines(path, {"x": "bigint"}), r"types of Arrow, got \{'x': 'bigint'\}: No type alias"),
+        (lambda path: JsonLines(path, {"x": "int64"}), "JsonLines: there are no files to read in '.*empty'"),
+        (lambda path: ParquetFiles(path / "none"), "ParquetFiles: there is no file or folder '.*none'"),
+        (lambda path: ParquetFiles([]), "ParquetFiles: there are no files to read: paths is empty"),
+        (lambda path: ParquetFiles([3]), "reads paths of files or folders, got 3"),
+    ],
+)
+def test_a_reader_of_files_says_what_it_wants(tmp_path, make, said):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OptionError, match=said):
+        make(tmp_path / "empty")
+
+
 def source(times, pieces, **options):
     table = pa.table({"at": pa.array(times, TIMESTAMP)})
     logic = Source(Rows(table, pieces), time="at", **options)

@@ -88,7 +88,7 @@ def test_descriptions_are_checked_where_they_are_written(spark):
     rows = rows_of(spark)
     with pytest.raises(OptionError, match="'osg\\?cost_of=customer'"):
         sy.stream(rows).partition_by("osg")
-    with pytest.raises(OptionError, match="'tracking_osg' is for resident workers"):
+    with pytest.raises(OptionError, match="'tracking_osg' is a grouping of resident workers"):
         sy.stream(rows).partition_by(TrackingOSG(cost_of="customer"))
     grouped = sy.stream(rows).group_by("k").agg(total=sy.sum("v"))
     with pytest.raises(OptionError, match=r"add \.map"):

@@ -185,8 +185,9 @@ def test_a_right_file_becomes_a_description():
 
 
 def test_a_policy_that_has_nothing_to_decide_is_said_to_be_idle():
-    assert "not used" not in dict(parse_pipeline(GOOD).steps())["partition"]
-    assert "not used" in dict(parse_pipeline(GOOD.replace('placement = "blocks"\n', "")).steps())["partition"]
+    assert parse_pipeline(GOOD).notes() == []
+    (note,) = parse_pipeline(GOOD.replace('placement = "blocks"\n', "")).notes()
+    assert "has no effect: rows of built-in aggregates stay where they are read" in note
 
 
 def test_the_name_defaults_to_the_files():

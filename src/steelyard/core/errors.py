@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class SteelyardError(Exception):
@@ -40,3 +42,13 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
     near = difflib.get_close_matches(word, names, n=1)
     begun = [name for name in names if word and name.startswith(word)]
     return near[0] if near else begun[0] if begun else None
+
+
+def place_of(error: BaseException) -> str:
+    """File, line and name of the user's function that raised: the first that is not the library's, or nothing."""
+    ours = str(Path(__file__).parents[1])
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith(ours):
+            return f" ({Path(code.co_filename).name}:{line} in {code.co_name})"
+    return ""

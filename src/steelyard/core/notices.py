@@ -7,6 +7,8 @@ import warnings
 from types import FrameType
 
 _PACKAGE = __name__.partition(".")[0]
+ROWS_STAY = "rows of built-in aggregates stay where they are read"
+"""Why a partitioner may have nothing to decide in micro-batches."""
 
 
 class NoEffectWarning(UserWarning):

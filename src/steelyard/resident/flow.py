@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from steelyard.core import OptionError
+from steelyard.core import OptionError, tell_no_effect
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
+from steelyard.core.hints import Hinting
 from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.registry import grouping as shuffle_grouping
 from steelyard.partition.registry import tuple_policy
@@ -28,7 +29,7 @@ from steelyard.resident.windows import Window
 Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
 
 
-class Flow:
+class Flow(Hinting):
     """A dataflow in the making.
 
     Parameters
@@ -48,11 +49,18 @@ class Flow:
     ['hash(word)', 'forward']
     """
 
+    _hints: ClassVar[dict[str, str]] = {"run": "write run(flow.dataflow())", "start": "write run(flow.dataflow())"}
+
     def __init__(self, name: str = "dataflow", parallelism: int = 1) -> None:
         self.name = name
         self.parallelism = parallelism
         self._operators: list[Operator] = []
         self._edges: list[Edge] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"Flow({self.name!r}: {', '.join(f'{one.name} x {one.parallelism}' for one in self._operators) or 'empty'})"
+        )
 
     def source(
         self,
@@ -87,9 +95,21 @@ class Flow:
         return Stream(self, (operator,))
 
 
-@dataclass(frozen=True)
-class Stream:
+@dataclass(frozen=True, repr=False)
+class Stream(Hinting):
     """The rows that one or several operators give, and how they are to be grouped for the next one."""
+
+    _hints: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("groupBy", "groupby", "group_by"), "did you mean 'key_by'?"),
+        **dict.fromkeys(("agg", "window"), "write .aggregate(n=count(), window='1 minute')"),
+        **dict.fromkeys(("where",), "did you mean 'filter'?"),
+        **dict.fromkeys(("repartition", "rebalance", "partition_by"), "did you mean 'shuffle'?"),
+        **dict.fromkeys(("writeStream", "write"), "did you mean 'sink'?"),
+        **dict.fromkeys(("start", "run"), "write run(flow.dataflow())"),
+        "withWatermark": "give time= and delay= to flow.source(...)",
+        "with_watermark": "give time= and delay= to flow.source(...)",
+        "withColumn": "did you mean 'map'?",
+    }
 
     flow: Flow
     operators: tuple[Operator, ...]
@@ -99,6 +119,10 @@ class Stream:
     def parallelism(self) -> int:
         """Of the operator that gives the rows."""
         return self.operators[0].parallelism
+
+    def __repr__(self) -> str:
+        grouped = f", grouped by {self.grouping}" if self.grouping else ""
+        return f"Stream(of {', '.join(repr(one.name) for one in self.operators)} in {self.flow.name!r}{grouped})"
 
     def connect(self, target: Operator, port: int, feedback: bool = False) -> None:
         """Lead the rows to an input of an operator; called by the verbs below."""
@@ -195,7 +219,9 @@ class Stream:
         the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
         `open_end=True` keeps windows that event time has not passed open at the end of all rows.
         """
-        keys = self.grouping.columns if self.grouping else ()
+        keys = self.grouping.columns if self.grouping and self.grouping.route is not Route.COST else ()
+        if self.grouping is not None and self.grouping.route is Route.COST:
+            tell_no_effect(f"shuffle({str(self.grouping)!r})", "rows of a key must meet to be aggregated", "use key_by")
         if slide is not None and window is None:
             raise OptionError(f"slide={slide!r} needs a window: give window= too")
         how = Aggregation(keys, tuple(aggregates.items()), self._window(window, slide, time) if window else None)
@@ -263,6 +289,7 @@ class Stream:
             raise OptionError("a join needs keys on both sides: give on=, or key_by(...) both")
         spread = any(side.grouping is not None and side.grouping.route is Route.BROADCAST for side in sides)
         if not spread:
+            self._tell_hashed(sides)
             sides = [
                 replace(side, grouping=Grouping(Route.HASH, columns))
                 for side, columns in zip(sides, (left, right), strict=True)
@@ -274,6 +301,14 @@ class Stream:
                 Window.of(other._event_time(), window, slide),
             )
         return self.flow._add(Join(left, right, windows, suffix), sides, name, parallelism)
+
+    @staticmethod
+    def _tell_hashed(sides: Sequence[Stream]) -> None:
+        for side in sides:
+            if side.grouping is not None and side.grouping.route in (Route.POLICY, Route.COST):
+                tell_no_effect(
+                    f"grouping {str(side.grouping)!r}", "rows of a key must meet to be joined, and go by hash"
+                )
 
     def process(
         self,

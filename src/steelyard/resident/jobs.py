@@ -17,6 +17,7 @@ from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
 from steelyard.resident.gang import GenerationError
+from steelyard.resident.idle import tell_idle_edges
 from steelyard.resident.manifest import difference, shape_of
 from steelyard.resident.operator import Attempt
 from steelyard.resident.peers import Address, WorkerError
@@ -79,6 +80,7 @@ class Job:
         credentials: Credentials | None = None,
     ) -> None:
         _require_all_placed(dataflow, placement)
+        tell_idle_edges(dataflow)
         self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
         self._settings = settings or Settings()
         self._credentials = credentials or Credentials.new()

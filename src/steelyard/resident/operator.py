@@ -173,10 +173,16 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, whose: Any) -> pa.RecordBa
 def schema_of(given: pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]) -> pa.Schema:
     """A schema from a schema, a dictionary or pairs; dictionary-encoded columns are refused.
 
-    >>> schema_of({"n": pa.int64()}).names
-    ['n']
+    >>> schema_of({"n": pa.int64(), "word": "string"}).names
+    ['n', 'word']
     """
-    schema = given if isinstance(given, pa.Schema) else pa.schema(given)
+    try:
+        schema = given if isinstance(given, pa.Schema) else pa.schema(given)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            "a schema is a pyarrow.Schema or a dictionary such as {'user': 'string', 'fare': 'double'} with types of "
+            f"Arrow, got {given!r}: {error}"
+        ) from error
     for column in schema:
         if pa.types.is_dictionary(column.type):
             raise OptionError(f"column {column.name!r} is dictionary-encoded: give its plain type, {column.type}")

@@ -23,6 +23,7 @@ from steelyard.resident.operator import (
     State,
     schema_of,
 )
+from steelyard.resident.paths import files_of
 from steelyard.resident.windows import as_micros
 from steelyard.workloads.arrivals import Arrivals
 from steelyard.workloads.rates import Rate
@@ -306,16 +307,13 @@ class _Files(Reader):
 
 @dataclass(frozen=True)
 class ParquetFiles(_Files):
-    """Rows of Parquet files, one row group in memory at a time."""
+    """Rows of Parquet files, one row group in memory at a time. `paths` are files, or a folder of them."""
 
     paths: Sequence[str]
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.paths:
-            raise OptionError("there are no Parquet files to read: paths is empty")
-        if isinstance(self.paths, str):
-            raise OptionError(f"paths of Parquet files are a list, as [{self.paths!r}], got {self.paths!r}")
+        object.__setattr__(self, "paths", files_of(self.paths, "ParquetFiles"))
 
     @property
     def schema(self) -> pa.Schema:
@@ -348,11 +346,28 @@ class ParquetFiles(_Files):
 
 @dataclass(frozen=True)
 class JsonLines(_Files):
-    """Rows of files with one JSON object a line; what a line lacks is null, and other fields are left out."""
+    """Rows of files with one JSON object a line; what a line lacks is null, and other fields are left out.
+
+    Parameters
+    ----------
+    paths
+        Files, or a folder of them.
+    schema
+        Columns and types, as a `pyarrow.Schema` or a dictionary.
+    """
 
     paths: Sequence[str]
-    schema: pa.Schema
+    schema: Any = None
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.schema is None:
+            raise OptionError(
+                "JsonLines needs the columns of its lines, since a line need not have all of them: "
+                f"JsonLines({self.paths!r}, {{'user': 'string', 'fare': 'double'}})"
+            )
+        object.__setattr__(self, "schema", schema_of(self.schema))
+        object.__setattr__(self, "paths", files_of(self.paths, "JsonLines"))
 
     def read(self, split: str, offset: int, rows: int) -> Read:
         """A slice of the file."""
@@ -378,11 +393,14 @@ class SocketLines(Reader):
 
     host: str
     port: int
-    schema: pa.Schema
+    schema: Any
     replayable: ClassVar[bool] = False
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     _WAIT: ClassVar[float] = 0.05
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", schema_of(self.schema))
 
     def splits(self, parallelism: int) -> list[str]:
         """One."""

@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError
+from steelyard.core import BadRowError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.errors import place_of
 from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.operator import ALONE, Attempt
@@ -255,7 +256,9 @@ class Worker:
         last = "".join(traceback.format_exception(error)[-3:])
         log.error("%s failed in worker %d\n%s", instance, self.number, last)
         # rows that nobody wants to be dropped would be the same the next time
-        why = f"{instance} in worker {self.number}: {type(error).__name__}: {error}"
+        place = "" if isinstance(error, SteelyardError) else place_of(error)
+        whose = f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})"
+        why = f"{whose}: {type(error).__name__}: {error}{place}"
         self._fail(why, final=isinstance(error, BadRowError))
 
     def _fail(self, why: str, final: bool = False) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from steelyard.core import OptionError, State
 from steelyard.core.counts import Ints
 from steelyard.core.policies import Blocks
-from steelyard.grouping import OSG, CompiledGrouping, Matrices, TimeSplitter, grouping
+from steelyard.grouping import OSG, CompiledGrouping, Matrices, TimeSplitter, grouping, grouping_names
 from steelyard.grouping.rules import NEVER
 from steelyard.grouping.slicing import Slicer
 from steelyard.spark.placement import is_determinate, key_hash
@@ -49,12 +49,15 @@ def cost_policy(policy: Any) -> OSG | None:
     'customer'
     >>> cost_policy("prompt")
     """
-    names = policy if isinstance(policy, str) else ""
-    if not isinstance(policy, CompiledGrouping) and names.partition("?")[0] not in ("osg", "tracking_osg"):
+    name = policy.partition("?")[0] if isinstance(policy, str) else ""
+    if not isinstance(policy, CompiledGrouping) and name not in grouping_names():
         return None
     made = grouping(policy)
     if not isinstance(made, OSG):
-        raise OptionError(f"partition_by: batches go by 'osg', and {made.name!r} is for resident workers")
+        raise OptionError(
+            f"partition_by: {made.name!r} is a grouping of resident workers, for shuffle(...) there; batches have "
+            "'shuffle', which deals rows in turn, and 'osg?cost_of=column', which goes by what rows cost"
+        )
     if not made.cost_of:
         raise OptionError("partition_by: osg learns costs by the values of a column: 'osg?cost_of=customer'")
     return made

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias, overload
+
+from pyspark.sql import DataFrame
 
 from steelyard.core import OptionError
 from steelyard.core.durations import micros, spoken
+from steelyard.core.hints import Hinting
+
+Path: TypeAlias = str | os.PathLike[str]
+
+Known: TypeAlias = Literal["parquet", "memory", "console", "foreach_batch", "kafka"]
 
 
-class Description:
+class OptionsDoNotFitTheSink:
+    """What a type checker sees where a sink is given options that it has not: something without any verb."""
+
+
+_BEFORE = "do it on the DataFrame, before it is given to Steelyard"
+_START = ".sink(kind, ...) says where results go, and .start() starts the query"
+
+
+class Description(Hinting):
     """A frozen dataclass that each verb adds to; its fields must include those below."""
+
+    _hints: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            ("where", "filter", "select", "selectExpr", "withColumn", "withColumns", "join", "drop"), _BEFORE
+        ),
+        **dict.fromkeys(("withColumnRenamed", "union", "distinct", "dropDuplicates", "orderBy", "sort"), _BEFORE),
+        **dict.fromkeys(("writeStream", "write", "format", "option", "options", "save", "toTable"), _START),
+        "queryName": "did you mean 'name'?",
+        "foreachBatch": "write .sink('foreach_batch', function=...)",
+        "foreach": "write .sink('foreach_batch', function=...)",
+        "awaitTermination": "the query that .start() gives has await_termination()",
+        "show": "write .sink('console'), or .to_df().show() over a static DataFrame",
+        "collect": "write .to_df().collect() over a static DataFrame, or .sink('memory', name=...)",
+        "run": "did you mean 'start'?",
+    }
 
     _sink: tuple[str, dict[str, Any]] | None
     _checkpoint: str | None
     _trigger: dict[str, Any]
     _name: str | None
 
-    def sink(self, kind: str, **options: Any) -> Self:
+    @overload
+    def sink(self, kind: Literal["parquet"], *, path: Path) -> Self: ...
+    @overload
+    def sink(self, kind: Literal["memory"], *, name: str) -> Self: ...
+    @overload
+    def sink(self, kind: Literal["console"], *, rows: int = 20) -> Self: ...  # type: ignore[overload-overlap]
+    @overload
+    def sink(self, kind: Literal["foreach_batch"], *, function: Callable[[DataFrame, int], object]) -> Self: ...
+    @overload
+    def sink(self, kind: Literal["kafka"], *, servers: str, topic: str) -> Self: ...
+    @overload
+    def sink(self, kind: Known, **options: Any) -> OptionsDoNotFitTheSink: ...
+    @overload
+    def sink(self, kind: str, **options: Any) -> Self: ...
+    def sink(self, kind: str, **options: Any) -> Any:
         """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
-        return self._with(_sink=(kind, options))
+        plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+        return self._with(_sink=(kind, plain))
 
-    def checkpoint(self, path: str) -> Self:
+    def checkpoint(self, path: Path) -> Self:
         """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
         return self._with(_checkpoint=str(path))
 

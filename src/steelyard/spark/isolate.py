@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from steelyard.core.errors import place_of
 
 Bad = list[tuple[str, pa.RecordBatch]]
 """(what was raised, the row) for each row."""
@@ -28,21 +28,11 @@ def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tup
         return [apply(part)], []
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises belongs to the row
         if part.num_rows <= 1:
-            return [], [(f"{type(error).__name__}: {error}{_place_of(error)}", part)] if part.num_rows else []
+            return [], [(f"{type(error).__name__}: {error}{place_of(error)}", part)] if part.num_rows else []
     middle = part.num_rows // 2
     good, bad = isolate(part.slice(0, middle), apply)
     more_good, more_bad = isolate(part.slice(middle), apply)
     return good + more_good, bad + more_bad
-
-
-def _place_of(error: Exception) -> str:
-    """File, line and name of the user's function that raised: the first that is not the library's."""
-    ours = str(Path(__file__).parents[1])
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        code = frame.f_code
-        if not code.co_filename.startswith(ours):
-            return f" ({Path(code.co_filename).name}:{line} in {code.co_name})"
-    return ""
 
 
 def as_json(row: pa.RecordBatch) -> str:

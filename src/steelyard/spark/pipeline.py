@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from steelyard.core.errors import SteelyardError
+from steelyard.core.notices import NoEffectWarning
 from steelyard.spark.pipeline_file import FUNCTIONS, Pipeline
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
     try:
         with control_c() as asked:
             try:
-                query = build(pipeline, spark).start()
+                with _told(report):
+                    query = build(pipeline, spark).start()
             except PySparkException as error:
                 raise SteelyardError(f"{pipeline.name} cannot start: {_first_line(error)}") from error
             try:
@@ -66,6 +69,19 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
             raise SteelyardError(f"{pipeline.name} failed: {problem}") from problem
     finally:
         spark.stop()
+
+
+@contextmanager
+def _told(report: Callable[[str], None]) -> Iterator[None]:
+    """Report what has no effect as a line; a program's warnings would name lines of this package."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoEffectWarning)
+        yield
+    for one in caught:
+        if issubclass(one.category, NoEffectWarning):
+            report(f"note: {one.message}")
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def _leave_failures_to_us(spark: SparkSession) -> None:
@@ -152,7 +168,7 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
     if pipeline.output_mode:
         stream = stream.output_mode(pipeline.output_mode)
     sink = {field: value for field, value in pipeline.sink.items() if field != "format"}
-    stream = stream.sink(pipeline.sink["format"], **sink).name(pipeline.name)
+    stream = stream.sink(str(pipeline.sink["format"]), **sink).name(pipeline.name)
     if pipeline.checkpoint:
         stream = stream.checkpoint(pipeline.checkpoint)
     if pipeline.engine:

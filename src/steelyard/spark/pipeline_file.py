@@ -12,6 +12,7 @@ from typing import Any
 
 from steelyard.core.durations import micros
 from steelyard.core.errors import OptionError, nearest
+from steelyard.core.notices import ROWS_STAY
 from steelyard.spark.toml_lines import KeyPath, key_lines
 
 Check = Callable[[Any], str | None]
@@ -62,16 +63,16 @@ class Pipeline:
         total = ", ".join(f"{name} = {_call(spec)}" for name, spec in self.aggregates.items())
         found = [("read", _words(self.source)), ("watermark", _words(self.watermark))]
         found += [("group by", ", ".join(self.key)), ("window", _words(self.window)), ("aggregate", total)]
-        found += [("partition", _words(self.policy) + self._idle_policy()), ("elastic", _words(self.elastic))]
+        found += [("partition", _words(self.policy)), ("elastic", _words(self.elastic))]
         found += [("bad rows", _words(self.bad_rows)), ("write", _words(self.sink)), ("output mode", self.output_mode)]
         found += [("checkpoint", self.checkpoint), ("trigger", _words(self.trigger)), ("engine", self.engine)]
         return [(step, words) for step, words in found if words]
 
-    def _idle_policy(self) -> str:
-        """A word of warning where a policy is named that will have nothing to decide."""
+    def notes(self) -> list[str]:
+        """What has no effect, as far as the file tells it; a query that starts tells everything."""
         if "name" not in self.policy or self.engine == "resident" or self.policy.get("placement", "auto") != "auto":
-            return ""
-        return " (not used: rows of built-in aggregates stay where they are read, unless placement is 'blocks')"
+            return []
+        return [f'policy {self.policy["name"]!r} has no effect: {ROWS_STAY}; placement = "blocks" moves them']
 
 
 def read_pipeline(path: Path) -> Pipeline:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from steelyard.core import SteelyardError
+from steelyard.core.hints import Hinting
 
 Report_co = TypeVar("Report_co", covariant=True)
 
@@ -44,7 +45,7 @@ class Engine(Protocol[Report_co]):
         ...
 
 
-class Query(Generic[Report_co]):
+class Query(Hinting, Generic[Report_co]):
     """What `Stream.start()` gives: watch it, wait for it, stop it.
 
     Parameters
@@ -54,6 +55,12 @@ class Query(Generic[Report_co]):
     engine
         The engine that works on them.
     """
+
+    _hints: ClassVar[dict[str, str]] = {
+        "runId": "did you mean 'id'?",
+        "progress": "did you mean 'last_progress'?",
+        "explain": "'last_progress' has what was decided for the newest batch",
+    }
 
     def __init__(self, spark_query: StreamingQuery, engine: Engine[Report_co], failures: list[BaseException]) -> None:
         self._query = spark_query

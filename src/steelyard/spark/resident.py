@@ -24,6 +24,7 @@ from steelyard.resident.jobs import Job, Results
 from steelyard.resident.peers import Address
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.worker import Worker
+from steelyard.spark.classic import require_classic
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ def job(
 
 def require_barrier(spark: SparkSession, workers: int) -> None:
     """OptionError where a session cannot run so many workers as one barrier job."""
+    require_classic(spark, "a job of resident workers")
     slots = spark.sparkContext.defaultParallelism
     if _is_local(spark) and workers > slots:
         raise OptionError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.sql import types as T
 from steelyard.core import BadRowError, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durations import spoken
+from steelyard.core.errors import place_of
 from steelyard.resident import aggregates as resident
 from steelyard.resident.flow import Flow
 from steelyard.resident.sinks import SinkLogic
@@ -151,12 +153,15 @@ class PythonAggregate(StateAggregate):
 
     Parameters
     ----------
+    name
+        What the user calls it.
     use
         The aggregator and its columns.
     state, result
         Arrow types of a state and of a result.
     """
 
+    name: str
     use: AggregatorUse
     state: pa.DataType
     result: pa.DataType
@@ -166,7 +171,7 @@ class PythonAggregate(StateAggregate):
         """With the types that the aggregator's DDL says."""
         fields = arrow_schema(ddl_fields(use.aggregator.state, f"`state` of aggregate {name!r}"))
         result = arrow_schema(ddl_fields(f"r {use.aggregator.result}", f"`result` of aggregate {name!r}"))
-        return cls(use, pa.struct(list(fields)), result.field("r").type)
+        return cls(name, use, pa.struct(list(fields)), result.field("r").type)
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -178,23 +183,38 @@ class PythonAggregate(StateAggregate):
         add, zero = self.use.aggregator.add, self.use.aggregator.zero
         slices = [slices_of(column, groups.order) for column in columns]
         bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
-        return encoded([add(zero(), *[part[start:end] for part in slices]) for start, end in bounds], self.state)
+        with self._blamed():
+            return encoded([add(zero(), *[part[start:end] for part in slices]) for start, end in bounds], self.state)
 
     def merged(self, states: pa.Array, groups: Groups) -> pa.Array:
         """`merge` one state after the other of each group."""
         merge = self.use.aggregator.merge
         given = decoded(states.take(pa.array(groups.order)))
         found = []
-        for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
-            state = given[start]
-            for other in given[start + 1 : end]:
-                state = merge(state, other)
-            found.append(state)
-        return encoded(found, self.state)
+        with self._blamed():
+            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+                state = given[start]
+                for other in given[start + 1 : end]:
+                    state = merge(state, other)
+                found.append(state)
+            return encoded(found, self.state)
 
     def finished(self, states: pa.Array) -> pa.Array:
         """`finish` each."""
-        return pa.array([self.use.aggregator.finish(state) for state in decoded(states)], self.result)
+        with self._blamed():
+            return pa.array([self.use.aggregator.finish(state) for state in decoded(states)], self.result)
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """What the user's class raises, under the user's name of the aggregate."""
+        try:
+            yield
+        except Exception as error:
+            kind = type(self.use.aggregator).__name__
+            raise BadRowError(
+                f"there are rows that cannot be processed: aggregate {self.name!r}: {type(error).__name__}: {error}"
+                f"{place_of(error)}. Mend {kind}, or use engine('microbatch'), which can drop such rows"
+            ) from error
 
 
 class _Tidy:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError
+from steelyard.core import OptionError, tell_no_effect
 from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.kafka import Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
@@ -73,7 +73,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     width = Width(
         sources=settings.blocks,
         aggregates=settings.buckets,
-        grouping=settings.partitioner if settings.is_planned else "hash",
+        grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
     )
     notes = _Notes(checkpoint, {**bound.signature(), "sources": width.sources, "aggregates": width.aggregates})
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
@@ -82,6 +82,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     name = how.name or "stream"
     dataflow = dataflow_of(name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
     notes.write()
+    _tell_idle(settings)
     made = job(
         spark,
         dataflow,
@@ -109,6 +110,17 @@ def _require(bound: Bound, settings: Settings) -> None:
         raise OptionError(
             f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"
         )
+
+
+def _tell_idle(settings: Settings) -> None:
+    """Tell what this engine makes no use of."""
+    if settings.is_planned and settings.buckets == 1:
+        why, remedy = "one instance aggregates", "give more, as in partition_by(..., buckets=4)"
+        tell_no_effect(f"partition_by({settings.partitioner.name!r})", why, remedy)
+    if settings.placement != "auto":
+        tell_no_effect(f"placement({settings.placement!r})", "rows go to resident workers in any case")
+    if settings.statistics != "carried":
+        tell_no_effect(f"statistics({settings.statistics!r})", "resident workers have no batches to count")
 
 
 def _sink(

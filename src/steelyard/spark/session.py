@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from steelyard.spark.classic import require_no_connection
 from steelyard.spark.java import require_java
 from steelyard.spark.kafka import kafka_jars
 from steelyard.spark.source import register
@@ -34,7 +35,7 @@ _LOCAL_DEFAULTS = {
 }
 
 
-_ELSEWHERE = ("SPARK_CONNECT_MODE", "PYSPARK_GATEWAY_PORT")
+_ELSEWHERE = "PYSPARK_GATEWAY_PORT"
 """Set where another program, such as spark-submit, has said where Spark runs."""
 
 
@@ -45,7 +46,7 @@ def chosen_master(master: str | None, config: Mapping[str, str]) -> str | None:
     'yarn'
     """
     where = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or os.environ.get("MASTER")
-    if where is None and not any(name in os.environ for name in _ELSEWHERE):
+    if where is None and _ELSEWHERE not in os.environ:
         return "local[*]"
     return where
 
@@ -89,6 +90,7 @@ def session(
     Executors run the Python that `PYSPARK_PYTHON` names. Without it they would take the system's, which has no
     PyArrow, so it is set to this interpreter unless you set it yourself.
     """
+    require_no_connection(config or {})
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

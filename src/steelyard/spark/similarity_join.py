@@ -9,15 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from steelyard.core import JoinReport, OptionError
+from steelyard.core import JoinReport, OptionError, tell_no_effect
 from steelyard.core.durations import micros
 from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample
 from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
+from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.classic import require_classic
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
 from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of, shown
@@ -73,6 +77,8 @@ class SimilarityJoin(Description):
             checkpoint = os.path.abspath(checkpoint)
         id_type = self.rows.schema["id"].dataType
         engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
+        if self.settings.trigger is not None and self.program.workers == 1:
+            tell_no_effect("balance(...)", "one worker has all worksets", "give workers=2 or more")
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
     def to_df(self) -> DataFrame:
@@ -162,12 +168,16 @@ def similarity_join(
     As in `similarity_join(events, on="vector", id="id", similarity=0.99, time="at", window="1 minute")`, followed by
     `.sink("parquet", path="pairs").checkpoint("checkpoint").start()`.
     """
+    for frame in (left, right):
+        require_classic(frame, "sy.similarity_join")
     measure = named_metric(metric)
     t = _threshold(measure, threshold, similarity)
     for side, frame in (("left", left), ("right", right)):
         for option, column in (("on", on), ("id", id), ("time", time)):
             if frame is not None and column is not None and column not in frame.columns:
                 raise OptionError.unknown(f"column for {option} of the {side} DataFrame", column, frame.columns)
+        if frame is not None:
+            _require_records(measure, frame, on)
     if slide is not None and window is None:
         raise OptionError("slide goes with a window: similarity_join(..., window='1 minute', slide='10 seconds')")
     if time is None and window is not None and not left.isStreaming:
@@ -199,6 +209,15 @@ def _threshold(measure: Metric, threshold: float | None, similarity: float | Non
         return measure.threshold_of(similarity)
     assert threshold is not None
     return measure.threshold(threshold)
+
+
+def _require_records(measure: Metric, rows: DataFrame, on: str) -> None:
+    """OptionError for a column whose type the metric cannot read; the values are not looked at."""
+    column = arrow_schema(T.StructType([rows.schema[on]])).field(0)
+    try:
+        measure.records(pa.array([], column.type))
+    except OptionError as error:
+        raise OptionError(f"column {on!r}: {error}") from error
 
 
 def _side(rows: DataFrame, side: int, on: str, key: str, time: str | None) -> DataFrame:

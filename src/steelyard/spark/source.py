@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -23,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from steelyard.core.errors import OptionError
+from steelyard.spark.classic import require_classic
 from steelyard.workloads import Arrivals, Rate, Workload, as_type, parameter_types, parse_rate, workload
 
 CHUNK_ROWS = 65_536
@@ -41,6 +45,7 @@ Offset = dict[str, int]
 
 def register(spark: SparkSession) -> None:
     """Make `format("steelyard")` known to this session."""
+    require_classic(spark, "register")
     spark.dataSource.register(SteelyardSource)
 
 
@@ -65,15 +70,20 @@ class SteelyardSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the workload; Spark asks at `load`, which is where wrong options are reported."""
-        return from_arrow_schema(SourceOptions.parse(self.options).schema)
+        with in_one_line():
+            return from_arrow_schema(SourceOptions.parse(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return RowReader(self._options(schema))
+        with in_one_line():
+            return RowReader(self._options(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (PySpark's name)
         """For `spark.readStream`."""
-        return RowStreamReader(self._options(schema))
+        try:
+            return RowStreamReader(self._options(schema))
+        except OptionError as error:  # raised here, PySpark 4.3 would hide it behind an error of its own
+            return RefusedReader(error)
 
     def _options(self, schema: StructType) -> SourceOptions:
         made = self.schema()
@@ -257,11 +267,12 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (PySpark's name)
         """Everything up to `max_rows` counts as available; without that option there is no end to reach."""
-        if self._options.max_rows is None:
-            raise OptionError(
-                "option 'max_rows' is missing: the trigger availableNow reads until the end, and a generated "
-                "stream has none unless max_rows gives it one"
-            )
+        with in_one_line():
+            if self._options.max_rows is None:
+                raise OptionError(
+                    "option 'max_rows' is missing: the trigger availableNow reads until the end, and a generated "
+                    "stream has none unless max_rows gives it one"
+                )
         self._all_at_once = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 (PySpark's name)
@@ -315,6 +326,41 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _now(self) -> int:
         return int(self._clock() * MICROS)
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Stands for a reader that cannot be made, and says why as soon as Spark asks it anything."""
+
+    def __init__(self, why: OptionError) -> None:
+        self._why = why
+
+    def initialOffset(self) -> Offset:  # noqa: N802 (PySpark's name)
+        """What Spark asks first."""
+        with in_one_line():
+            raise self._why
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 (PySpark's name)
+        """What Spark asks first of a query that goes on."""
+        return self.initialOffset()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never called: there is no offset to read to."""
+        raise self._why
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Have Spark pass an OptionError on as its sentence alone, without the traceback of this package above it.
+
+    A worker of PySpark that fails looks at this variable of its environment, and ends.
+    """
+    try:
+        yield
+    except OptionError:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith(("pyspark.", "steelyard.spark.daemon")):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 _TYPES: dict[str, type] = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Never
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -17,12 +15,15 @@ from steelyard.core.durations import micros
 from steelyard.grouping import OSG
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
+from steelyard.spark.aggregate_hints import require_aggregates
 from steelyard.spark.aggregates import Builtin
-from steelyard.spark.aggregator import Aggregator, AggregatorUse
+from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
+from steelyard.spark.idle import tell_idle
 from steelyard.spark.microbatch import MicroBatch, Settings
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
@@ -41,6 +42,7 @@ DEFAULT_POLICY = "prompt"
 
 def stream(rows: DataFrame) -> Stream:
     """Start to describe an aggregation over `rows`, a streaming DataFrame (or a static one, for `to_df`)."""
+    require_classic(rows, "sy.stream")
     if not isinstance(rows, DataFrame):
         raise OptionError(f"sy.stream takes a Spark DataFrame, got {type(rows).__name__}")
     return Stream(rows)
@@ -52,6 +54,13 @@ class Stream(Description):
 
     Every verb gives a new description, so that one can be the beginning of several.
     """
+
+    _hints: ClassVar[dict[str, str]] = {
+        **Description._hints,
+        **dict.fromkeys(("aggregate", "count", "sum", "avg", "mean", "min", "max"), "write .agg(name=sy.count())"),
+        **dict.fromkeys(("repartition", "partitionBy", "shuffle"), "did you mean 'partition_by'?"),
+        "key_by": "did you mean 'group_by'?",
+    }
 
     rows: DataFrame
     _keys: tuple[str, ...] = ()
@@ -102,7 +111,8 @@ class Stream(Description):
     def group_by(self, *columns: str) -> Stream:
         """The key columns."""
         if not columns or not all(isinstance(column, str) for column in columns):
-            raise OptionError(f"group_by needs the names of one or more columns, got {columns!r}")
+            given = ", ".join(map(repr, columns)) or "none"
+            raise OptionError(f"group_by needs names of columns, as in .group_by('user', 'city'), got {given}")
         return replace(self, _keys=tuple(dict.fromkeys(columns)))
 
     def window(self, size: str, slide: str | None = None) -> Stream:
@@ -113,17 +123,9 @@ class Stream(Description):
             raise OptionError(f"window: slide must be positive and not longer than size, got {slide!r} and {size!r}")
         return replace(self, _window=Window(length, step))
 
-    def agg(self, **aggregates: Any) -> Stream:
+    def agg(self, /, *unnamed: Never, **aggregates: Builtin | AggregatorUse) -> Stream:
         """Named aggregates: `sy.sum("fare")`, `sy.count()`, or `MyAggregator().of("fare")`."""
-        for name, use in aggregates.items():
-            if isinstance(use, Aggregator) or (inspect.isclass(use) and issubclass(use, Aggregator)):
-                raise OptionError(
-                    f"aggregate {name!r}: say over which columns, with {type(use).__name__}().of('column')"
-                )
-            if not isinstance(use, Builtin | AggregatorUse):
-                raise OptionError(f"aggregate {name!r} must be sy.count(), sy.sum(column) and so on, got {use!r}")
-            if name.startswith("__"):
-                raise OptionError(f"aggregate {name!r}: names that start with '__' are reserved")
+        require_aggregates(unnamed, aggregates)
         return replace(self, _aggregates={**self._aggregates, **aggregates})
 
     def partition_by(
@@ -176,9 +178,10 @@ class Stream(Description):
         The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
         that it keeps while it runs; by default all but one, which is left to other jobs of the session.
         """
-        if workers is not None and (name != "resident" or workers < 1):
+        chosen = _one_of("engine", name, ENGINES)
+        if workers is not None and (chosen != "resident" or workers < 1):
             raise OptionError(f"engine: workers are those of 'resident', at least 1, got {workers} for {name!r}")
-        return replace(self, _engine=_one_of("engine", name, ENGINES), _workers=workers)
+        return replace(self, _engine=chosen, _workers=workers)
 
     def start(self) -> Query[Any]:
         """Check everything, and start the query."""
@@ -196,18 +199,13 @@ class Stream(Description):
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
-        if not isinstance(settings.elastic, Fixed) and not settings.moves_rows(bound):
-            warnings.warn(
-                "elastic: rows of built-in aggregates stay where they are read, so blocks have no effect; "
-                ".placement('blocks') moves them",
-                stacklevel=2,
-            )
         kind, options = self._sink
         if kind == "parquet" and "batch_id" in map(str.lower, bound.program.result_columns):
             raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
         checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
         engine = MicroBatch(spark, bound, settings, target, checkpoint)
+        tell_idle(bound, settings)
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
     def _resident(self) -> Resident:
@@ -219,7 +217,9 @@ class Stream(Description):
         """The results over a static DataFrame, as one batch: all windows, nothing late."""
         if self.rows.isStreaming:
             raise OptionError("to_df() is for a static DataFrame; for a streaming one use start()")
-        return aggregate_once(self.rows, self._bound(), self._settings())
+        bound, settings = self._bound(), self._settings()
+        tell_idle(bound, settings)
+        return aggregate_once(self.rows, bound, settings)
 
     def _bound(self) -> Bound:
         if not self._keys:

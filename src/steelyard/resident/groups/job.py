@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from steelyard.core import ElasticityPolicy, OptionError
+from steelyard.core import ElasticityPolicy, OptionError, tell_no_effect
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.outcome import GroupOutcome
@@ -54,6 +54,7 @@ class GroupJob:
             raise OptionError(f"workers must be 1 or more, got {workers}")
         self._batches, self._workers, self._launcher = Batches(program, scheduling), workers, launcher
         self._policy = None if elastic is None else elasticity(elastic)
+        _tell_idle(self._batches, self._policy)
         self._commit = commit
         self._credentials = credentials or Credentials.new()
         self._central: CentralScheduler | None = None
@@ -113,6 +114,19 @@ class GroupJob:
                 central.request_stop()
         self._launcher.launch(batches, self._credentials, number, central)
         central.run()
+
+
+def _tell_idle(batches: Batches, elastic: ElasticityPolicy | None) -> None:
+    """Tell where the partitioner of groups of batches was chosen, and cannot choose."""
+    program = batches.program
+    if program.partitioner == BatchProgram.partitioner:  # nobody chose it
+        return
+    what = f"partitioner={getattr(program.partitioner, 'name', program.partitioner)!r}"
+    if not program.cut_by_key:
+        missing = next(key for key in program.keys if key not in program.source_schema.names)
+        tell_no_effect(what, f"key {missing!r} is made by the function, and blocks are cut before it, in order of rows")
+    elif batches.scheduling.blocks == 1 and elastic is None:
+        tell_no_effect(what, "there is one block", "give Scheduling(blocks=2) or more")
 
 
 def run_batches(

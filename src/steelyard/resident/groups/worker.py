@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steelyard.core import SteelyardError
+from steelyard.core.errors import place_of
 from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.groups.local import LocalScheduler, Stage, Task
 from steelyard.resident.groups.messages import BLOCK, MERGED, PARTIALS, Note, packed, pairs, require_due, unpacked
@@ -381,7 +383,8 @@ class GroupWorker:
     def _failed(self, what: str, error: BaseException) -> None:
         if not self._closing:
             log.error("%s failed in worker %d\n%s", what, self.number, "".join(traceback.format_exception(error)[-3:]))
-        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}")
+        place = "" if isinstance(error, SteelyardError) else place_of(error)
+        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}{place}")
 
     def _fail(self, why: str) -> None:
         with self._lock:

@@ -1,0 +1,35 @@
+"""Policies that a description names and that will have nothing to decide: found when a query starts, and told."""
+
+from __future__ import annotations
+
+from steelyard.core import Partitioner, tell_no_effect
+from steelyard.core.notices import ROWS_STAY
+from steelyard.partition.in_place import InPlace
+from steelyard.scaling import Fixed
+from steelyard.spark.microbatch import Settings
+from steelyard.spark.program import Bound
+
+LEFT = "placement('in_place') leaves rows where they are read"
+MOVE = ".placement('blocks') moves them"
+
+
+def tell_idle(bound: Bound, settings: Settings) -> None:
+    """Tell what the micro-batch engine will make no use of; also for a static DataFrame."""
+    policy, moves = settings.partitioner, settings.moves_rows(bound)
+    stay = (LEFT, "leave it out") if settings.placement == "in_place" else (ROWS_STAY, MOVE)
+    if not isinstance(settings.elastic, Fixed) and not moves:
+        tell_no_effect(
+            f"the number of blocks that elastic({getattr(settings.elastic, 'name', settings.elastic)!r}) chooses", *stay
+        )
+    if settings.statistics == "exact" and not (moves and getattr(policy, "needs_counts", False)):
+        tell_no_effect("statistics('exact')", f"policy {policy.name!r} looks at no counts" if moves else stay[0])
+    if not settings.is_planned or isinstance(policy, InPlace):
+        return
+    what = f"partition_by({policy.name!r})"
+    if not moves:
+        tell_no_effect(what, *stay)
+    elif settings.blocks == 1 and isinstance(settings.elastic, Fixed):
+        tell_no_effect(what, "there is one block", "give more, as in partition_by(..., blocks=4)")
+    elif isinstance(policy, Partitioner) and policy.needs_counts and not bound.keys_can_be_listed:
+        kinds = ", ".join(f"{key} {bound.rows[key].dataType.simpleString()}" for key in bound.program.keys)
+        tell_no_effect(what, f"keys of such a type cannot be listed in a plan ({kinds}), and go by hash")

@@ -1,0 +1,161 @@
+"""What a newcomer writes by habit, or mistypes: every such program is answered with a sentence that helps."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import steelyard as sy
+from steelyard.core import NoEffectWarning, OptionError
+from steelyard.spark.classic import require_classic
+from steelyard.spark.resident import require_barrier
+from steelyard.spark.source import register
+from tests.spark.cases import Mean
+
+
+@pytest.fixture(scope="module")
+def fares(spark):
+    return spark.createDataFrame(
+        [("a", 1.5, "x"), ("b", 2.5, "y"), ("a", 4.0, "z")], "user string, fare double, t string"
+    )
+
+
+def connected(kind):
+    """An object of a class of Spark Connect, whose own packages need not be there."""
+    made = type(kind.__name__, (kind,), {"__module__": "pyspark.sql.connect.dataframe", "__init__": lambda self: None})
+    return object.__new__(made)
+
+
+@pytest.mark.parametrize(
+    "taker",
+    [
+        sy.stream,
+        lambda rows: sy.similarity_join(rows, on="v", id="id", threshold=0.1),
+        register,
+        lambda rows: require_barrier(rows, 2),
+    ],
+)
+def test_a_dataframe_of_spark_connect_is_refused_with_the_reason_and_the_remedy(taker):
+    with pytest.raises(OptionError, match=r"Spark Connect DataFrame.*inside Spark's driver.*without SPARK_REMOTE"):
+        taker(connected(DataFrame))
+    require_classic(None, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SPARK_REMOTE", "sc://there"), ("SPARK_API_MODE", "Connect"), ("SPARK_CONNECT_MODE", "1")],
+)
+def test_a_session_is_not_made_where_the_environment_asks_for_spark_connect(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(OptionError, match=f"{variable} asks for Spark Connect"):
+        sy.session()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("groupBy", "did you mean 'group_by'"),
+        ("groupby", "did you mean 'group_by'"),
+        ("withWatermark", "did you mean 'with_watermark'"),
+        ("outputMode", "did you mean 'output_mode'"),
+        ("toDF", "did you mean 'to_df'"),
+        ("writeStream", r"\.sink\(kind, \.\.\.\) says where"),
+        ("where", "on the DataFrame, before it is given"),
+        ("queryName", "did you mean 'name'"),
+        ("repartition", "did you mean 'partition_by'"),
+        ("frobnicate", "there are agg, checkpoint"),
+    ],
+)
+def test_a_name_of_pyspark_is_answered_with_ours(fares, name, said):
+    with pytest.raises(AttributeError, match=f"Stream has no '{name}': .*{said}"):
+        getattr(sy.stream(fares), name)
+    assert not hasattr(sy.stream(fares), "_ipython_canary_method_should_not_exist_")
+
+
+@pytest.mark.parametrize(("name", "ours"), [("avg", "mean"), ("summ", "sum"), ("count_distinct", "approx_distinct")])
+def test_an_aggregate_that_is_called_otherwise_here_is_named(name, ours):
+    with pytest.raises(AttributeError, match=f"steelyard has no '{name}': did you mean '{ours}'"):
+        getattr(sy, name)
+
+
+@pytest.mark.spark
+def test_a_column_of_pyspark_in_agg_is_answered_with_what_to_write(fares):
+    keyed = sy.stream(fares).group_by("user")
+    for given, said in (
+        (F.sum("fare"), r"write \.agg\(x=sy\.sum\('fare'\)\)"),
+        (F.avg("fare"), r"write \.agg\(x=sy\.mean\('fare'\)\)"),
+        (F.count("*"), r"write \.agg\(x=sy\.count\(\)\)"),
+        (F.count_distinct("fare"), r"write \.agg\(x=sy\.approx_distinct\('fare'\)\)"),
+        (F.skewness("fare"), r"there is no sy\.skewness; there are approx_distinct, .* and your own Aggregator"),
+        (F.sum(F.col("fare") + 1), r"as in \.agg\(x=sy\.sum\('column'\)\)"),
+    ):
+        with pytest.raises(OptionError, match=f"aggregate 'x' is a Column of PySpark: {said}"):
+            keyed.agg(x=given)
+    with pytest.raises(OptionError, match=r"every aggregate has a name, write \.agg\(n=sy\.max\('fare'\)\)"):
+        keyed.agg(F.max("fare").alias("n"))
+    with pytest.raises(OptionError, match=r"every aggregate has a name, as in \.agg\(total=sy\.sum\('column'\)\)"):
+        keyed.agg({"fare": "sum"})
+    with pytest.raises(OptionError, match=r"say over which columns, with Mean\(\)\.of\('column'\)"):
+        keyed.agg(m=Mean)
+
+
+@pytest.mark.spark
+def test_names_that_are_mistyped_get_the_nearest(fares):
+    keyed = sy.stream(fares).group_by("user")
+    with pytest.raises(OptionError, match="unknown engine 'residnt': did you mean 'resident'"):
+        keyed.engine("residnt", workers=2)
+    with pytest.raises(OptionError, match=r"'round_robin' is a grouping of resident workers.*'shuffle'.*osg"):
+        keyed.partition_by("round_robin")
+    with pytest.raises(OptionError, match=r"as in \.group_by\('user', 'city'\), got \['user'\]"):
+        sy.stream(fares).group_by(["user"])
+    with pytest.raises(OptionError, match="column of aggregate 'n': 'fars': did you mean 'fare'"):
+        keyed.agg(n=sy.sum("fars")).to_df()
+
+
+@pytest.mark.spark
+def test_a_column_that_a_metric_cannot_read_is_refused_before_anything_starts(fares):
+    with pytest.raises(OptionError, match="column 't': metric 'angular' cannot work on a column of type string"):
+        sy.similarity_join(fares, on="t", id="user", threshold=0.1)
+
+
+@pytest.mark.spark
+def test_a_wrong_option_of_the_source_is_in_the_first_line_of_sparks_error(spark):
+    reader = spark.readStream.format("steelyard")
+    with pytest.raises(AnalysisException) as refused:
+        reader.options(workload="taxi", rowsperbatch=3).load()
+    first = str(refused.value).splitlines()[0]
+    assert "OptionError: unknown option of workload taxi 'rowsperbatch': did you mean 'rows_per_batch'?" in first
+    assert "Traceback" not in str(refused.value)
+
+
+def told(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        action()
+    return [str(one.message) for one in caught if one.category is NoEffectWarning]
+
+
+@pytest.mark.spark
+def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
+    counted = sy.stream(fares).group_by("user").agg(n=sy.count())
+    stays = "has no effect: rows of built-in aggregates stay where they are read; .placement('blocks') moves them"
+    assert told(counted.partition_by("prompt").to_df) == [f"partition_by('prompt') {stays}"]
+    assert told(counted.partition_by("prompt").placement("blocks").to_df) == []
+    assert told(counted.to_df) == []
+    assert told(counted.partition_by("in_place").to_df) == []
+    moved = counted.agg(mean=Mean().of("fare"))
+    assert told(moved.partition_by("prompt", blocks=2).to_df) == []
+    one = told(moved.partition_by("prompt", blocks=1).to_df)
+    assert one == [
+        "partition_by('prompt') has no effect: there is one block; give more, as in partition_by(..., blocks=4)"
+    ]
+    exact = told(moved.partition_by("hash", blocks=2).statistics("exact").to_df)
+    assert exact == ["statistics('exact') has no effect: policy 'hash' looks at no counts"]
+    listed = sy.stream(fares.withColumn("key", F.array("user"))).group_by("key").agg(mean=Mean().of("fare"))
+    (said,) = told(listed.partition_by("prompt", blocks=2).to_df)
+    assert "keys of such a type cannot be listed in a plan (key array<string>), and go by hash" in said
