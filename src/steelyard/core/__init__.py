@@ -1,7 +1,7 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
 from steelyard.core.counts import KeyCounts
-from steelyard.core.errors import BadRowError, OptionError, SteelyardError
+from steelyard.core.errors import BadRowError, OptionError, StateError, SteelyardError
 from steelyard.core.notices import NoEffectWarning, tell_no_effect
 from steelyard.core.parallelism import (
     DataflowObservation,
@@ -51,6 +51,7 @@ __all__ = [
     "RowRule",
     "ScalingDecision",
     "State",
+    "StateError",
     "SteelyardError",
     "TaskReport",
     "TuplePolicy",

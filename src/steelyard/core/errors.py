@@ -28,6 +28,10 @@ class OptionError(SteelyardError, ValueError):
         return cls(f"unknown {what} {given!r}: {hint}There are: {', '.join(names) or 'none'}")
 
 
+class StateError(SteelyardError):
+    """Kept state that is damaged, missing or of another moment: going on from it could give a wrong answer."""
+
+
 class BadRowError(SteelyardError):
     """Rows that cannot be processed, in a query that was told to fail on them."""
 

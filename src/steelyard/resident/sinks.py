@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.resident.durable import names_to_disk, written
+from steelyard.core.durable import names_to_disk, written
 from steelyard.resident.operator import Attempt, Batches, InstanceContext, OperatorLogic, State, Step
 
 _STAGED = "_staged-"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Instance
-from steelyard.resident.durable import written
+from steelyard.core.durable import written
 from steelyard.resident.manifest import Manifest
 from steelyard.resident.operator import Attempt, State
 

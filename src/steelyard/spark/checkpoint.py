@@ -1,19 +1,34 @@
-"""What the checkpoints of all engines have: whose they are, and names for what a batch writes."""
+"""What the checkpoints of all engines have: whose they are, names for what a batch writes, and a chain of commits.
+
+    program.json                 what the query computes, which must stay the same, and what tells it from others
+    commits/000000000012.json    everything that is true after batch 12
+
+A commit says which program and which commit before it belongs to, and describes Spark's own log as it was.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from steelyard.core import OptionError
+from steelyard.core.durable import Described, Link, damaged, opened, seal_of, sealed
 from steelyard.spark.files import Folder
+from steelyard.spark.spark_log import SparkLog
+
+KEPT_COMMITS = 2
+PROGRAM = "program.json"
+_COMMIT = re.compile(r"\d{12}\.json\Z")
 
 
 class CheckpointFolder:
-    """The folder `steelyard` under a query's checkpoint.
+    """The folder `steelyard` under a query's checkpoint; `open` it first.
 
     Parameters
     ----------
@@ -24,49 +39,125 @@ class CheckpointFolder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.path = path
-        self.root = Folder(spark, f"{path.rstrip('/')}/steelyard")
-        self.commits = Folder(spark, self.root.child("commits"))
+        whole = Folder(spark, path)
+        self.root = whole.inside("steelyard")
+        self.commits = self.root.inside("commits")
+        self.log_of_spark = SparkLog(whole.inside("spark"))
+        self.identity = ""
+        """What tells this checkpoint from any other."""
+        self.first: dict[str, Any] = {}
+        """What the first start was told that holds until there is a commit."""
+        self._program = ""
+        self._before: Link | None = None
+        self._needed: deque[set[str]] = deque(maxlen=KEPT_COMMITS)
+        self._of_spark: tuple[Described, ...] = ()
 
-    def same_program(self, signature: dict[str, Any]) -> None:
+    def open(self, signature: dict[str, Any], first: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """What the newest commit says, or None before the first; `first` is kept if this is the first start.
+
+        Raises
+        ------
+        StateError
+            Where a file of the checkpoint is not what was written.
+        OptionError
+            Where the checkpoint is another program's.
+        """
+        newest = self._newest()
+        self._same_program(signature, first or {}, is_new=newest is None and self.log_of_spark.begun < 0)
+        if newest is None:
+            return None
+        if newest["program"] != self._program:
+            raise damaged(self.root.child(PROGRAM), "is not what the commits were made with")
+        self._of_spark = Described.listed(newest["spark"], self.commits.child(_commit_name(newest["batch"])))
+        return newest
+
+    def require_spark(self) -> None:
+        """StateError where Spark's own log is not at the batch of the newest commit, or the one behind it."""
+        batch = self._before.number if self._before else -1
+        known = max(self.log_of_spark.done, self.log_of_spark.begun - 1)
+        if known > batch:
+            raise damaged(
+                self.commits.child(_commit_name(known)),
+                f"of batch {known}, which is done by Spark's own log, is missing",
+            )
+        self.log_of_spark.require(batch, self._of_spark)
+
+    def _newest(self) -> dict[str, Any] | None:
+        names = [name for name in self.commits.names() if _COMMIT.match(name)]
+        if not names:
+            return None
+        body, seal = self._commit(names[-1])
+        for before in names[-2:-1]:  # where it is there, it must be the one before
+            found, link = self._commit(before), Link(*body["before"]) if body["before"] else None
+            if link != Link(found[0]["batch"], found[1]):
+                raise damaged(
+                    self.commits.child(names[-1]), f"of batch {body['batch']} does not follow the one in {before}"
+                )
+        self._before = Link(body["batch"], seal)
+        return body
+
+    def _commit(self, name: str) -> tuple[dict[str, Any], str]:
+        batch = int(name.removesuffix(".json"))
+        body, seal = opened(self.commits.read(name, f"batch {batch}"), self.commits.child(name), f"batch {batch}")
+        if body.get("batch") != batch:
+            raise damaged(self.commits.child(name), f"of batch {batch} is of batch {body.get('batch')}")
+        return body, seal
+
+    def _same_program(self, signature: dict[str, Any], first: dict[str, Any], *, is_new: bool) -> None:
         """Write the program's signature at the first start; later, refuse another."""
-        text = json.dumps(signature, indent=1)
-        if not self.root.exists("program.json"):
+        if is_new and not self.root.exists(PROGRAM):
             self.root.make()
-            self.root.write_once("program.json", text)
-            return
-        before = json.loads(self.root.read("program.json"))
-        now = json.loads(text)
-        for part, old in before.items():
+            self.root.write_once(PROGRAM, sealed({"identity": uuid.uuid4().hex, "program": signature, "first": first}))
+        of = "the query's program"
+        before, self._program = opened(self.root.read(PROGRAM, of), self.root.child(PROGRAM), of)
+        self.identity, self.first = before["identity"], before["first"]
+        now = json.loads(json.dumps(signature))
+        for part, old in before["program"].items():
             if now.get(part) != old:
                 raise OptionError(
                     f"the checkpoint {self.path} belongs to another query: its {part}: {old}; now: "
                     f"{now.get(part)}. Use a new checkpoint location, or the old {part}"
                 )
 
-    def identity(self) -> str:
-        """What tells this checkpoint from any other; made at the first start."""
-        return self.first("identity", uuid.uuid4().hex)
-
-    def first(self, name: str, text: str) -> str:
-        """What the first start wrote into the file `name`: `text`, if this is the first."""
-        if not self.root.exists(name):
-            self.root.make()
-            self.root.write_once(name, text)
-        return self.root.read(name)
+    @property
+    def newest_commit(self) -> str:
+        """The file of the newest commit."""
+        return self.commits.child(_commit_name(self._before.number if self._before else -1))
 
     def new_folder(self, batch: int) -> str:
         """A folder name that no other try of this batch has."""
         return f"{batch}-{uuid.uuid4().hex[:12]}"
 
-    def commit_names(self) -> list[str]:
-        """Files of commits, oldest first."""
-        return [name for name in self.commits.names() if name.endswith(".json") and not name.startswith(".")]
-
-    def write_commit(self, batch: int, text: str, keep: int) -> list[str]:
-        """Write a commit in one step and remove old ones; gives the texts of the `keep` newest."""
+    def write_commit(self, batch: int, state: dict[str, Any]) -> None:
+        """Make what is true after a batch the state, in one step, and remove commits that are too old."""
+        name = _commit_name(batch)
+        if self.commits.exists(name):
+            raise damaged(
+                self.commits.child(name), f"of batch {batch} is another driver's", "give each query a checkpoint"
+            )
+        of_spark = self.log_of_spark.described(batch, self._of_spark)
+        body = {"batch": batch, "before": self._before, "program": self._program, "spark": of_spark, "state": state}
+        text = sealed(body)
         self.commits.make()
-        self.commits.write_once(f"{batch:012d}.json", text)
-        names = self.commit_names()
-        for old in names[:-keep]:
+        self.commits.write_once(name, text)
+        self._of_spark, self._before = of_spark, Link(batch, seal_of(text))
+        for old in self.commits.names()[:-KEPT_COMMITS]:
             self.commits.delete(old)
-        return [self.commits.read(name) for name in names[-keep:]]
+
+    def keep(self, names: set[str]) -> None:
+        """What the newest commit needs, beside that of the commits before it that are kept."""
+        self._needed.append(names)
+
+    def sweep(self, names: set[str], folders: Iterable[Folder]) -> None:
+        """Remove from folders what neither the newest commit needs, as in `"log/12-ab"`, nor one before it."""
+        self.keep(names)
+        needed = set().union(*self._needed)
+        for folder in folders:
+            kind = folder.path.rpartition("/")[2]
+            for name in folder.names():
+                if f"{kind}/{name}" not in needed and not name.startswith("."):
+                    folder.delete(name)
+
+
+def _commit_name(batch: int) -> str:
+    return f"{batch:012d}.json"

@@ -112,7 +112,8 @@ class Emission:
             self.partials.folded(merged).write.parquet(self.state.running.child(name))
         windows = spark.read.parquet(self.state.running.child(name))
         results = self.sink.write(self.partials.finished(windows), commit.batch)
-        return self._expired(replace(commit, running=Running(name, commit.batch, last))), results
+        running = Running(name, commit.batch, last, self.state.described(self.state.running, name))
+        return self._expired(replace(commit, running=running)), results
 
     def _slid(self, spark: SparkSession, commit: Commit, running: Running, start: int) -> DataFrame:
         """The window at `start` from the one before it: new and late partials added, expired panes taken away."""
@@ -181,7 +182,8 @@ class Emission:
             live = live.where(F.col(PANE) >= first)
         name = self.state.new_folder(commit.batch)
         self.partials.compacted(live).write.parquet(self.state.log.child(name))
-        return (LogFolder(name, max(entry.batch for entry in part), Span(first, last)),)
+        newest, files = max(entry.batch for entry in part), self.state.described(self.state.log, name)
+        return (LogFolder(name, newest, Span(first, last), files),)
 
     def read(self, spark: SparkSession, names: list[str]) -> DataFrame:
         """The partials in these folders of the log."""

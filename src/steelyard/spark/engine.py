@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,7 +13,9 @@ from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import SteelyardError
+from steelyard.core import StateError, SteelyardError
+from steelyard.core.durable import damaged
+from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
 
 REPORTS = 100
@@ -28,6 +31,7 @@ class BatchEngine(ABC, Generic[Report]):
     """Works on one batch after the other, each exactly once; `last` is the newest commit."""
 
     last: Committed
+    state: CheckpointFolder
 
     def __init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=REPORTS)
@@ -39,7 +43,20 @@ class BatchEngine(ABC, Generic[Report]):
         with self._busy:
             if self.stopping:
                 raise StoppedError(f"batch {number} was not begun: the query is being stopped")
-            return None if number <= self.last.batch else self._process(batch, number)
+            if number == self.last.batch:
+                return None
+            if number != self.last.batch + 1:
+                raise damaged(
+                    self.state.newest_commit,
+                    f"is of batch {self.last.batch}, and Spark's own log goes on with {number}",
+                )
+            try:
+                return self._process(batch, number)
+            except Exception as error:
+                found = re.search(rf"\b{StateError.__name__}: (.*)", str(error))
+                if found is None or isinstance(error, SteelyardError):
+                    raise
+                raise StateError(found[1]) from error  # as the task said it, before Spark passed it on
 
     @abstractmethod
     def _process(self, batch: DataFrame, number: int) -> Report:
@@ -58,6 +75,7 @@ def started(
     engine: BatchEngine[Report], rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str | None
 ) -> Query[Report]:
     """A query that gives the engine every batch of a stream."""
+    engine.state.require_spark()
     failures: list[BaseException] = []
 
     def work(batch: DataFrame, number: int) -> None:

@@ -23,7 +23,16 @@ from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
-from steelyard.spark.join_state import BEFORE_ALL, JoinCommit, JoinFolder, Left, Segment, write_segment
+from steelyard.spark.join_state import (
+    BEFORE_ALL,
+    GEOMETRY,
+    JoinCommit,
+    JoinFolder,
+    Left,
+    Segment,
+    read_segments,
+    write_segment,
+)
 from steelyard.spark.join_tasks import (
     JOIN,
     PLACE,
@@ -179,6 +188,7 @@ class JoinEngine(BatchEngine[JoinReport]):
     """
 
     last: JoinCommit
+    state: JoinFolder
 
     def __init__(
         self,
@@ -193,13 +203,12 @@ class JoinEngine(BatchEngine[JoinReport]):
         super().__init__()
         self.program = program
         self.settings = settings
-        self.folder = JoinFolder(spark, checkpoint)
-        self.folder.same_program(signature)
+        self.state = JoinFolder(spark, checkpoint)
+        self.last = self.state.latest(signature)
         if settings.bad.path is not None:
-            claim(spark, settings.bad.path, self.folder.identity())
-        self.last = self.folder.latest()
+            claim(spark, settings.bad.path, self.state.identity)
         found = spark.createDataFrame([], pairs_schema(program, id_type))
-        self.sink = opened(sink, spark, shown(found, program, 0).schema, self.folder.identity())
+        self.sink = opened(sink, spark, shown(found, program, 0).schema, self.state.identity)
         self.log = TaskLog(spark.sparkContext)
         self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
         self._centroids: pa.ChunkedArray | None = None
@@ -215,14 +224,14 @@ class JoinEngine(BatchEngine[JoinReport]):
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         self.log.take()
         run = Run(
-            number, self.folder.new_folder(number), self.folder.root.path, self.program.closed_by(self.last.watermark)
+            number, self.state.new_folder(number), self.state.root.path, self.program.closed_by(self.last.watermark)
         )
         centroids, commit = self._space(batch, self.last, run)
         if centroids is None:  # not one record yet
             return self._finish(replace(commit, batch=number), JoinReport(number), clock)
         plan = Plan(batch, self.program, centroids)
         with clock.phase("join"):
-            folder = self.folder.root.child(f"pairs/{run.name}")
+            folder = self.state.root.child(f"pairs/{run.name}")
             plan.pairs(batch, commit, run, self.log).write.parquet(folder)
             entries = self.log.take()
         report = self._accounted(entries, number)
@@ -243,11 +252,11 @@ class JoinEngine(BatchEngine[JoinReport]):
             self._centroids = chosen_centroids(batch, self.program, self.settings.space, self.settings.seed)
             if self._centroids is None:
                 return None, commit
-            name = f"geometry/{run.name}/centroids.arrow"
-            write_segment(run.root, name, pa.table({"record": self._centroids}))
-            commit = replace(commit, centroids=name)
+            name, table = f"{GEOMETRY}/{run.name}/centroids", pa.table({"record": self._centroids})
+            commit = replace(commit, centroids=write_segment(run.root, name, run.batch, table))
         elif self._centroids is None:
-            self._centroids = self.folder.centroids(commit.centroids)
+            (table,) = read_segments(run.root, [commit.centroids])
+            self._centroids = table.column("record")
         self.program = replace(self.program, dimension=dimension_of(self._centroids), parts=len(self._centroids))
         return self._centroids, commit
 
@@ -385,7 +394,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             if isinstance(self.settings.balancer, Learning):
                 learnt = base64.b64encode(packed(self.settings.balancer.state())).decode()
             self.last = replace(commit, balancer=learnt)
-            self.folder.commit(self.last)
+            self.state.commit(self.last)
         times = clock.phases | {"total": clock.total()}
         watermark = instant_text(commit.watermark) if commit.watermark > BEFORE_ALL else None
         seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)

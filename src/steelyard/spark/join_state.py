@@ -1,18 +1,17 @@
 """The state of a similarity join under its checkpoint: Arrow files that tasks write, and a commit for each batch.
 
-    program.json                     what the query computes; must stay the same
-    commits/000000000012.json        everything that is true after batch 12
+    program.json, commits/           as in every checkpoint
     geometry/12-<run>/3-*.arrow      worksets and outer records of space partition 3 after batch 12
-    records/12-<run>/2.arrow         records that batch 12 brought to worker 2
-    moves/12-<run>/2-5.arrow         worksets that the balancer sent from worker 2 to worker 5 after batch 12
+    records/12-<run>/2.*.arrow       records that batch 12 brought to worker 2
+    moves/12-<run>/2-5.*.arrow       worksets that the balancer sent from worker 2 to worker 5 after batch 12
 
-A commit names all live files, so the newest commit is all that a restart reads; what no commit names is swept.
+A commit names all live files and describes them, so the newest commit is all that a restart reads; what no commit names
+is swept. A task that runs again writes files of its own, and the commit names those of the one that was heard.
 Files are written by tasks, through Arrow's file systems: the checkpoint must be where both Spark and Arrow can go.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -22,9 +21,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
+from steelyard.core.durable import Described, Summing, damaged, safe_name
 from steelyard.spark.checkpoint import CheckpointFolder
-from steelyard.spark.files import Folder
-from steelyard.spark.state import KEPT_COMMITS
 
 GEOMETRY, RECORDS, MOVES = "geometry", "records", "moves"
 BEFORE_ALL = -(1 << 62)
@@ -33,14 +31,34 @@ BEFORE_ALL = -(1 << 62)
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of state, with the numbers of the windows that it has records of."""
+    """One file of state, with the numbers of the windows that it has records of.
+
+    `bytes` are those of its records in memory, `size` and `crc` are the length and the checksum of the file.
+    """
 
     name: str
     batch: int
     rows: int
     bytes: int
+    size: int
+    crc: int
     first: int = 0
     last: int = -1
+
+    @property
+    def file(self) -> Described:
+        """The file."""
+        return Described(self.name, self.size, self.crc)
+
+    @property
+    def part(self) -> str:
+        """Which part of a space partition's geometry it is, by its name."""
+        return self.name.rpartition("/")[2].partition("-")[2].partition(".")[0]
+
+    @property
+    def of(self) -> str:
+        """Which batch wrote it."""
+        return f"batch {self.name.split('/')[1].partition('-')[0]}"
 
 
 @dataclass(frozen=True)
@@ -66,22 +84,21 @@ class JoinCommit:
     """Worksets that are cut, and into how many parts."""
     balancer: str = ""
     """What the balancer has learnt, as text."""
-    centroids: str = ""
+    centroids: Segment | None = None
     """The file of the space partitions' centroids."""
 
-    def to_json(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> JoinCommit:
-        """The inverse of `to_json`."""
-        known = json.loads(text)
+    def from_state(cls, known: dict[str, Any], where: str) -> JoinCommit:
+        """The inverse of `asdict`, after JSON; `where` is the file that it was read from."""
+        known = dict(known)
         for name, kind in ((GEOMETRY, Segment), (RECORDS, Segment), ("left", Left)):
             known[name] = {int(at): tuple(kind(**one) for one in some) for at, some in known[name].items()}
         for name in ("assignment", "splits"):
             known[name] = {int(key): value for key, value in known[name].items()}
-        return cls(**known)
+        commit = cls(**{**known, "centroids": Segment(**known["centroids"]) if known["centroids"] else None})
+        for one in commit.segments:
+            safe_name(one.name, where)
+        return commit
 
     def without(self, closed: int) -> JoinCommit:
         """Without the segments whose windows have all closed, and without what only they needed to know."""
@@ -96,10 +113,16 @@ class JoinCommit:
         return replace(self, records=records, left=left)
 
     @property
+    def segments(self) -> list[Segment]:
+        """All live files."""
+        centroids = [self.centroids] if self.centroids else []
+        parts = (self.geometry, self.records)
+        return [*centroids, *(one for part in parts for some in part.values() for one in some)]
+
+    @property
     def names(self) -> set[str]:
         """Folders of all live files."""
-        files = [one.name for part in (self.geometry, self.records) for some in part.values() for one in some]
-        return {name.rpartition("/")[0] for name in [*files, self.centroids] if name}
+        return {one.name.rpartition("/")[0] for one in self.segments}
 
     @property
     def state_bytes(self) -> int:
@@ -112,47 +135,57 @@ class JoinFolder(CheckpointFolder):
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
-        self._parts = [Folder(spark, self.root.child(name)) for name in (GEOMETRY, RECORDS, MOVES, "pairs")]
+        self._parts = [self.root.inside(name) for name in (GEOMETRY, RECORDS, MOVES, "pairs")]
 
-    def centroids(self, name: str) -> pa.ChunkedArray:
-        """The column of records in a file of centroids."""
-        (table,) = read_segments(self.root.path, [Segment(name, 0, 0, 0)])
-        return table.column("record")
-
-    def latest(self) -> JoinCommit:
-        """The newest commit, or the empty one."""
-        names = self.commit_names()
-        return JoinCommit.from_json(self.commits.read(names[-1])) if names else JoinCommit()
+    def latest(self, signature: dict[str, Any]) -> JoinCommit:
+        """The newest commit, or the empty one. StateError where a file that it names is not as it was."""
+        found = self.open(signature)
+        if found is None:
+            return JoinCommit()
+        commit = JoinCommit.from_state(found["state"], self.newest_commit)
+        by_batch: dict[str, list[Described]] = {}
+        for one in commit.segments:
+            by_batch.setdefault(one.of, []).append(one.file)
+        for of, files in by_batch.items():
+            self.root.require(files, of)
+        self.keep(commit.names)
+        return commit
 
     def commit(self, commit: JoinCommit) -> None:
         """Make a batch's outcome the state, in one step; then sweep what no commit needs."""
-        kept = self.write_commit(commit.batch, commit.to_json(), KEPT_COMMITS)
-        needed = set().union(*(JoinCommit.from_json(text).names for text in kept))
-        for part in self._parts:
-            kind = part.path.rpartition("/")[2]
-            for name in part.names():
-                if f"{kind}/{name}" not in needed:
-                    part.delete(name)
+        self.write_commit(commit.batch, asdict(commit))
+        self.sweep(commit.names, self._parts)
 
 
-def write_segment(root: str, name: str, table: pa.Table) -> int:
-    """Write a file of state from a task, in one step; gives its bytes. Another try of the task writes the same."""
-    system, path = _at(root, name)
+def write_segment(root: str, name: str, batch: int, table: pa.Table) -> Segment:
+    """Write a file of state from a task, in one step; `name` gets an end that no other try of the task has."""
+    whole = f"{name}.{uuid.uuid4().hex[:12]}.arrow"
+    system, path = _at(root, whole)
     system.create_dir(path.rpartition("/")[0], recursive=True)
-    part = f"{path}.{uuid.uuid4().hex}"
-    with system.open_output_stream(part) as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    part = f"{path}.part"
+    with system.open_output_stream(part) as below:
+        summing = Summing(below)
+        with pa.PythonFile(summing, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
     system.move(part, path)
-    return int(table.nbytes)
+    _, size, crc = summing.described(whole)
+    return Segment(whole, batch, table.num_rows, int(table.nbytes), size, crc)
 
 
 def read_segments(root: str, segments: Iterable[Segment]) -> list[pa.Table]:
-    """The tables of files of state."""
+    """The tables of files of state; StateError where one is not as it was written."""
     tables = []
     for segment in segments:
         system, path = _at(root, segment.name)
-        with system.open_input_file(path) as file:
-            tables.append(pa.ipc.open_stream(file).read_all())
+        try:
+            with system.open_input_file(path) as file:
+                data = file.read_buffer()
+        except FileNotFoundError as error:
+            raise damaged(path, f"of {segment.of} is missing") from error
+        summing = Summing()
+        summing.write(data)
+        segment.file.require(summing.described(segment.name), path, segment.of)
+        tables.append(pa.ipc.open_stream(data).read_all())
     return tables
 
 

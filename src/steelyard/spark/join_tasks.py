@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,16 @@ from steelyard.similarity.members import from_column, split_key, to_column
 from steelyard.similarity.splitting import Splits
 from steelyard.similarity.window_join import Pairs
 from steelyard.spark.isolate import as_json
-from steelyard.spark.join_state import BEFORE_ALL, GEOMETRY, RECORDS, Left, Segment, read_segments, write_segment
+from steelyard.spark.join_state import (
+    BEFORE_ALL,
+    GEOMETRY,
+    MOVES,
+    RECORDS,
+    Left,
+    Segment,
+    read_segments,
+    write_segment,
+)
 from steelyard.spark.tasklog import TaskLog, Timing, timed
 
 Batches = Iterator[pa.RecordBatch]
@@ -311,7 +320,7 @@ def _joined(
             "free": loads.free,
             "sizes": loads.bytes,
             "pairs": found,
-            "segment": _keep_members(program, members, worker, run),
+            "segment": _segment(program, f"{RECORDS}/{run.name}/{worker}", members, run),
         }
 
 
@@ -356,9 +365,7 @@ def mover(
             target = program.workers_of(members.worksets, assignment)
             for to in np.unique(target).tolist():
                 shipped = members.take(program.metric, np.flatnonzero(target == to))
-                name = f"moves/{run.name}/{worker}-{to}.arrow"
-                size = write_segment(run.root, name, shipped.to_table(program.metric))
-                yield worker, to, _segment(name, run.batch, shipped, size)
+                yield worker, to, _segment(program, f"{MOVES}/{run.name}/{worker}-{to}", shipped, run)
 
     return work
 
@@ -417,37 +424,30 @@ def _formulation(
     if segments:
         tables = read_segments(run.root, segments)
         formulation.restore(
-            {one.name.rpartition("-")[2].removesuffix(".arrow"): t for one, t in zip(segments, tables, strict=True)}
+            {
+                one.name.rpartition("/")[2].partition("-")[2].partition(".")[0]: t
+                for one, t in zip(segments, tables, strict=True)
+            }
         )
     formulation.close(run.closed)
     return formulation
 
 
 def _keep_geometry(formulation: Formulation, partition: int, run: Run) -> list[dict[str, Any]]:
-    kept = []
-    for name, table in formulation.state().items():
-        path = f"{GEOMETRY}/{run.name}/{partition}-{name}.arrow"
-        kept.append(
-            {"name": path, "batch": run.batch, "rows": table.num_rows, "bytes": write_segment(run.root, path, table)}
-        )
-    return kept
+    state = formulation.state().items()
+    return [
+        asdict(write_segment(run.root, f"{GEOMETRY}/{run.name}/{partition}-{name}", run.batch, table))
+        for name, table in state
+    ]
 
 
-def _keep_members(program: JoinProgram, members: Members, worker: int, run: Run) -> dict[str, Any]:
-    name = f"{RECORDS}/{run.name}/{worker}.arrow"
-    return _segment(name, run.batch, members, write_segment(run.root, name, members.to_table(program.metric)))
-
-
-def _segment(name: str, batch: int, members: Members, size: int) -> dict[str, Any]:
+def _segment(program: JoinProgram, name: str, members: Members, run: Run) -> dict[str, Any]:
+    """Members in a file, and what a commit is to say of it."""
     windows = members.rows.windows
-    return {
-        "name": name,
-        "batch": batch,
-        "rows": len(members),
-        "bytes": size,
-        "first": int(windows[:, 0].min()) if len(members) else 0,
-        "last": int(windows[:, 1].max()) if len(members) else -1,
-    }
+    made = write_segment(run.root, name, run.batch, members.to_table(program.metric))
+    if not len(members):
+        return asdict(made)
+    return asdict(replace(made, first=int(windows[:, 0].min()), last=int(windows[:, 1].max())))
 
 
 def _rows(program: JoinProgram, table: pa.Table, carried: Sequence[str] = CARRIED) -> Rows:

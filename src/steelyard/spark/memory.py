@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from steelyard.core import ElasticityPolicy, Learning, Partitioner, TuplePolicy
+from steelyard.core.durable import Described
 from steelyard.grouping import OSG
 from steelyard.spark.costs import CostPartitioners
 from steelyard.spark.routing import Partitioners, packed, unpacked
@@ -22,8 +23,8 @@ _LOG = logging.getLogger(__name__)
 class PolicyMemory:
     """The state of a query's policies, written at each commit as `policy/12-<run>` under the checkpoint.
 
-    A policy that was changed at a restart, by its kind or by a parameter, begins anew. So does one whose memory
-    cannot be read: it is a help, not part of the answers.
+    A policy that was changed at a restart, by its kind or by a parameter, begins anew. So does one whose memory is not
+    as it was written, with a warning: it is a help, not part of the answers.
 
     Parameters
     ----------
@@ -43,8 +44,8 @@ class PolicyMemory:
         self._learning: dict[str, Learning] = {n: p for n, p in policies.items() if isinstance(p, Learning)}
         self._identity = {"format": FORMAT, **{name: identity(policy) for name, policy in policies.items()}}
 
-    def keep(self, batch: int) -> str | None:
-        """Write what was learnt; gives the name under which a commit refers to it."""
+    def keep(self, batch: int) -> Described | None:
+        """Write what was learnt; gives the file as a commit describes it."""
         known = {name: base64.b64encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
         if self.partitioners is not None:
             known["routers"] = self.partitioners.to_text()
@@ -54,23 +55,25 @@ class PolicyMemory:
             return None
         name = self._state.new_folder(batch)
         self._state.policy.make()
-        self._state.policy.write_once(name, json.dumps({"of": self._identity, "known": known}))
-        return name
+        return self._state.policy.write_once(name, json.dumps({"of": self._identity, "known": known}))
 
-    def recall(self, name: str | None) -> None:
+    def recall(self, file: Described | None) -> None:
         """Read what a commit refers to, where it was learnt by the same policies."""
-        if name is None:
+        if file is None:
             return
+        of = f"batch {file.name.partition('-')[0]}"
         try:
-            kept = json.loads(self._state.policy.read(name))
+            self._state.policy.require([file], of)
+            kept = json.loads(self._state.policy.read(file.name, of))
             if kept["of"]["format"] != FORMAT:
+                _LOG.warning("what policies had learnt is of another release: they begin anew")
                 return
             for part, text in kept["known"].items():
                 owner = "partitioner" if part in ("routers", "costs") else part
                 if kept["of"][owner] == self._identity[owner]:
                     self._give_back(part, text)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the query can go on without
-            _LOG.warning("what policies had learnt cannot be read (%s); they begin anew", error)
+            _LOG.warning("policies begin anew, since what they had learnt cannot be read: %s", error)
 
     def _give_back(self, part: str, text: str) -> None:
         if part == "routers" and self.partitioners is not None:

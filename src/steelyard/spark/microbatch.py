@@ -109,6 +109,7 @@ class MicroBatch(BatchEngine[BatchReport]):
     """
 
     last: Commit
+    state: StateFolder
 
     def __init__(self, spark: SparkSession, bound: Bound, settings: Settings, sink: Sink, checkpoint: str) -> None:
         super().__init__()
@@ -124,14 +125,16 @@ class MicroBatch(BatchEngine[BatchReport]):
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
         self.partials = Partials(spark, bound)
         self.state = StateFolder(spark, checkpoint)
-        self.state.same_program({**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts})
+        self.last = self.state.latest(
+            {**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts},
+            {"delay": self.program.delay},
+        )
         if settings.bad.path is not None:
-            claim(spark, settings.bad.path, self.state.identity())
-        self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity())
+            claim(spark, settings.bad.path, self.state.identity)
+        self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity)
         self.emission = Emission(self.partials, self.state, sink, settings.mode, settings.inverse_from)
-        self.last = self.state.latest()
         if self.last.delay is None:
-            self.last = replace(self.last, delay=int(self.state.first("delay", str(self.program.delay))))
+            self.last = replace(self.last, delay=self.state.first["delay"])
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
         # What a policy had chosen holds over a restart; fixed numbers are those of the newest start.
         chosen = self.last.blocks > 0 and not isinstance(settings.elastic, Fixed)
@@ -269,7 +272,9 @@ class MicroBatch(BatchEngine[BatchReport]):
             watermark = max(watermark, newest // 1000 * 1000 - self.last.delay)
         panes = Span(seen["first_pane"], seen["last_pane"]) if seen["first_pane"] is not None else None
         grown = replace(self.last, batch=number, watermark=watermark, delay=self.program.delay)
-        return grown.with_log(LogFolder(folder, number, panes)) if panes else grown
+        if panes is None:
+            return grown
+        return grown.with_log(LogFolder(folder, number, panes, self.state.described(self.state.log, folder)))
 
     # -- report
 

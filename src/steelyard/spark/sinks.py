@@ -13,11 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.core.durable import damaged
 from steelyard.spark.files import Folder
 from steelyard.spark.kafka import as_records
 
 MARK = "_steelyard-"
 """Begins the name of the file that tells whose folder it is; Spark does not read files with an underscore."""
+PARTS = ("batch_id=", "epoch-", "_staged-epoch-")
+"""Begin the names of results: of batches, and of epochs of the resident engine."""
 
 
 class Sink(Protocol):
@@ -51,8 +54,16 @@ def opened(sink: Sink, spark: SparkSession, schema: T.StructType, owner: str) ->
 def claim(spark: SparkSession, path: str, owner: str) -> None:
     """Mark a folder as one query's. Another's parts would pass for parts that this one wrote before a crash."""
     folder = Folder(spark, path)
-    marks = [name for name in folder.names() if name.startswith(MARK)]
+    names = folder.names()
+    marks = [name for name in names if name.startswith(MARK)]
     if not marks:
+        parts = [name for name in names if name.startswith(PARTS)]
+        if parts:
+            raise damaged(
+                folder.child(f"{MARK}{owner}"),
+                f"is missing, and {parts[0]} beside it may be another query's",
+                "put an empty file of that name there if these are this checkpoint's results, or choose a new path",
+            )
         folder.make()
         folder.write_once(f"{MARK}{owner}", "")
     elif marks != [f"{MARK}{owner}"]:

@@ -1,28 +1,27 @@
 """The state of a query under its checkpoint: a log of partials, a commit for each batch, and what they keep.
 
-    program.json                 what the query computes; must stay the same
-    delay                        of the watermark at the first start, for the first batch
-    commits/000000000012.json    everything that is true after batch 12
+    program.json, commits/       as in every checkpoint
     log/12-<run>/                partials of batch 12, as Parquet
     running/12-<run>/            states of the last sliding window that closed, where panes leave by inverse
     policy/12-<run>              what the policies had learnt after batch 12
 
-A commit names all live folders, so the newest commit is all that a restart reads. A batch's folders have a name
-of their own at each try; those that no commit names are swept.
+A commit names all live folders and describes each file in them, so the newest commit is all that a restart reads. A
+batch's folders have a name of their own at each try; those that the last commits do not name are swept.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from steelyard.core.durable import Described, damaged, safe_name
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
 from steelyard.spark.windows import Span
 
-KEPT_COMMITS = 3
+LOG, RUNNING, POLICY = "log", "running", "policy"
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,11 @@ class LogFolder:
     name: str
     batch: int
     panes: Span | None
+    files: tuple[Described, ...] = ()
+
+    def to_state(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**vars(self), "panes": vars(self.panes) if self.panes else None}
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Running:
     name: str
     batch: int
     start: int
+    files: tuple[Described, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,23 +63,35 @@ class Commit:
     buckets: int = 0
     counts: str = ""
     """Frequent keys of the batches before, as text, for the next plan."""
-    policy: str | None = None
+    policy: Described | None = None
     """The file that keeps what policies have learnt."""
 
-    def to_json(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self))
+    def to_state(self) -> dict[str, Any]:
+        """As plain values."""
+        log = [folder.to_state() for folder in self.log]
+        return {**vars(self), "log": log, "running": vars(self.running) if self.running else None}
 
     @classmethod
-    def from_json(cls, text: str) -> Commit:
-        """The inverse of `to_json`."""
-        known = json.loads(text)
-        log = tuple(
-            LogFolder(entry["name"], entry["batch"], Span(**entry["panes"]) if entry["panes"] else None)
-            for entry in known.pop("log")
-        )
-        running = known.pop("running")
-        return cls(log=log, running=Running(**running) if running else None, **known)
+    def from_state(cls, known: dict[str, Any], where: str) -> Commit:
+        """The inverse of `to_state`; `where` is the file that it was read from."""
+
+        def named(entry: dict[str, Any]) -> dict[str, Any]:
+            files = Described.listed(entry["files"], where)
+            return {**entry, "name": safe_name(entry["name"], where), "files": files}
+
+        log = [
+            LogFolder(**{**named(entry), "panes": Span(**entry["panes"]) if entry["panes"] else None})
+            for entry in known["log"]
+        ]
+        running = Running(**named(known["running"])) if known["running"] else None
+        policy = Described.listed([known["policy"]], where)[0] if known["policy"] else None
+        return cls(**{**known, "log": tuple(log), "running": running, "policy": policy})
+
+    @property
+    def names(self) -> set[str]:
+        """Folders and files that it needs, under the checkpoint's own folder."""
+        kinds = {LOG: self.log, RUNNING: [self.running], POLICY: [self.policy]}
+        return {f"{kind}/{one.name}" for kind, some in kinds.items() for one in some if one}
 
     def with_log(self, folder: LogFolder) -> Commit:
         """With one more folder in the log."""
@@ -86,22 +103,53 @@ class StateFolder(CheckpointFolder):
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
-        self.log = Folder(spark, self.root.child("log"))
-        self.running = Folder(spark, self.root.child("running"))
-        self.policy = Folder(spark, self.root.child("policy"))
+        self.log = self.root.inside(LOG)
+        self.running = self.root.inside(RUNNING)
+        self.policy = self.root.inside(POLICY)
 
-    def latest(self) -> Commit:
-        """The newest commit, or the empty one."""
-        names = self.commit_names()
-        return Commit.from_json(self.commits.read(names[-1])) if names else Commit()
+    def latest(self, signature: dict[str, Any], first: dict[str, Any]) -> Commit:
+        """The newest commit, or the empty one. StateError where a file that it names is not as it was.
+
+        `first` is what holds until the first commit, if this is the first start.
+        """
+        found = self.open(signature, first)
+        if found is None:
+            return Commit()
+        commit = Commit.from_state(found["state"], self.newest_commit)
+        for entry in commit.log:
+            _require(self.log, entry)
+        if commit.running:
+            _require(self.running, commit.running)
+        self.keep(commit.names)
+        return commit
+
+    def described(self, folder: Folder, name: str) -> tuple[Described, ...]:
+        """The files of a Parquet folder that was just written, with what Hadoop keeps beside them to check them."""
+        inner = folder.inside(name)
+        return inner.describe(one for one in inner.names() if _is_part(one) or _is_sum(one))
 
     def commit(self, commit: Commit) -> None:
         """Make a batch's outcome the state, in one step; then sweep what no commit needs."""
-        kept = [Commit.from_json(text) for text in self.write_commit(commit.batch, commit.to_json(), KEPT_COMMITS)]
-        needed = {folder.name for commit in kept for folder in commit.log}
-        needed |= {commit.running.name for commit in kept if commit.running}
-        needed |= {commit.policy for commit in kept if commit.policy}
-        for folder in (self.log, self.running, self.policy):
-            for name in folder.names():
-                if name not in needed and not name.startswith("."):
-                    folder.delete(name)
+        self.write_commit(commit.batch, commit.to_state())
+        self.sweep(commit.names, (self.log, self.running, self.policy))
+
+
+def _require(folder: Folder, kept: LogFolder | Running) -> None:
+    """StateError unless a Parquet folder has the files that are described, and no part besides."""
+    inner, of = folder.inside(kept.name), f"batch {kept.batch}"
+    there = set(inner.names())
+    # Hadoop reads a part without its sums as it is, and that it is whole is seen here.
+    inner.require((one for one in kept.files if one.name in there or not _is_sum(one.name)), of)
+    strange = sorted(one for one in there - {one.name for one in kept.files} if _is_part(one) or _is_sum(one))
+    if strange:
+        raise damaged(inner.child(strange[0]), f"of {of} is in no commit", "remove it")
+
+
+def _is_part(name: str) -> bool:
+    """Whether Spark reads a file of a folder."""
+    return not name.startswith((".", "_"))
+
+
+def _is_sum(name: str) -> bool:
+    """Whether a file is what Hadoop keeps beside a part on a local disk, to check it while it is read."""
+    return name.startswith(".part-") and name.endswith(".crc")

@@ -1,0 +1,107 @@
+"""What Structured Streaming knows of a query: the files under `spark` in its checkpoint.
+
+spark/offsets/12             from where to where batch 12 reads; written before the batch begins
+spark/commits/12             batch 12 is done; written after our own commit
+spark/sources/0/12           files that a folder's reader has seen; 9.compact has those of all before it
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from steelyard.core.durable import Described, damaged
+from steelyard.spark.files import Folder
+
+_NUMBERED = re.compile(r"(\d+)(\.compact)?\Z")
+
+
+class SparkLog:
+    """Spark's own log of a query, beside ours.
+
+    Spark sums up none of its files where the file system does not, and would start a source anew whose log is cut:
+    the newest of them are described in our commits.
+
+    Parameters
+    ----------
+    folder
+        The folder that Spark was given as its checkpoint.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def _newest(self, part: str) -> int:
+        """The newest batch in a part of the log; -1 where there is none."""
+        found = (_NUMBERED.match(name) for name in self._folder.names(part))
+        return max((int(one[1]) for one in found if one), default=-1)
+
+    @property
+    def begun(self) -> int:
+        """The newest batch that was begun, by what Spark knows; -1 before the first."""
+        return self._newest("offsets")
+
+    def described(self, batch: int, before: tuple[Described, ...]) -> tuple[Described, ...]:
+        """Spark's files that a restart after this batch reads; nothing where Spark does not drive the batches.
+
+        Parameters
+        ----------
+        batch
+            The batch, which Spark has begun.
+        before
+            What this gave for the batch before it.
+        """
+        offsets = f"offsets/{batch}"
+        if not self._folder.exists(offsets):
+            return ()
+        kept = [one for one in before if not one.name.startswith("offsets/")]
+        known = {one.name for one in kept}
+        new = [name for name in self._of_sources(offsets, batch, known) if name not in known]
+        compacted = {name.rpartition("/")[0] for name in new if name.endswith(".compact")}
+        kept = [one for one in kept if one.name.rpartition("/")[0] not in compacted]
+        return (*kept, *self._folder.describe([offsets, *new]))
+
+    def _of_sources(self, offsets: str, batch: int, known: set[str]) -> list[str]:
+        """Files of the sources' own logs up to the offsets of a batch that are not known yet."""
+        text = self._folder.read(offsets, f"batch {batch}")
+        names = []
+        for number, line in enumerate(text.splitlines()[2:]):  # behind a version and what the query was told
+            at = _log_offset(line)
+            source = f"sources/{number}"
+            if at is None:
+                names += [] if known or not self._folder.exists(f"{source}/0") else [f"{source}/0"]
+                continue
+            last = max((_number(name) for name in known if name.startswith(f"{source}/")), default=-1)
+            for entry in range(last + 1, at + 1):
+                found = [f"{source}/{entry}{end}" for end in (".compact", "")]
+                names += [name for name in found if self._folder.exists(name)][:1]
+        return names
+
+    @property
+    def done(self) -> int:
+        """The newest batch that is done, by what Spark knows; -1 before the first."""
+        return self._newest("commits")
+
+    def require(self, batch: int, files: tuple[Described, ...]) -> None:
+        """StateError where the files that a commit describes are not as they were."""
+        if self.begun < batch:
+            raise damaged(self._folder.child(f"offsets/{batch}"), f"of batch {batch} is missing")
+        self._folder.require(files, f"batch {batch}")
+
+
+def _log_offset(line: str) -> int | None:
+    """The place in a source's own log that an offset means; None where it is of another kind.
+
+    >>> _log_offset('{"logOffset":12}'), _log_offset('{"topic":{"0":5}}'), _log_offset("-")
+    (12, None, None)
+    """
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found.get("logOffset") if isinstance(found, dict) else None
+
+
+def _number(name: str) -> int:
+    found = _NUMBERED.search(name)
+    return int(found[1]) if found else -1
