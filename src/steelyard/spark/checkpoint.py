@@ -2,8 +2,10 @@
 
     program.json                 what the query computes, which must stay the same, and what tells it from others
     commits/000000000012.json    everything that is true after batch 12
+    commits/000000000013.begun   batch 13 was begun
 
-A commit says which program and which commit before it belongs to, and describes Spark's own log as it was.
+A commit knows the program and the commit before it, and describes Spark's own log as it was. So does the note of a
+batch that was begun, for the time until its commit.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from steelyard.spark.spark_log import SparkLog
 KEPT_COMMITS = 2
 PROGRAM = "program.json"
 _COMMIT = re.compile(r"\d{12}\.json\Z")
+_BEGUN = ".begun"
 
 
 class CheckpointFolder:
@@ -81,6 +84,19 @@ class CheckpointFolder:
                 f"of batch {known}, which is done by Spark's own log, is missing",
             )
         self.log_of_spark.require(batch, self._of_spark)
+        begun = f"{batch + 1:012d}{_BEGUN}"
+        if self.commits.exists(begun):
+            of, where = f"batch {batch + 1}", self.commits.child(begun)
+            note, _ = opened(self.commits.read(begun, of), where, of)
+            self.log_of_spark.require(batch + 1, Described.listed(note["spark"], where))
+
+    def begin(self, batch: int) -> None:
+        """Note how Spark's own log was when a batch began, before a row of it is read."""
+        self._of_spark = self.log_of_spark.describe(batch, self._of_spark)
+        begun = f"{batch:012d}{_BEGUN}"
+        if self._of_spark and not self.commits.exists(begun):
+            self.commits.make()
+            self.commits.write_once(begun, sealed({"batch": batch, "spark": self._of_spark}))
 
     def _newest(self) -> dict[str, Any] | None:
         names = [name for name in self.commits.names() if _COMMIT.match(name)]
@@ -135,14 +151,15 @@ class CheckpointFolder:
             raise damaged(
                 self.commits.child(name), f"of batch {batch} is another driver's", "give each query a checkpoint"
             )
-        of_spark = self.log_of_spark.described(batch, self._of_spark)
-        body = {"batch": batch, "before": self._before, "program": self._program, "spark": of_spark, "state": state}
-        text = sealed(body)
+        body = {"before": self._before, "program": self._program, "spark": self._of_spark, "state": state}
+        text = sealed({"batch": batch, **body})
         self.commits.make()
         self.commits.write_once(name, text)
-        self._of_spark, self._before = of_spark, Link(batch, seal_of(text))
-        for old in self.commits.names()[:-KEPT_COMMITS]:
-            self.commits.delete(old)
+        self._before = Link(batch, seal_of(text))
+        kept = {_commit_name(batch - back) for back in range(KEPT_COMMITS)}
+        for old in self.commits.names():
+            if old not in kept:
+                self.commits.delete(old)
 
     def keep(self, names: set[str]) -> None:
         """What the newest commit needs, beside that of the commits before it that are kept."""

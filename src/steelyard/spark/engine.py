@@ -48,8 +48,9 @@ class BatchEngine(ABC, Generic[Report]):
             if number != self.last.batch + 1:
                 raise damaged(
                     self.state.newest_commit,
-                    f"is of batch {self.last.batch}, and Spark's own log goes on with {number}",
+                    f"is of batch {self.last.batch}, and Spark goes on with batch {number}",
                 )
+            self.state.begin(number)
             try:
                 return self._process(batch, number)
             except Exception as error:

@@ -19,8 +19,8 @@ _NUMBERED = re.compile(r"(\d+)(\.compact)?\Z")
 class SparkLog:
     """Spark's own log of a query, beside ours.
 
-    Spark sums up none of its files where the file system does not, and would start a source anew whose log is cut:
-    the newest of them are described in our commits.
+    Spark does not notice when a file of its log was changed, nor when the newest one of a source is gone, and would
+    skip rows or read some twice: what a restart reads of them is described in our commits.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class SparkLog:
         """The newest batch that was begun, by what Spark knows; -1 before the first."""
         return self._newest("offsets")
 
-    def described(self, batch: int, before: tuple[Described, ...]) -> tuple[Described, ...]:
+    def describe(self, batch: int, before: tuple[Described, ...]) -> tuple[Described, ...]:
         """Spark's files that a restart after this batch reads; nothing where Spark does not drive the batches.
 
         Parameters
@@ -54,10 +54,11 @@ class SparkLog:
         offsets = f"offsets/{batch}"
         if not self._folder.exists(offsets):
             return ()
-        kept = [one for one in before if not one.name.startswith("offsets/")]
+        # Spark reads the offsets before it too, if it does the batch again.
+        kept = [one for one in before if not one.name.startswith("offsets/") or one.name == f"offsets/{batch - 1}"]
         known = {one.name for one in kept}
         new = [name for name in self._of_sources(offsets, batch, known) if name not in known]
-        compacted = {name.rpartition("/")[0] for name in new if name.endswith(".compact")}
+        compacted = {name.rpartition("/")[0] for name in new if name.endswith(".compact")}  # has all before it
         kept = [one for one in kept if one.name.rpartition("/")[0] not in compacted]
         return (*kept, *self._folder.describe([offsets, *new]))
 
