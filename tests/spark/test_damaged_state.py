@@ -46,6 +46,7 @@ class Kept:
     root: Path
     start: Callable[[int | None], sy.Query]
     state: Callable[[], CheckpointFolder]
+    first: tuple[dict[str, Any], ...] = ()
     signature: dict[str, Any] = field(default_factory=dict)
     right: list[dict] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Kept:
     def latest(self) -> Any:
         """What a start reads before a batch."""
         state = self.state()
-        commit = state.latest(self.signature)  # type: ignore[attr-defined]
+        commit = state.latest(self.signature, *self.first)  # type: ignore[attr-defined]
         state.require_spark()
         return commit
 
@@ -95,9 +96,9 @@ def made(kept: Kept, put: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
             raise StopError("before the commit")
         original(self, commit)
 
-    def noted(self: CheckpointFolder, signature: dict[str, Any]) -> Any:
+    def noted(self: CheckpointFolder, signature: dict[str, Any], *first: Any) -> Any:
         kept.signature = signature
-        return opened_state(self, signature)
+        return opened_state(self, signature, *first)
 
     opened_state = CheckpointFolder.open
     monkeypatch.setattr(CheckpointFolder, "open", noted)
@@ -177,7 +178,7 @@ def windows(spark, tmp_path_factory, patched):
             .start()
         )
 
-    kept = Kept(root, start, lambda: StateFolder(spark, str(root / "now" / "checkpoint")))
+    kept = Kept(root, start, lambda: StateFolder(spark, str(root / "now" / "checkpoint")), ({},))
     return made(kept, put, patched, StateFolder)
 
 
