@@ -92,6 +92,8 @@ class CentralScheduler:
         """Batches below are scheduled."""
         self._open: dict[int, _Progress] = {}
         self._before: dict[int, list[Said]] = {}
+        self._plans: set[ExecutionPlan] = set()
+        """What workers were told to go by."""
         self._plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
         """What the newest batch was cut by."""
         self._pending: PlanChange | None = None
@@ -173,11 +175,11 @@ class CentralScheduler:
                 return
             first, change = self._group_end, self._pending
             plan = change.plan if change is not None and change.first <= first else self._plan
-            self._all("group", first=first, batches=how.group, plan=plan.to_dict(), below=self._next)
+            self._all("group", plan, first=first, batches=how.group, below=self._next)
             self._group_end += how.group
             self.outcome.groups += 1
             if change is not None and first < change.first < self._group_end:
-                self._all("update", first=change.first, plan=change.plan.to_dict())
+                self._all("update", change.plan, first=change.first)
 
     # -- what is heard
 
@@ -223,7 +225,7 @@ class CentralScheduler:
         what = said.what
         batch, plan = int(what["batch"]), ExecutionPlan.from_dict(what["plan"])
         sizes = what["sizes"]
-        if batch != self._released + 1 or plan.workers != self.workers or len(sizes) != plan.blocks:
+        if batch != self._released + 1 or plan not in self._plans or len(sizes) != plan.blocks:
             raise WireError(f"batch {batch} cannot follow batch {self._released} in {len(sizes)} blocks by {plan}")
         if len({len(part) for part in what["end"]}) != 1:
             raise WireError(f"batch {batch} ends at {str(what['end'])[:80]}, which is no place")
@@ -391,7 +393,7 @@ class CentralScheduler:
         self._pending = PlanChange(batch, first, plan, reason)
         log.info("from batch %d on: %d blocks, %d buckets (%s)", first, plan.blocks, plan.buckets, reason)
         if not how.boundary:
-            self._all("update", first=first, plan=plan.to_dict())
+            self._all("update", plan, first=first)
 
     def _notice_change(self, batch: int, plan: ExecutionPlan) -> None:
         """A batch was cut; by the changed plan, perhaps later than it was meant to be."""
@@ -407,9 +409,11 @@ class CentralScheduler:
         self._gang.order(worker, what, details)
         self.outcome.messages += 1
 
-    def _all(self, what: str, **details: Any) -> None:
+    def _all(self, what: str, plan: ExecutionPlan, **details: Any) -> None:
+        """Tell all workers of a plan."""
+        self._plans.add(plan)
         for worker in range(self.workers):
-            self._tell(worker, what, **details)
+            self._tell(worker, what, plan=plan.to_dict(), **details)
 
     def _await(self, event: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds

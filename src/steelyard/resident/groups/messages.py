@@ -21,6 +21,8 @@ BLOCK, PARTIALS, MERGED = range(3)
 _HEAD = struct.Struct("!IIIIqBI")
 """Blocks, buckets, workers, number of the sender's task, watermark, flags, how many numbers follow."""
 _ALL_SPLIT, _LAST = 1, 2
+MAX_TASKS = 1 << 16
+"""Map or reduce tasks of a batch above which a plan is not believed."""
 
 
 class Note(NamedTuple):
@@ -56,8 +58,10 @@ def unpacked(data: bytes) -> Note:
         blocks, buckets, workers, number, watermark, flags, length = _HEAD.unpack_from(data)
     except struct.error as error:
         raise WireError(f"{len(data)} bytes are no note of a batch") from error
-    if len(data) != _HEAD.size + 8 * length or 0 in (blocks, buckets, workers):
-        raise WireError(f"a note of {len(data)} bytes says that {length} numbers follow, or a plan without tasks")
+    if len(data) != _HEAD.size + 8 * length:
+        raise WireError(f"a note of {len(data)} bytes says that {length} numbers follow")
+    if not all(0 < tasks <= MAX_TASKS for tasks in (blocks, buckets, workers)):
+        raise WireError(f"a note goes by a plan of {blocks} blocks, {buckets} buckets and {workers} workers")
     numbers = np.frombuffer(data, ">i8", length, _HEAD.size).astype(np.int64)
     plan = ExecutionPlan(blocks, buckets, workers)
     return Note(plan, number, watermark, bool(flags & _LAST), numbers, bool(flags & _ALL_SPLIT))
