@@ -238,7 +238,7 @@ def test_a_query_that_goes_on_can_be_watched_and_stopped_and_goes_on_from_its_sn
     assert got.groupBy("window_start", "key").count().where("count > 1").isEmpty()
 
 
-def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted(spark, tmp_path):
+def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted(spark, tmp_path, temporary):
     (tmp_path / "in").mkdir()
     lines = ['{"k": "a", "at": "2024-05-01T00:00:00Z"}', '{"at": "2024-05-01T00:00:00Z"}', "{", '{"k": "b"}']
     lines.append('{"k": "c", "at": "2024-05-01T01:00:00Z"}')
@@ -249,10 +249,12 @@ def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted
     query = described.sink("memory", name="bad").start()
     with pytest.raises(BadRowError, match=r"2 rows: null key in column 'k'.*on_bad_rows"):
         query.await_termination(120)
+    assert not list(temporary.glob("steelyard-*"))
     query = described.on_bad_rows("drop").sink("memory", name="dropped").start()
     assert query.await_termination(120)
     assert query.last_progress.bad_rows == 3
     assert [row["k"] for row in spark.table("dropped").collect()] == ["a"]
+    assert not list(temporary.glob("steelyard-*"))
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,9 @@ def test_windows_from_before_1970_are_taken_and_dropped_as_spark_does(spark, tmp
     assert sum(report.late_rows for report in query.recent_progress) == 4
 
 
-def test_a_table_in_memory_is_there_before_the_first_result_and_holds_no_rows_of_a_former_query(spark, tmp_path):
+def test_a_table_in_memory_is_there_before_the_first_result_and_holds_no_rows_of_a_former_query(
+    spark, tmp_path, temporary
+):
     rows = spark.createDataFrame([("a", 1, at(0))], SCHEMA)
     (tmp_path / "in").mkdir()
     read = spark.readStream.schema(SCHEMA).json(str(tmp_path / "in"))
@@ -199,9 +201,10 @@ def test_a_table_in_memory_is_there_before_the_first_result_and_holds_no_rows_of
     join.sink("memory", name="reused").trigger(available_now=True).start().await_termination()
     columns = "left_id, right_id, distance, similarity, window_start, window_end, latency"
     assert ", ".join(spark.table("reused").columns) == columns
+    assert not list(temporary.glob("steelyard-*"))  # without a checkpoint nothing is left
 
 
-def test_bad_rows_stop_the_query_with_our_own_error(spark, tmp_path):
+def test_bad_rows_stop_the_query_with_our_own_error(spark, tmp_path, temporary):
     folder = tmp_path / "in"
     drop_file(spark, folder, "0", [(None, 1, at(0))])
     rows = spark.readStream.schema(SCHEMA).json(str(folder))
@@ -209,6 +212,7 @@ def test_bad_rows_stop_the_query_with_our_own_error(spark, tmp_path):
     with pytest.raises(BadRowError, match="null key in column 'k'"):
         query.await_termination()
     assert isinstance(query.exception(), BadRowError)
+    assert not list(temporary.glob("steelyard-*"))
 
 
 def test_your_own_function_gets_each_batch_with_its_number(spark, tmp_path):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame
@@ -17,6 +18,7 @@ from steelyard.core import StateError, SteelyardError
 from steelyard.core.durable import damaged
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
+from steelyard.spark.scratch import let_go
 
 REPORTS = 100
 """Batches whose reports are kept."""
@@ -92,7 +94,7 @@ def started(
         writer = writer.trigger(**trigger)
     if name:
         writer = writer.queryName(name)
-    return Query(writer.start(), engine, failures)
+    return Query(writer.start(), engine, failures, partial(let_go, checkpoint))
 
 
 class Clock:

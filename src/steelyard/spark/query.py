@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -54,6 +54,10 @@ class Query(Hinting, Generic[Report_co]):
         Structured Streaming's query, which drives the batches.
     engine
         The engine that works on them.
+    failures
+        What it raised.
+    ended
+        Called when the query has been seen to end, perhaps more than once.
     """
 
     _hints: ClassVar[dict[str, str]] = {
@@ -62,10 +66,17 @@ class Query(Hinting, Generic[Report_co]):
         "explain": "'last_progress' has what was decided for the newest batch",
     }
 
-    def __init__(self, spark_query: StreamingQuery, engine: Engine[Report_co], failures: list[BaseException]) -> None:
+    def __init__(
+        self,
+        spark_query: StreamingQuery,
+        engine: Engine[Report_co],
+        failures: list[BaseException],
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
         self._query = spark_query
         self._engine = engine
         self._failures = failures
+        self._when_ended = ended
 
     @property
     def id(self) -> str:
@@ -106,6 +117,9 @@ class Query(Hinting, Generic[Report_co]):
             if self._engine.stopping:  # a batch that began while the query was being stopped
                 return True
             raise
+        finally:
+            if not self._query.isActive:
+                self._when_ended()
         return True if ended is None else bool(ended)
 
     def process_all_available(self) -> None:
@@ -120,6 +134,7 @@ class Query(Hinting, Generic[Report_co]):
         """Let the batch under way end, for `wait` seconds at most, and stop; a restart goes on from there."""
         self._engine.let_end(wait)
         self._query.stop()
+        self._when_ended()
 
     def exception(self) -> BaseException | None:
         """What made the query fail, or None; being stopped is no failure."""

@@ -77,9 +77,18 @@ class ResidentQuery(Query[EpochReport]):
         The name given to the builder.
     show
         Called with the results of each epoch that was committed, where the driver keeps them.
+    ended
+        Called when it has ended.
     """
 
-    def __init__(self, job: Job, name: str | None, show: Callable[[list[pa.RecordBatch], int], None] | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        name: str | None,
+        show: Callable[[list[pa.RecordBatch], int], None] | None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._when_ended = ended
         self._id, self._name = str(uuid.uuid4()), name
         self._job, self._show = job, show
         self._begun = time.monotonic()
@@ -100,6 +109,7 @@ class ResidentQuery(Query[EpochReport]):
         except Exception as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error)
         finally:
+            self._when_ended()
             self._ended.set()
 
     def _watch(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from steelyard.spark.resident import job
 from steelyard.spark.resident_program import Width, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
+from steelyard.spark.scratch import let_go, scratch
 from steelyard.spark.sinks import claim, opened
 from steelyard.spark.sinks import sink as make_sink
 
@@ -69,7 +70,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     _require(bound, settings)
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
-    checkpoint = Path(_local(how.checkpoint) if how.checkpoint else tempfile.mkdtemp(prefix="steelyard-"))
+    checkpoint = Path(_local(how.checkpoint) if how.checkpoint else scratch())
     width = Width(
         sources=settings.blocks,
         aggregates=settings.buckets,
@@ -93,7 +94,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
             heartbeat=REPORT_SECONDS,
         ),
     )
-    return ResidentQuery(made, how.name, show)
+    return ResidentQuery(made, how.name, show, partial(let_go, str(checkpoint)))
 
 
 def _require(bound: Bound, settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from steelyard.spark.join_state import JoinCommit
 from steelyard.spark.join_tasks import JoinProgram, Run
 from steelyard.spark.query import Query
 from steelyard.spark.rows import quoted
+from steelyard.spark.scratch import scratch
 from steelyard.spark.sinks import sink as make_sink
 
 FINER = 4
@@ -72,7 +72,7 @@ class SimilarityJoin(Description):
         spark = self.rows.sparkSession
         kind, options = self._sink
         target = make_sink(kind, ("left_id", "right_id"), spark, "append", **options)
-        checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
+        checkpoint = self._checkpoint or scratch()
         if "://" not in checkpoint and not checkpoint.startswith("file:"):
             checkpoint = os.path.abspath(checkpoint)
         id_type = self.rows.schema["id"].dataType

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Never
@@ -30,6 +29,7 @@ from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound, MapFunction, Program, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
+from steelyard.spark.scratch import scratch
 from steelyard.spark.sinks import sink as make_sink
 
 MODES = ("append", "update", "complete")
@@ -203,7 +203,7 @@ class Stream(Description):
         if kind == "parquet" and "batch_id" in map(str.lower, bound.program.result_columns):
             raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
-        checkpoint = self._checkpoint or tempfile.mkdtemp(prefix="steelyard-")
+        checkpoint = self._checkpoint or scratch()
         engine = MicroBatch(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
