@@ -152,9 +152,9 @@ def as_records(result: DataFrame, keys: Sequence[str], batch_id: int) -> DataFra
     """`result` as what Spark's Kafka sink takes: the columns `key`, `value` and `headers`.
 
     The value is the whole row as JSON, nulls included, and the key is the key columns as JSON, so that one
-    group stays in one partition of the topic. The header `steelyard-batch` is the batch's id in
-    decimal digits: a batch that is written again after a crash carries the same id, so a consumer can drop
-    what it has had.
+    group stays in one partition of the topic; without key columns it is null. The header `steelyard-batch` is the
+    batch's id in decimal digits: a batch that is written again after a crash carries the same id, so a consumer can
+    drop what it has had.
     """
     for column in keys:
         if column not in result.columns:
@@ -164,7 +164,7 @@ def as_records(result: DataFrame, keys: Sequence[str], batch_id: int) -> DataFra
     header = sf.struct(sf.lit(BATCH_HEADER).alias("key"), sf.lit(str(batch_id)).cast("binary").alias("value"))
     row, key = ([quoted(name) for name in names] for names in (result.columns, keys))
     return result.select(
-        sf.to_json(sf.struct(*key), whole).alias("key"),
+        (sf.to_json(sf.struct(*key), whole) if key else sf.lit(None).cast("string")).alias("key"),
         sf.to_json(sf.struct(*row), whole).alias("value"),
         sf.array(header).alias("headers"),
     )

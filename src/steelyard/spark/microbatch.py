@@ -10,7 +10,8 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from steelyard.core import (
@@ -146,20 +147,22 @@ class MicroBatch(BatchEngine[BatchReport]):
         self.log = TaskLog(self._context)
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
-        spark = batch.sparkSession
-        for option, value in self._session_options():
-            spark.conf.set(option, value)
+        spark = self._begin(batch)
         clock = Clock()
-        self.log.take()
-        plan, source, kept = self._planned(batch, clock)
+        plan, source, counted = self._planned(batch, clock)
+        rows = self._rows(counted, plan, number)
+        if self._reads_twice:
+            rows = rows.persist()
         try:
             with clock.phase("process"):
-                folder, seen = self._write_partials(kept, plan, number)
+                folder, seen = self._write_partials(rows, number)
+            report = self._accounted(seen, number, plan, source)
+            self._refuse_bad_rows(rows if self._reads_twice else self._mapped(counted), folder, report)
         finally:
-            if kept is not batch:
-                kept.unpersist()
-        report = self._accounted(seen, number, plan, source)
-        self._refuse_bad_rows(batch, folder, report)
+            if self._reads_twice:
+                rows.unpersist()
+            if counted is not batch:
+                counted.unpersist()
         with clock.phase("windows"):
             commit = self._next_commit(folder, seen, number)
             commit, results = self.emission.emit(spark, self.last.watermark, commit, folder)
@@ -168,6 +171,23 @@ class MicroBatch(BatchEngine[BatchReport]):
             self._carry(spark, folder, report)
         self._finish(commit, replace(report, results=results, watermark=self._watermark_text(commit)), clock)
         return self.reports[-1]
+
+    def _begin(self, batch: DataFrame) -> SparkSession:
+        """Make the batch's session ready for its jobs, and give it."""
+        spark = batch.sparkSession
+        for option, value in self._session_options():
+            spark.conf.set(option, value)
+        self.log.take()
+        return spark
+
+    @property
+    def _reads_twice(self) -> bool:
+        """Whether a batch's rows are kept, since two aggregations or the dead letters read them beside each other.
+
+        The source is then read once, the map function sees a row once, and Spark counts its input rows once.
+        """
+        both = bool(self.program.builtins and self.program.pythons)
+        return both or self.settings.bad.policy == "dead_letter"
 
     def _session_options(self) -> list[tuple[str, str]]:
         """For the session of the batch, which Spark makes for each query: numbers of tasks are ours to say."""
@@ -192,6 +212,8 @@ class MicroBatch(BatchEngine[BatchReport]):
             counts, source = self.carried.counts, "carried"
         with clock.phase("plan"):
             plan = policy.plan(counts, self.blocks)
+        if plan.rule is RowRule.ARRIVAL and self.program.time is not None and batch.storageLevel == StorageLevel.NONE:
+            batch = batch.persist()  # the first and the last time are found first
         return plan, source, batch
 
     # -- act
@@ -228,9 +250,9 @@ class MicroBatch(BatchEngine[BatchReport]):
     def _arrival(self, rows: DataFrame) -> str | None:
         return self.program.time if self.program.time in rows.columns else None
 
-    def _write_partials(self, batch: DataFrame, plan: BlockPlan | None, number: int) -> tuple[str, dict[str, Any]]:
+    def _write_partials(self, rows: DataFrame, number: int) -> tuple[str, dict[str, Any]]:
         closed = None if self.settings.mode == "complete" else self.last.watermark
-        tidy = tidied(self._rows(batch, plan, number), self.bound, closed)
+        tidy = tidied(rows, self.bound, closed)
         seen = Observation()
         tidy = tidy.observe(seen, *self._measures(tidy))
         clean = tidy.where(f"{BAD} is null and not {LATE}")
@@ -246,7 +268,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         partials.write.parquet(self.state.log.child(name))
         return name, {**seen.get, **made.get}
 
-    def _measures(self, tidy: DataFrame) -> list[Any]:
+    def _measures(self, tidy: DataFrame) -> list[Column]:
         clean = F.col(BAD).isNull() & ~F.col(LATE)
         measures = [
             F.count(F.lit(1)).alias("rows"),
@@ -254,12 +276,20 @@ class MicroBatch(BatchEngine[BatchReport]):
             F.max(MICROS).alias("newest"),
             F.min(F.when(clean, F.col(PANE))).alias("first_pane"),
             F.max(F.when(clean, F.col(PANE))).alias("last_pane"),
-            F.count_if(F.col(BAD).startswith(MAP_FAILED)).alias("map"),
+            *self._bad_measures(),
         ]
-        measures += [F.count_if(F.col(BAD) == why).alias(f"bad{i}") for i, why in enumerate(reasons(self.bound))]
-        if BLOCK in tidy.columns and not self.program.pythons:  # Python tasks tell their rows
-            measures += [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(self.blocks)]
-        return measures
+        return measures if self.program.pythons else [*measures, *self._block_measures(tidy)]  # Python tasks tell rows
+
+    def _bad_measures(self) -> list[Column]:
+        """How many rows are bad, by reason."""
+        found = [F.count_if(F.col(BAD).startswith(MAP_FAILED)).alias("map")]
+        return found + [F.count_if(F.col(BAD) == why).alias(f"bad{i}") for i, why in enumerate(reasons(self.bound))]
+
+    def _block_measures(self, tidy: DataFrame) -> list[Column]:
+        """How many rows are in each block, where rows know it."""
+        if BLOCK not in tidy.columns:
+            return []
+        return [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(self.blocks)]
 
     # -- windows and results
 
@@ -311,13 +341,14 @@ class MicroBatch(BatchEngine[BatchReport]):
             state_rows=seen["kept"] or 0,
         )
 
-    def _refuse_bad_rows(self, batch: DataFrame, folder: str, report: BatchReport) -> None:
+    def _refuse_bad_rows(self, rows: DataFrame, folder: str | None, report: BatchReport) -> None:
+        """Do with the bad ones among rows after the map function, and in a folder of partials, what is to be done."""
         bad = self.settings.bad
         if not report.bad_rows or bad.policy == "drop":
             return
-        letters = refused(self._mapped(batch), self.bound)
-        if report.bad_rows.get(AGGREGATE_RAISED):
-            partials = batch.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
+        letters = refused(rows, self.bound)
+        if folder is not None and report.bad_rows.get(AGGREGATE_RAISED):
+            partials = rows.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
             letters = letters.unionByName(failed(partials))
         if bad.policy == "fail":
             raise BadRowError(bad.complaint(report, letters))

@@ -1,4 +1,4 @@
-"""The same aggregation over a static DataFrame, as one batch without state."""
+"""The same program over a static DataFrame, as one batch without state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import Partitioners
-from steelyard.spark.rows import BAD, BLOCK, SPLIT, mapped, quoted, reasons, tidied
+from steelyard.spark.rows import BAD, BLOCK, SPLIT, judged, mapped, quoted, reasons, tidied
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
 
@@ -27,6 +27,9 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
     """
     if _is_plain_sparks(bound, settings):
         return _by_plain_spark(rows, bound, settings)
+    if not bound.program.aggregates:
+        mapped_rows = judged(_rows(rows, bound, settings), bound)
+        return _checked(mapped_rows, settings).select(*(quoted(name) for name in bound.rows.names))
     how = Partials(rows.sparkSession, bound)
     clean = _checked(tidied(_rows(rows, bound, settings), bound, None), settings)
     if how.reduced_is_merged:

@@ -240,6 +240,8 @@ class Partials:
     @cached_property
     def result_schema(self) -> T.StructType:
         """Columns and types of the results; runs no job."""
+        if not self.program.aggregates:
+            return self.bound.rows
         nothing = self._spark.createDataFrame([], self.schema).withColumn(START, F.lit(0).cast("bigint"))
         return self.finished(nothing).schema
 

@@ -69,11 +69,6 @@ class Program:
         """The aggregates written in Python."""
         return {name: use for name, use in self.aggregates.items() if isinstance(use, AggregatorUse)}
 
-    @property
-    def result_columns(self) -> list[str]:
-        """Names of the result's columns, in order."""
-        return [*(("window_start", "window_end") if self.window else ()), *self.keys, *self.aggregates]
-
 
 @dataclass(frozen=True)
 class Bound:
@@ -128,6 +123,7 @@ class Bound:
         """Raise an OptionError where two columns have one name, as Spark's SQL has `seen` it."""
         program = self.program
         used = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *self.inputs])
+        used |= {} if program.aggregates else dict.fromkeys(self.rows.names)
         for name in used:
             twins = [other for other in self.rows.names if seen(other) == seen(name)]
             if len(twins) > 1:
@@ -146,6 +142,14 @@ class Bound:
             other = of_aggregates.setdefault(seen(name), name)
             if other != name:
                 raise OptionError(f"aggregates {other!r} and {name!r} have one name to Spark's SQL: rename one of them")
+
+    @property
+    def result_columns(self) -> list[str]:
+        """Names of the result's columns, in order."""
+        program = self.program
+        if not program.aggregates:
+            return self.rows.names
+        return [*(("window_start", "window_end") if program.window else ()), *program.keys, *program.aggregates]
 
     @property
     def places_before_map(self) -> bool:
@@ -180,7 +184,8 @@ class Bound:
     def signature(self) -> dict[str, Any]:
         """What must not change between two starts from one checkpoint, as plain values."""
         program = self.program
-        return {
+        rows = {} if program.aggregates else {"rows": self.rows.simpleString()}
+        return rows | {
             "keys": {key: self.rows[key].dataType.simpleString() for key in program.keys},
             "window": [program.window.size, program.window.slide] if program.window else None,
             "time": program.time,

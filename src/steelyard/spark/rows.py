@@ -147,6 +147,16 @@ def _reason(rows: DataFrame, bound: Bound) -> Column:
     return F.coalesce(F.col(BAD), found) if BAD in rows.columns else found
 
 
+def judged(rows: DataFrame, bound: Bound) -> DataFrame:
+    """Rows after the map function, each with the reason why it is bad, or null."""
+    return rows.withColumn(BAD, _reason(rows, bound))
+
+
+def clean_rows(rows: DataFrame, bound: Bound) -> DataFrame:
+    """Of `judged` rows those that are not bad, with the columns that the map function gave."""
+    return rows.where(F.col(BAD).isNull()).select(*(quoted(name) for name in bound.rows.names))
+
+
 def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
     own = [name for name in rows.columns if not name.startswith("__")]

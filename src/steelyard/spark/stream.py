@@ -23,6 +23,7 @@ from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
 from steelyard.spark.idle import tell_idle
+from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch, Settings
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
@@ -38,6 +39,8 @@ PLACEMENTS = ("auto", "blocks", "in_place")
 FORMS = ("arrow", "pandas")
 ENGINES = ("microbatch", "resident")
 DEFAULT_POLICY = "prompt"
+MAP_POLICY = "in_place"
+"""Where there are no keys: rows are mapped where they are read, unless another policy is named."""
 
 
 def stream(rows: DataFrame) -> Stream:
@@ -200,11 +203,12 @@ class Stream(Description):
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
         kind, options = self._sink
-        if kind == "parquet" and "batch_id" in map(str.lower, bound.program.result_columns):
+        if kind == "parquet" and "batch_id" in map(str.lower, bound.result_columns):
             raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
         checkpoint = self._checkpoint or scratch()
-        engine = MicroBatch(spark, bound, settings, target, checkpoint)
+        run = MicroBatch if bound.program.aggregates else MapEngine
+        engine = run(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
         return started(engine, self.rows, checkpoint, self._trigger, self._name)
 
@@ -222,13 +226,15 @@ class Stream(Description):
         return aggregate_once(self.rows, bound, settings)
 
     def _bound(self) -> Bound:
-        if not self._keys:
+        if self._map is not None and not (self._keys or self._aggregates or self._window):
+            self._check_map_alone()
+        elif not self._keys:
             raise OptionError("say what to group by, with .group_by('column')")
-        if not self._aggregates:
+        elif not self._aggregates:
             raise OptionError("say what to compute, for example .agg(rows=sy.count())")
         if self._window is not None and self._time is None:
             raise OptionError("a window needs event time: add .with_watermark('column', '10 seconds')")
-        if self._mode == "append" and self._window is None:
+        if self._mode == "append" and self._window is None and self._aggregates:
             raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
         kind = self.rows.schema[self._time].dataType if self._time in self.rows.columns else None
         zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
@@ -248,18 +254,25 @@ class Stream(Description):
         case_sensitive = self.rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         return Bound.of(program, self.rows.schema, case_sensitive)
 
+    def _check_map_alone(self) -> None:
+        """Raise an OptionError where a verb needs keys or aggregates, and there is a map function alone."""
+        if self._mode not in (None, "append"):
+            raise OptionError(f"output mode {self._mode!r} is for aggregates: what .map(...) gives is always 'append'")
+        if self._partitioner is not None:
+            require_no_keys(self._partitioner)
+
     def _settings(self) -> Settings:
         cores = self.rows.sparkSession.sparkContext.defaultParallelism
         text = self._trigger.get("processingTime")
         return Settings(
-            partitioner=self._partitioner or named_policy(DEFAULT_POLICY),
+            partitioner=self._partitioner or named_policy(DEFAULT_POLICY if self._keys else MAP_POLICY),
             is_planned=self._partitioner is not None,
             elastic=self._elastic,
             blocks=self._blocks or cores,
             buckets=self._buckets or cores,
             statistics=self._statistics,
             placement=self._placement,
-            mode=self._mode or ("append" if self._window else "update"),
+            mode=self._mode or ("append" if self._window or not self._aggregates else "update"),
             interval=micros(text, "trigger") / 1e6 if text else 0.0,
             bad=self._bad,
         )
