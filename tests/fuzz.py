@@ -23,7 +23,7 @@ import pytest
 SEED, UNTIL = "STEELYARD_FUZZ_SEED", "STEELYARD_FUZZ_UNTIL"
 """Variables of the environment, since several processes test: where seeds begin, and when the time is up."""
 _SHOWN_LINES = 12
-_EXAMPLE = re.compile(r"^(?:E\s+)?(?:Failing test case|Falsifying example): \w+\($")
+_EXAMPLE = re.compile(r"^(?:Failing test case|Falsifying example): \w+\($")
 
 
 def first_seed() -> int:
@@ -74,10 +74,11 @@ def example_of(failure: str) -> str:
     """
     kept: list[str] = []
     for line in failure.splitlines():
-        if _EXAMPLE.match(line):
+        plain = re.sub(r"^(E {3}| *\| )", "", line)  # pytest's mark, or that of one failure of several
+        if _EXAMPLE.match(plain):
             kept = ["@example("]
         elif kept:
-            kept.append(re.sub(r"^E {3}", "", line))
+            kept.append(plain)
             if kept[-1] == ")":
                 return "\n".join(kept)
     said = [line for line in failure.splitlines() if line.startswith("E  ")] or failure.splitlines()

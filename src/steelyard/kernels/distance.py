@@ -407,7 +407,10 @@ def distance_plain(kind: int, x: Vectors, y: Vectors) -> float:
     root = math.sqrt(measure)
     if measure < _TINY and any(differences):
         exponent = math.frexp(max(differences))[1]
-        root = math.ldexp(math.sqrt(sum(math.ldexp(e, -exponent) ** 2 for e in differences)), exponent)
+        total = 0.0
+        for e in (math.ldexp(difference, -exponent) for difference in differences):
+            total += e * e  # e ** 2 and `sum` may round otherwise
+        root = math.ldexp(math.sqrt(total), exponent)
     if kind == EUCLIDEAN:
         return root
     sums = [(a + b) * (a + b) for a, b in zip(first, second, strict=True)]
