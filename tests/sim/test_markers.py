@@ -50,13 +50,22 @@ def untied(scenario):
     """The same, without several threads that begin at one moment, after a snapshot, and add up like times differently.
 
     Which of them ends first would depend on the last digit. So it would where threads of one length serialise: one that
-    begins when a sender beside it has serialised ends with one that did so too.
+    begins when a sender beside it has serialised ends with one that did so too. And which of two threads takes the next
+    tuple would, where both wait for room and receivers end their snapshots at one moment: such receivers are one.
     """
     alike = Exactly if not scenario.network.serialise else ()
     tied = [one.threads > 1 and not isinstance(one.service, alike) for one in scenario.vertices[1:]]
     operators = [
         replace(one, service=Exponential(one.service.mean)) if may_tie else one
         for one, may_tie in zip(scenario.vertices[1:], tied, strict=True)
+    ]
+    threads = {one.name: one.threads for one in operators}
+    waited_for = {edge.receiver for edge in scenario.edges if threads.get(edge.sender, 1) > 1}
+    operators = [
+        replace(one, instances=1, slowdown=one.slowdown[:1], machines=one.machines[:1])
+        if one.capacity and one.name in waited_for
+        else one
+        for one in operators
     ]
     return replace(scenario, vertices=(scenario.vertices[0], *operators))
 
