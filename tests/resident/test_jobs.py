@@ -578,7 +578,7 @@ def test_a_state_of_something_else_is_refused(tmp_path):
     with pytest.raises(SteelyardError, match="has no state of a#0"):
         store.read(3, Instance("a", 0))
     (tmp_path / "commit-00000004.json").write_text('{"epoch": 4}')
-    with pytest.raises(SteelyardError, match=r"commit-00000004\.json is no commit of a snapshot"):
+    with pytest.raises(SteelyardError, match=r"commit-00000004\.json of epoch 4 is damaged"):
         store.newest()
 
 

@@ -264,7 +264,7 @@ def test_a_file_is_forced_to_disk_before_its_epoch_can_be_committed(tmp_path, mo
     step.restore({})
     step.process(0, batch(1))
     state = step.snapshot(1)
-    (name,) = state["staged"]
+    ((name, _, _),) = state["staged"]
     assert [Path(path).name.startswith(f"._staged-{name}") for path in forced] == [True, False]
     assert forced[-1] == str(tmp_path)
     step.committed(1)

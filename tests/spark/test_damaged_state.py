@@ -17,10 +17,12 @@ import pytest
 import steelyard as sy
 from steelyard.core import StateError
 from steelyard.core.durable import opened, sealed
+from steelyard.resident.manifest import Manifest
 from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
 from steelyard.spark.join_state import JoinFolder
+from steelyard.spark.resident_start import _Notes
 from steelyard.spark.state import StateFolder
 from tests.damages import DAMAGES, damaged, files_of, kind_of, olders
 
@@ -336,6 +338,32 @@ def test_a_batch_that_does_not_follow_the_newest_commit_is_refused(spark, window
     engine = query._engine
     with pytest.raises(StateError, match="is of batch 4, and Spark goes on with batch 6"):
         engine.process(spark.range(0), 6)
+
+
+def test_damaged_notes_of_a_resident_query_are_refused(tmp_path):
+    first = _Notes(tmp_path, {"keys": "a"})
+    first.known["files"] = ["1"]
+    first.write()
+    file = tmp_path / "resident.json"
+    before = file.read_bytes()
+    again = _Notes(tmp_path, {"keys": "a"})
+    again.known["files"].append("2")
+    seal = again.write()
+    again.store.commit(Manifest(1, "a-0", {}, {}, seal))
+    assert _Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
+    _Notes(tmp_path, {"keys": "a"}).write()  # a start that takes no snapshot
+    assert _Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
+    for how in ("delete", "truncate", "flip"):
+        with damaged(file, how, None), pytest.raises(StateError, match=r"resident\.json of the query's program is"):
+            _Notes(tmp_path, {"keys": "b"})
+    now = file.read_bytes()
+    file.write_bytes(before)
+    with pytest.raises(StateError, match=r"resident\.json .* not what the newest snapshot was taken with"):
+        _Notes(tmp_path, {"keys": "a"})
+    file.write_bytes(now)
+    shutil.rmtree(tmp_path / "snapshots")
+    with pytest.raises(StateError, match=r"head\.json of the newest epoch is missing"):
+        _Notes(tmp_path, {"keys": "a"})
 
 
 def test_files_of_other_file_systems_are_read_and_checked_through_hadoop(spark, tmp_path):

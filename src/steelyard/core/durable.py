@@ -36,6 +36,16 @@ def damaged(file: object, what: str, remedy: str = REMEDY) -> StateError:
     return StateError(f"the state in {file} {what}: {remedy}")
 
 
+def told(error: BaseException) -> StateError | None:
+    """What a task or a worker said of damaged state, out of an error that passed it on; None where it did not.
+
+    >>> print(told(ValueError("in a task: StateError: the state in a is missing\\n  at b")))
+    the state in a is missing
+    """
+    found = re.search(rf"\b{StateError.__name__}: (.*)", str(error))
+    return StateError(found[1]) if found else None
+
+
 class Described(NamedTuple):
     """A file, as the commit that names it knows it."""
 

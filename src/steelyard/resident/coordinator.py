@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.durable import Described
 from steelyard.resident.control import message, packed
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, shape_of
@@ -49,6 +50,8 @@ class Settings:
         Seconds that workers have to come.
     restarts
         How many generations may fail before the job does.
+    note
+        Kept in every commit, for the one who starts the job.
     """
 
     store: str | None = None
@@ -57,6 +60,7 @@ class Settings:
     silence: float = 30.0
     join: float = 120.0
     restarts: int = 3
+    note: str = ""
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.store is None:
@@ -259,22 +263,24 @@ class Coordinator:
         answers = self._order("snapshot", epoch=epoch)
         if self._store is not None:
             files = self._files(epoch, answers)
-            self._store.commit(Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files))
+            self._store.commit(
+                Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files, self._settings.note)
+            )
         self.outcome.epochs = epoch
         for sink, batches in self._pending.items():
             self.outcome.results.setdefault(sink, []).extend(batches)
         self._pending = {}
         self._order("committed", epoch=epoch)
 
-    def _files(self, epoch: int, answers: Mapping[int, Mapping[str, Any]]) -> dict[str, str]:
+    def _files(self, epoch: int, answers: Mapping[int, Mapping[str, Any]]) -> dict[str, Described]:
         """By instance: the file of its state, as the worker that hosts it named it. Nobody names any other."""
-        found: dict[str, str] = {}
+        found: dict[str, Described] = {}
         for instance, worker in self._placement.worker_of.items():
-            file = (answers[worker].get("files") or {}).get(str(instance), "")
-            parts = PurePosixPath(file).parts
+            name, size, crc = (answers[worker].get("files") or {}).get(str(instance), ("", 0, 0))
+            parts = PurePosixPath(name).parts
             if len(parts) != 2 or parts[0] != f"epoch-{epoch:08d}" or parts[1] == "..":  # a folder, a file
-                raise GenerationError(f"worker {worker} wrote the state of {instance} to {file!r}, which cannot be")
-            found[str(instance)] = file
+                raise GenerationError(f"worker {worker} wrote the state of {instance} to {name!r}, which cannot be")
+            found[str(instance)] = Described(name, size, crc)
         return found
 
     def _order(self, what: str, **details: Any) -> dict[int, Mapping[str, Any]]:

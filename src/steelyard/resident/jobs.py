@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
+from steelyard.core.durable import told
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.idle import tell_idle_edges
@@ -138,6 +139,8 @@ class Job:
             where rows were bad, and none is to be dropped.
         OptionError
             Where the store has a snapshot of another dataflow.
+        StateError
+            Where the newest snapshot is damaged.
         """
         self._require_same_dataflow()
         outcome, run = self.outcome, secrets.token_hex(4)
@@ -168,7 +171,7 @@ class Job:
             return True
 
     def _require_same_dataflow(self) -> None:
-        found = SnapshotStore(self._settings.store).newest() if self._settings.store else None
+        found = SnapshotStore(self._settings.store).checked() if self._settings.store else None
         what = difference(found.shape, shape_of(self._dataflow)) if found is not None else None
         if found is not None and what is not None:
             raise OptionError(
@@ -196,7 +199,7 @@ class Job:
     def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
         if error.final:
-            raise JobError(str(error)) from error
+            raise told(error) or JobError(str(error)) from error
         _require_replay(self._dataflow, error)
         if outcome.restarts > self._settings.restarts:
             raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error

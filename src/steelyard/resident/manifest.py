@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Dataflow, Edge, Route
+from steelyard.core.durable import Described, Link, damaged, opened, sealed
 
 Shape = Mapping[str, Any]
 """What of a dataflow its states depend on, as plain values."""
@@ -27,25 +27,34 @@ class Manifest:
     shape
         Of its dataflow; see `shape_of`.
     files
-        By instance: where its state is, under the store's folder. Files that no manifest names never happened.
+        By instance: the file of its state, under the store's folder. Files that no manifest names never happened.
+    note
+        What the one who started the job gave to be kept.
+    before
+        The commit before this one.
     """
 
     epoch: int
     attempt: str
     shape: Shape
-    files: Mapping[str, str]
+    files: Mapping[str, Described]
+    note: str = ""
+    before: Link | None = None
 
-    def packed(self) -> bytes:
-        """As JSON."""
-        return json.dumps(asdict(self)).encode()
+    def packed(self) -> str:
+        """As a sealed text."""
+        return sealed(vars(self))
 
     @classmethod
-    def unpacked(cls, data: bytes, where: str) -> Manifest:
-        """What `packed` gave; SteelyardError where it is something else."""
-        try:
-            return cls(**json.loads(data))
-        except (ValueError, TypeError) as error:
-            raise SteelyardError(f"{where} is no commit of a snapshot that this release can read: {error}") from error
+    def unpacked(cls, text: bytes, where: Path, epoch: int) -> tuple[Manifest, str]:
+        """What `packed` gave, and its seal; StateError where it is something else."""
+        of = f"epoch {epoch}"
+        body, seal = opened(text, where, of)
+        if body["epoch"] != epoch:
+            raise damaged(where, f"of {of} is of epoch {body['epoch']}")
+        files = dict(zip(body["files"], Described.listed(body["files"].values(), where), strict=True))
+        before = Link(*body["before"]) if body["before"] else None
+        return cls(**{**body, "files": files, "before": before}), seal
 
 
 def shape_of(dataflow: Dataflow) -> Shape:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.core.durable import names_to_disk, written
+from steelyard.core.durable import Described, names_to_disk, written
 from steelyard.resident.operator import Attempt, Batches, InstanceContext, OperatorLogic, State, Step
 
 _STAGED = "_staged-"
@@ -88,7 +88,7 @@ class _ParquetStep(Step):
         self._folder, self._attempt, self._schema = folder, context.attempt, context.schema
         self._part = f"part-{context.instance.number:04d}-{quote(context.instance.operator, safe='')}"
         self._rows: list[pa.RecordBatch] = []
-        self._staged: list[str] = []
+        self._staged: list[Described] = []
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
@@ -99,14 +99,18 @@ class _ParquetStep(Step):
         if self._rows:
             table = pa.Table.from_batches(self._rows, self._schema)
             name = f"epoch-{epoch:06d}-{self._part}-{self._attempt}.parquet"
-            written(self._folder / (_STAGED + name), lambda file: pq.write_table(table, file))
-            self._staged.append(name)
+            made = written(self._folder / (_STAGED + name), lambda file: pq.write_table(table, file))
+            self._staged.append(made._replace(name=name))
             self._rows = []
         return {"staged": list(self._staged), "attempt": str(self._attempt)}
 
     def restore(self, state: State) -> None:
         """Called in every generation, with no state where there is no snapshot."""
-        self._staged = list(state.get("staged", ()))
+        self._staged = list(Described.listed(state.get("staged", ()), self._folder))
+        for one in self._staged:
+            where = self._folder / (_STAGED + one.name)
+            if not (self._folder / one.name).exists():
+                one.require(Described.read(where, one.name) if where.exists() else None, where, "the newest epoch")
         self._publish()
         runs = {self._attempt.run} | ({Attempt.parse(state["attempt"]).run} if state else set())
         for run in runs:
@@ -121,7 +125,7 @@ class _ParquetStep(Step):
 
     def _publish(self) -> None:
         """Show what is staged; an attempt before this one may have shown some of it already."""
-        for name in self._staged:
+        for name, _, _ in self._staged:
             if not (self._folder / name).exists():
                 (self._folder / (_STAGED + name)).rename(self._folder / name)
         if self._staged:

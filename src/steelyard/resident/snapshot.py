@@ -12,6 +12,7 @@ import json
 import shutil
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,12 +20,14 @@ import pyarrow as pa
 
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Instance
-from steelyard.core.durable import written
+from steelyard.core.durable import Described, Link, damaged, opened, safe_name, seal_of, sealed, written
 from steelyard.resident.manifest import Manifest
 from steelyard.resident.operator import Attempt, State
 
 _MAGIC = b"SYSTATE1"
 _LENGTH = struct.Struct("!Q")
+HEAD = "head.json"
+"""The file that says which commit is the newest."""
 
 
 def packed(state: State) -> bytes:
@@ -71,6 +74,10 @@ def unpacked(data: bytes) -> State:
 class SnapshotStore:
     """Snapshots under one folder, numbered by the epoch that they end.
 
+    A commit is sealed, describes the file of each state, and knows the commit before it. `head.json` says which commit
+    is the newest. It is written behind each commit, and before anybody hears of it: a commit that is newer by one has
+    just been written, and one that is older means that a commit is missing.
+
     Parameters
     ----------
     path
@@ -80,49 +87,83 @@ class SnapshotStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    @property
+    def head(self) -> Path:
+        """The file that says which commit is the newest."""
+        return self.path / HEAD
+
+    @property
+    def exists(self) -> bool:
+        """Whether a store was made here."""
+        return self.head.exists()
+
     def _folder(self, epoch: int) -> Path:
         return self.path / f"epoch-{epoch:08d}"
 
     def _commit(self, epoch: int) -> Path:
         return self.path / f"commit-{epoch:08d}.json"
 
-    def write(self, epoch: int, instance: Instance, state: State, attempt: Attempt) -> str:
-        """Keep the state of an instance; gives the name under which the commit is to name it. Called in workers."""
+    def write(self, epoch: int, instance: Instance, state: State, attempt: Attempt) -> Described:
+        """Keep the state of an instance; gives the file as the commit is to name it. Called in workers."""
         data = packed(state)
         folder = self._folder(epoch)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{quote(str(instance), safe='')}.{attempt}.state"
-        written(file, lambda opened: opened.write(data))
-        return f"{folder.name}/{file.name}"
+        made = written(file, lambda opened_file: opened_file.write(data))
+        return made._replace(name=f"{folder.name}/{file.name}")
 
-    def load(self, file: str) -> State:
-        """The state under a name that `write` gave."""
-        return unpacked((self.path / file).read_bytes())
+    def load(self, file: Described) -> State:
+        """The state in a file that `write` gave; StateError where it is not as it was."""
+        where, of = self.path / safe_name(file.name, self.path), _epoch_of(file)
+        try:
+            return unpacked(file.checked(where.read_bytes(), where, of))
+        except FileNotFoundError as error:
+            raise damaged(where, f"of {of} is missing") from error
 
     def read(self, epoch: int, instance: Instance) -> State:
         """The state of an instance in a snapshot; SteelyardError where it has none."""
         return self.load(file_of(self.manifest(epoch).files, instance))
+
+    def make(self) -> None:
+        """Make an empty store, where there is none: from then on it is noticed if commits are gone."""
+        if self._head() is None and not self._committed():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write_head(0, "")
 
     def commit(self, manifest: Manifest) -> None:
         """Make a snapshot the one to go on from; those before the last two are removed.
 
         SteelyardError where the epoch has a commit already: it is another job's, and both would write all rows.
         """
-        data = manifest.packed()
-        self.path.mkdir(parents=True, exist_ok=True)
-        if self._commit(manifest.epoch).exists():
-            other = self.manifest(manifest.epoch).attempt
+        self.make()
+        newest, seal = self._newest()
+        if newest is not None and manifest.epoch <= newest.epoch:
             raise SteelyardError(
-                f"store {self.path} has a snapshot of epoch {manifest.epoch} already, of attempt {other}, and this is "
-                f"{manifest.attempt}: give each job a store= of its own"
+                f"store {self.path} has a snapshot of epoch {newest.epoch} already, of attempt {newest.attempt}, and "
+                f"this is {manifest.attempt}: give each job a store= of its own"
             )
-        written(self._commit(manifest.epoch), lambda file: file.write(data))
+        text = replace(manifest, before=Link(newest.epoch, seal) if newest else None).packed()
+        written(self._commit(manifest.epoch), lambda file: file.write(text.encode()))
+        self._write_head(manifest.epoch, seal_of(text))
         kept = self._committed()[-2:]
         for old in self._committed()[:-2]:
             self._commit(old).unlink()
         for folder in self.path.glob("epoch-*"):
             if int(folder.name.removeprefix("epoch-")) < kept[0]:
                 shutil.rmtree(folder, ignore_errors=True)  # with what failed attempts left
+
+    def _write_head(self, epoch: int, seal: str) -> None:
+        text = sealed({"epoch": epoch, "commit": seal})
+        written(self.head, lambda file: file.write(text.encode()))
+
+    def _head(self) -> Link | None:
+        """The newest commit, as the head names it; None where there is no head."""
+        try:
+            text = self.head.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):  # whoever writes is told of the latter
+            return None
+        body, _ = opened(text, self.head, "the newest epoch")
+        return Link(body["epoch"], body["commit"])
 
     def _committed(self) -> list[int]:
         return sorted(int(file.stem.removeprefix("commit-")) for file in self.path.glob("commit-*.json"))
@@ -132,18 +173,62 @@ class SnapshotStore:
         epochs = self._committed()
         return epochs[-1] if epochs else None
 
+    def _opened(self, epoch: int) -> tuple[Manifest, str]:
+        file = self._commit(epoch)
+        return Manifest.unpacked(file.read_bytes(), file, epoch)
+
     def manifest(self, epoch: int) -> Manifest:
         """What was committed with a snapshot."""
-        file = self._commit(epoch)
-        return Manifest.unpacked(file.read_bytes(), str(file))
+        return self._opened(epoch)[0]
 
     def newest(self) -> Manifest | None:
-        """The commit of the newest snapshot that is whole, or None."""
-        epoch = self.latest()
-        return None if epoch is None else self.manifest(epoch)
+        """The commit of the newest snapshot, or None; StateError where a file of the store is not as it was."""
+        return self._newest()[0]
+
+    def _newest(self) -> tuple[Manifest | None, str]:
+        head, epochs = self._head(), self._committed()  # the head first: a job may be writing meanwhile
+        if head is None:
+            if epochs:
+                raise damaged(self.head, f"of epoch {epochs[-1]} is missing, or of an earlier release")
+            return None, ""
+        if head.number > max(epochs, default=0):
+            raise damaged(self._commit(head.number), f"of epoch {head.number} is missing")
+        if not epochs:
+            return None, ""
+        newest, seal = self._opened(epochs[-1])
+        if head.number == newest.epoch and head.seal != seal:
+            raise damaged(self._commit(newest.epoch), f"of epoch {newest.epoch} is not the one that {HEAD} names")
+        self._require_before(newest)
+        return newest, seal
+
+    def _require_before(self, newest: Manifest) -> None:
+        """StateError where the commit before the newest is there, and is another than it was."""
+        if newest.before is None:
+            return
+        epoch, seal = newest.before
+        try:
+            _, found = self._opened(epoch)
+        except FileNotFoundError:
+            return
+        if found != seal:
+            raise damaged(self._commit(epoch), f"of epoch {epoch} is not the one before that of epoch {newest.epoch}")
+
+    def checked(self) -> Manifest | None:
+        """The newest commit, or None; StateError where it, or a state that it names, is not as it was."""
+        newest = self.newest()
+        for file in newest.files.values() if newest else ():
+            where = self.path / file.name
+            found = Described.read(where, file.name) if where.exists() else None
+            file.require(found, where, _epoch_of(file))
+        return newest
 
 
-def file_of(files: Mapping[str, str], instance: Instance) -> str:
+def _epoch_of(file: Described) -> str:
+    """Which epoch a state is of, by its folder."""
+    return f"epoch {int(file.name.partition('/')[0].removeprefix('epoch-'))}"
+
+
+def file_of(files: Mapping[str, Described], instance: Instance) -> Described:
     """The file of an instance's state; SteelyardError where a commit names none."""
     if str(instance) not in files:
         raise SteelyardError(f"the snapshot has no state of {instance}: was the dataflow changed?")

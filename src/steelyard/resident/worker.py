@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, SteelyardError
+from steelyard.core import BadRowError, StateError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.durable import Described
 from steelyard.core.errors import place_of
 from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.deployment import Deployment, Events
@@ -29,9 +30,11 @@ from steelyard.resident.wire import Kind, WireError, batch_bytes
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10.0
+FILE = (str, int, int)
+"""A `Described` file."""
 ORDERS: dict[str, dict[str, Any]] = {
     "beat": {"seconds": float, "silence": float},
-    "deploy": {"placement": {str: int}, "store": Maybe(str), "attempt": str, "files": Maybe({str: str}), "round": int},
+    "deploy": {"placement": {str: int}, "store": Maybe(str), "attempt": str, "files": Maybe({str: FILE}), "round": int},
     "start": {"round": int},
     "pause": {"round": int},
     "resume": {"round": int},
@@ -50,7 +53,7 @@ EVENTS: dict[str, dict[str, Any]] = {
         "round": int,
         "sent": Maybe([(int, int)]),
         "done": Maybe([(int, int)]),
-        "files": Maybe({str: str}),
+        "files": Maybe({str: FILE}),
     },
     "ended": {"instance": str, "sources": bool, "all": bool},
     "metrics": {"instances": {str: dict}, "sent": {str: int}, "received": {str: int}, "refused_connections": int},
@@ -152,7 +155,8 @@ class Worker:
         except CancelledError:
             self._fail(f"worker {self.number} could not {order['do']}: an instance has ended")
         except Exception as error:  # noqa: BLE001 - files, states, peers: whatever it is, it ends this generation
-            self._fail(f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}")
+            why = f"worker {self.number} could not {order['do']}: {type(error).__name__}: {error}"
+            self._fail(why, final=isinstance(error, StateError))  # it would be as damaged the next time
         if self._failure is not None:
             return None
         return answer if isinstance(answer, dict) else {}
@@ -190,7 +194,7 @@ class Worker:
         files = order["files"]
         for instance, runner in made.runners.items():
             restored = files is not None and self._store is not None
-            runner.restore(self._store.load(file_of(files, instance)) if restored and self._store else {})
+            runner.restore(self._store.load(Described(*file_of(files, instance))) if restored and self._store else {})
         self._peers.meet(peers)
         self._deployment = made
         self._peers.listen(made.receive, self._fail)

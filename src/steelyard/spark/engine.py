@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -14,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import StateError, SteelyardError
-from steelyard.core.durable import damaged
+from steelyard.core import SteelyardError
+from steelyard.core.durable import damaged, told
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
 from steelyard.spark.scratch import let_go
@@ -56,10 +55,10 @@ class BatchEngine(ABC, Generic[Report]):
             try:
                 return self._process(batch, number)
             except Exception as error:
-                found = re.search(rf"\b{StateError.__name__}: (.*)", str(error))
-                if found is None or isinstance(error, SteelyardError):
+                own = told(error)
+                if own is None or isinstance(error, SteelyardError):
                     raise
-                raise StateError(found[1]) from error  # as the task said it, before Spark passed it on
+                raise own from error
 
     @abstractmethod
     def _process(self, batch: DataFrame, number: int) -> Report:

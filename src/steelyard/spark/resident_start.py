@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError, tell_no_effect
+from steelyard.core.durable import damaged, seal_of, sealed, written
+from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.kafka import Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
+from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
@@ -82,16 +85,17 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     sink, show = _sink(spark, bound, settings, how, notes)
     name = how.name or "stream"
     dataflow = dataflow_of(name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
-    notes.write()
+    note = notes.write()
     _tell_idle(settings)
     made = job(
         spark,
         dataflow,
         workers=how.workers or max(1, slots - 1),
         settings=JobSettings(
-            store=str(checkpoint / "snapshots"),
+            store=str(notes.store.path),
             interval=None if how.available_now else settings.interval or EPOCH_SECONDS,
             heartbeat=REPORT_SECONDS,
+            note=note,
         ),
     )
     return ResidentQuery(made, how.name, show, partial(let_go, str(checkpoint)))
@@ -153,30 +157,43 @@ def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructT
 
 
 class _Notes:
-    """What a checkpoint knows of the query, beside its snapshots."""
+    """What a checkpoint knows of the query, beside its snapshots.
+
+    Each commit of a snapshot knows the seal of the notes that it was made with, and the notes of a start know those of
+    the newest commit: one of the two fits, whenever the driver ends.
+    """
 
     def __init__(self, checkpoint: Path, program: dict[str, Any]) -> None:
         self._file = checkpoint / NOTES
+        self.store = SnapshotStore(checkpoint / "snapshots")
         self.identity = job_name(str(checkpoint.absolute()))
         self._program = json.loads(json.dumps(program))
         self.known: dict[str, Any] = {}
-        if self._file.exists():
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
-            for what, value in self._program.items():
-                if kept["program"].get(what) != value:
-                    raise OptionError(
-                        f"{checkpoint} belongs to another program: its {what} was {kept['program'].get(what)}, and is "
-                        f"{value} now. Give a new checkpoint"
-                    )
-            self.known = kept["known"]
+        newest = self.store.checked()
+        self._before = newest.note if newest else ""
+        if not self._file.exists():
+            if newest:
+                raise damaged(self._file, "of the query's program is missing")
+            return
+        kept, seal = opened_text(self._file.read_bytes(), self._file, "the query's program")
+        if not self.store.exists:
+            raise damaged(self.store.head, "of the newest epoch is missing")
+        if self._before not in (seal, kept["before"]):
+            raise damaged(self._file, "of the query's program is not what the newest snapshot was taken with")
+        for what, value in self._program.items():
+            if kept["program"].get(what) != value:
+                raise OptionError(
+                    f"{checkpoint} belongs to another program: its {what} was {kept['program'].get(what)}, and is "
+                    f"{value} now. Give a new checkpoint"
+                )
+        self.known = kept["known"]
 
-    def write(self) -> None:
-        """Keep them, in one step."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        aside = self._file.with_suffix(".new")
-        text = json.dumps({"program": self._program, "known": self.known}, indent=1)
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(self._file)
+    def write(self) -> str:
+        """Keep them, in one step; gives their seal."""
+        self.store.make()  # first: notes without a store mean that it is gone
+        text = sealed({"program": self._program, "known": self.known, "before": self._before})
+        written(self._file, lambda file: file.write(text.encode()))
+        return seal_of(text)
 
 
 def _local(path: str) -> Path:
