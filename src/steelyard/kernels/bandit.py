@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from steelyard.kernels.bandit_state import (
     BASE,
@@ -47,6 +46,7 @@ from steelyard.kernels.bandit_state import (
     Bandit,
     Rule,
 )
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.heavy import (
     FILL,
     NEVER,
@@ -77,7 +77,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """What the state of the random numbers grows by (SplitMix64)."""
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def scrambled(state: Int) -> Int:
     """64 random bits from a state."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -85,13 +85,13 @@ def scrambled(state: Int) -> Int:
     return state ^ (state >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def below(bits: Int, limit: Int) -> Int:
     """A number below `limit` from random bits."""
     return np.int64(((bits >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
-@njit(cache=True)
+@njit()
 def turn_hot(rule: Rule, b: Bandit, slot: Int) -> Int:
     """Give a key a fresh line of Q values, in the row that it still has or in a free one."""
     clock, rows = b.clock, b.rows
@@ -113,7 +113,7 @@ def turn_hot(rule: Rule, b: Bandit, slot: Int) -> Int:
     return row
 
 
-@njit(cache=True)
+@njit()
 def turn_cold(b: Bandit, row: Int) -> None:
     """Take a key out of the Q table; its row stays while it has rows outside its hash block."""
     clock, rows = b.clock, b.rows
@@ -128,14 +128,14 @@ def turn_cold(b: Bandit, row: Int) -> None:
         _release(b, row)
 
 
-@njit(cache=True)
+@njit()
 def _release(b: Bandit, row: Int) -> None:
     b.table[find(b.table, shift_of(b.table), b.rows[row].key)].row = NO_ROW
     b.free[b.clock[FREE]] = row
     b.clock[FREE] += 1
 
 
-@njit(cache=True, forceinline=True)
+@njit(forceinline=True)
 def rank(q: Array, rows: Any, row: Int, blocks: Int, home: Int) -> None:
     """Find the best block of a row, the hash block where values are equal, and the value of the next."""
     line = np.uint64(row * blocks)
@@ -152,7 +152,7 @@ def rank(q: Array, rows: Any, row: Int, blocks: Int, home: Int) -> None:
     rows[row].rival = rival
 
 
-@njit(cache=True)
+@njit()
 def close_statistics(rule: Rule, b: Bandit, now: Int, end: Int, expiry: Int) -> None:
     """Begin the statistics interval that ends before `end`; keys that turn hot in it stay so until `expiry`."""
     clock = b.clock
@@ -171,7 +171,7 @@ def close_statistics(rule: Rule, b: Bandit, now: Int, end: Int, expiry: Int) -> 
     clock[EXPIRY] = expiry
 
 
-@njit(cache=True)
+@njit()
 def _force(rule: Rule, b: Bandit, expiry: Int) -> None:
     """Make the most frequent keys of the interval that ends the hot ones of the next, and no others."""
     clock = b.clock
@@ -186,7 +186,7 @@ def _force(rule: Rule, b: Bandit, expiry: Int) -> None:
             turn_cold(b, np.int64(b.hot[i]))
 
 
-@njit(cache=True)
+@njit()
 def next_slide(rule: Rule, b: Bandit) -> None:
     """Close the current slide, and let the oldest of the window go."""
     clock = b.clock
@@ -216,7 +216,7 @@ def next_slide(rule: Rule, b: Bandit) -> None:
         pair = following
 
 
-@njit(cache=True)
+@njit()
 def roll(rule: Rule, b: Bandit, now: Int) -> None:
     """Bring statistics and windows to the time of a row."""
     clock = b.clock
@@ -239,7 +239,7 @@ def roll(rule: Rule, b: Bandit, now: Int) -> None:
         clock[SLIDE_END] = end
 
 
-@njit(cache=True, forceinline=True)
+@njit(forceinline=True)
 def _explore(
     clock: Array, rows: Any, last: Array, row: Int, blocks: Int, home: Int, at_home: Int, gone: Int, bits: Int
 ) -> Int:
@@ -258,7 +258,7 @@ def _explore(
     return target
 
 
-@njit(cache=True)
+@njit()
 def _cap(rule: Rule, b: Bandit, row: Int) -> Int:
     """Stop a key that is in enough blocks from exploring others; raise the cap when most keys are stopped."""
     clock, rows = b.clock, b.rows
@@ -273,21 +273,21 @@ def _cap(rule: Rule, b: Bandit, row: Int) -> Int:
     return clock[MAX_SPLIT]
 
 
-@njit(cache=True)
+@njit()
 def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
     logged = b.clock[LOGGED]
     b.log_key[logged], b.log_block[logged], b.log_reward[logged] = key, block, reward
     b.clock[LOGGED] += 1
 
 
-@njit(cache=True)
+@njit()
 def _fetch(table: Array, shift: Int, keys: Array, start: Int, stop: Int) -> None:
     """Ask for the slots of the keys from row `start` to before `stop`, to have them near when their turn comes."""
     for i in range(np.uint64(start), np.uint64(stop)):
         prefetch(table, np.uint64(first_slot(shift, keys[i])))
 
 
-@njit(cache=True)
+@njit()
 def _guess(table: Array, shift: Int, keys: Array, start: Int, stop: Int, slots: Array) -> None:
     """Where the keys from row `start` to before `stop` stand, if in one of their first two slots: mostly so.
 
@@ -298,7 +298,7 @@ def _guess(table: Array, shift: Int, keys: Array, start: Int, stop: Int, slots: 
         slots[i - np.uint64(start)] = first + np.uint64(table[first].key != keys[i])
 
 
-@njit(cache=True, forceinline=True)
+@njit(forceinline=True)
 def _place(table: Array, clock: Array, shift: Int, key: Int, blocks: Int, gone: Int) -> Int:
     """The slot of a key that does not stand where it was guessed; a new one is settled. FULL if there is no room.
 
@@ -322,7 +322,7 @@ def _place(table: Array, clock: Array, shift: Int, key: Int, blocks: Int, gone: 
     return dead
 
 
-@njit(cache=True)
+@njit()
 def _same_time(times: Array, start: Int, turn: Int) -> Int:
     """The first row behind `start` that ends an interval or a slide, or that is a chunk further."""
     stop = min(start + CHUNK, len(times))
@@ -336,7 +336,7 @@ def _same_time(times: Array, start: Int, turn: Int) -> Int:
     return stop
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split: Array, start: Int) -> Int:  # noqa: PLR0912, PLR0915
     """Algorithm 1 from row `start` on; gives the row where it stopped for want of room in an array.
 

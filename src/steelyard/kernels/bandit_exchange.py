@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from steelyard.kernels.bandit import rank, turn_cold, turn_hot
 from steelyard.kernels.bandit_state import BASE, COLD, HOT, LOGGED, SLIDE, USED, Bandit, Rule
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.heavy import NO_ROW, VACANT, find, settle, shift_of
 
 Array = np.ndarray[Any, Any]
 Int = Any
 
 
-@njit(cache=True)
+@njit()
 def _slot(rule: Rule, b: Bandit, key: Int) -> Int:
     """The slot of a key, which is settled if it is new; the caller has made room."""
     slot = find(b.table, shift_of(b.table), key)
@@ -25,7 +25,7 @@ def _slot(rule: Rule, b: Bandit, key: Int) -> Int:
     return slot
 
 
-@njit(cache=True)
+@njit()
 def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> None:
     """Make these the hot keys, with these values; keys that were hot before stay capped."""
     for i in range(len(keys)):
@@ -41,7 +41,7 @@ def adopt(rule: Rule, b: Bandit, keys: Array, values: Array, expiry: Array) -> N
             turn_cold(b, b.hot[i])
 
 
-@njit(cache=True)
+@njit()
 def replay(rule: Rule, b: Bandit, first: Int) -> None:
     """Learn from the logged rewards from number `first` on, in order; a key that is not hot becomes so again."""
     for i in range(first, b.clock[LOGGED]):
@@ -54,7 +54,7 @@ def replay(rule: Rule, b: Bandit, first: Int) -> None:
         rank(b.q.reshape(-1), b.rows, row, rule.blocks, home)
 
 
-@njit(cache=True)
+@njit()
 def describe(rule: Rule, b: Bandit, keys: Array) -> tuple[Array, Array]:
     """The frequency of each key in the interval, and how many blocks have it in the window."""
     frequency = np.zeros(len(keys), np.int64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -26,7 +27,7 @@ def best_fit_plain(sizes: Ints, capacity: int, items: Ints) -> Ints:
     return block
 
 
-@njit(cache=True)
+@njit()
 def best_fit(sizes: Ints, capacity: int, items: Ints) -> Ints:
     """The compiled twin of `best_fit_plain`."""
     block = np.full(len(items), NOWHERE, np.int64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -13,7 +14,7 @@ NONE = -1
 """No row."""
 
 
-@njit(cache=True)
+@njit()
 def link(slots: Ints, first: int, newest: Ints, before: Ints, length: Ints) -> None:
     """Put rows `first`, `first + 1` … at the head of their keys' lists, in place."""
     for i in range(len(slots)):
@@ -23,7 +24,7 @@ def link(slots: Ints, first: int, newest: Ints, before: Ints, length: Ints) -> N
         length[slot] += 1
 
 
-@njit(cache=True)
+@njit()
 def matches(slots: Ints, newest: Ints, before: Ints, asking: Ints, found: Ints) -> None:
     """All rows of each slot: `asking[m]` is the position in `slots`, `found[m]` the row, newest first."""
     at = 0

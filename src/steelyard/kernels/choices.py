@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import KeyTable
 from steelyard.kernels.mixing import choice_plain, home, mix
 from steelyard.kernels.sliding import END, SlidingLoads, advance, loads_plain
@@ -27,7 +27,7 @@ CHOICES, DUE = 0, 1
 """Positions in `HeadChoices.plan`."""
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def candidate(key: int, number: int, blocks: int) -> int:
     """`mixing.choice` as a 64-bit integer, whichever branch it took."""
     if number == 0:
@@ -35,14 +35,14 @@ def candidate(key: int, number: int, blocks: int) -> int:
     return int(np.int64(mix(key, number) % np.uint64(blocks)))
 
 
-@njit(cache=True)
+@njit()
 def route_home(keys: Ints, blocks: int, block: Blocks) -> None:
     """The hash block of each key."""
     for row in range(len(keys)):
         block[row] = home(keys[row], blocks)
 
 
-@njit(cache=True)
+@njit()
 def route_in_turn(first: int, blocks: int, block: Blocks) -> None:
     """Blocks in turn, beginning with `first`."""
     where = first % blocks
@@ -53,7 +53,7 @@ def route_in_turn(first: int, blocks: int, block: Blocks) -> None:
             where = 0
 
 
-@njit(cache=True)
+@njit()
 def route_two(keys: Ints, times: Ints, block: Blocks, loads: SlidingLoads, slide: int) -> None:
     """The less loaded of two candidates: `route_many` with two, faster.
 
@@ -74,7 +74,7 @@ def route_two(keys: Ints, times: Ints, block: Blocks, loads: SlidingLoads, slide
         block[row] = where
 
 
-@njit(cache=True)
+@njit()
 def route_many(keys: Ints, times: Ints, block: Blocks, loads: SlidingLoads, slide: int, choices: int) -> None:
     """The least loaded of `choices` candidates."""
     totals, clock = loads.totals, loads.clock
@@ -88,7 +88,7 @@ def route_many(keys: Ints, times: Ints, block: Blocks, loads: SlidingLoads, slid
         block[row] = where
 
 
-@njit(cache=True)
+@njit()
 def least_loaded(totals: Ints, key: int, choices: int) -> int:
     """The least loaded of a key's first `choices` candidates, the last of those that are equal."""
     best = np.uint64(home(key, len(totals)))
@@ -101,7 +101,7 @@ def least_loaded(totals: Ints, key: int, choices: int) -> int:
     return int(np.int64(best))
 
 
-@njit(cache=True)
+@njit()
 def least_loaded_of_all(totals: Ints) -> int:
     """The least loaded block, the first of those that are equal."""
     best = 0
@@ -118,7 +118,7 @@ class HeadChoices(NamedTuple):
     """int64[2]: the number, and the number of rows seen at which it is computed again."""
 
 
-@njit(cache=True)
+@njit()
 def route_head(
     keys: Ints,
     times: Ints,
@@ -161,7 +161,7 @@ def route_head(
         block[row] = where
 
 
-@njit(cache=True)
+@njit()
 def _head_choices(counters: Ints, seen: Ints, blocks: int, threshold: float, judged: int, tolerance: float) -> int:
     size, share, largest = 0, 0.0, 0.0
     for at in range(seen[FILLED]):
@@ -173,7 +173,7 @@ def _head_choices(counters: Ints, seen: Ints, blocks: int, threshold: float, jud
     return choices_needed(blocks, size, min(share, 1.0), min(largest, 1.0), tolerance)
 
 
-@njit(cache=True)
+@njit()
 def choices_needed(blocks: int, size: int, share: float, largest: float, tolerance: float) -> int:
     """How many candidates keep a head of `size` keys balanced: the smallest d that satisfies both inequalities.
 

@@ -12,8 +12,8 @@ from bisect import insort
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import LIVE, Slots, slot_of
 from steelyard.kernels.mixing import mix
 
@@ -36,7 +36,7 @@ ENTRY = np.dtype(
 """What the table knows of a key; one record, since a row needs all of it."""
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _before(one: int, other: int, counts: Ints) -> bool:
     """Whether `one` stands before `other`: by count, and the later key first where counts are equal.
 
@@ -45,7 +45,7 @@ def _before(one: int, other: int, counts: Ints) -> bool:
     return counts[one] < counts[other] or (counts[one] == counts[other] and one > other)
 
 
-@njit(cache=True)
+@njit()
 def insert_node(node: int, counts: Ints, priority: Ints, links: Slots) -> None:
     """Put `node` where `counts[node]` belongs: down to its priority, then split what is below around it."""
     link = 0
@@ -68,7 +68,7 @@ def insert_node(node: int, counts: Ints, priority: Ints, links: Slots) -> None:
     links[greater] = NOTHING
 
 
-@njit(cache=True)
+@njit()
 def remove_node(node: int, counts: Ints, priority: Ints, links: Slots) -> None:
     """Take `node` out and merge its two subtrees by priority. `counts[node]` must be what it was put in with."""
     link = 0
@@ -88,7 +88,7 @@ def remove_node(node: int, counts: Ints, priority: Ints, links: Slots) -> None:
     links[link] = smaller if smaller >= 0 else greater
 
 
-@njit(cache=True)
+@njit()
 def descending(nodes: int, links: Slots) -> Ints:
     """int64[nodes]: the nodes from the greatest count to the least, a reverse in-order traversal."""
     order = np.empty(nodes, np.int64)
@@ -107,7 +107,7 @@ def descending(nodes: int, links: Slots) -> Ints:
     return order[:used]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _frequency_step(freq: int, rows: int, now: int, start: float, end: float, budget: int, expected: float) -> float:
     # f.step = (N_est / budget) * freq / N_C: the count that is to be expected at the end, in `budget` parts.
     # Without a history N_est is what comes until the end at this batch's rate so far.
@@ -115,7 +115,7 @@ def _frequency_step(freq: int, rows: int, now: int, start: float, end: float, bu
     return max(1.0, estimate / budget * freq / rows)
 
 
-@njit(cache=True)
+@njit()
 def buffer_rows(
     keys: Ints,
     times: Ints,

@@ -12,7 +12,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -37,7 +38,7 @@ _PATIENCE = 16
 """Coordinates after which a chunk is given up if none of its pairs can still be within the threshold."""
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def sum_squares(x: Vectors, i: int, y: Vectors, j: int, sign: float) -> float:
     """The sum of `(x[i] + sign * y[j]) ** 2`, in eight lanes and then the rest in order."""
     dimension = x.shape[1]
@@ -67,7 +68,7 @@ def sum_squares(x: Vectors, i: int, y: Vectors, j: int, sign: float) -> float:
     return total
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _sum_absolute(x: Vectors, i: int, y: Vectors, j: int) -> float:
     dimension = x.shape[1]
     s0 = s1 = s2 = s3 = 0.0
@@ -83,7 +84,7 @@ def _sum_absolute(x: Vectors, i: int, y: Vectors, j: int) -> float:
     return total
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _largest(x: Vectors, i: int, y: Vectors, j: int) -> float:
     largest = 0.0
     for k in range(x.shape[1]):
@@ -92,7 +93,7 @@ def _largest(x: Vectors, i: int, y: Vectors, j: int) -> float:
     return largest
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def measure_of(kind: int, x: Vectors, i: int, y: Vectors, j: int) -> float:
     """The measure of rows `i` and `j`; for the angular distance the rows are unit vectors (see `units`)."""
     if kind <= EUCLIDEAN:  # or angular
@@ -102,7 +103,7 @@ def measure_of(kind: int, x: Vectors, i: int, y: Vectors, j: int) -> float:
     return float(_largest(x, i, y, j))
 
 
-@njit(cache=True)
+@njit()
 def _scaled_root(x: Vectors, i: int, y: Vectors, j: int) -> float:
     """The root of the sum of squared differences that are too small to be squared as they are."""
     largest = 0.0
@@ -118,7 +119,7 @@ def _scaled_root(x: Vectors, i: int, y: Vectors, j: int) -> float:
     return math.ldexp(math.sqrt(total), exponent)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def distance_of(kind: int, measure: float, x: Vectors, i: int, y: Vectors, j: int) -> float:
     """The distance of a pair whose measure is known.
 
@@ -133,7 +134,7 @@ def distance_of(kind: int, measure: float, x: Vectors, i: int, y: Vectors, j: in
     return 2.0 * math.atan2(root, math.sqrt(sum_squares(x, i, y, j, 1.0))) / math.pi
 
 
-@njit(cache=True)
+@njit()
 def units(records: Vectors) -> Floats:
     """float64[n, d]: each row divided by its length; a row of zeros stays as it is."""
     rows, dimension = records.shape
@@ -155,7 +156,7 @@ def units(records: Vectors) -> Floats:
     return unit
 
 
-@njit(cache=True)
+@njit()
 def cosines(angles: Floats) -> Floats:
     """float64[n]: the cosine distance 1 - cos of angles in half turns, of small ones as 2 sin^2 of the half."""
     found = np.empty(len(angles), dtype=np.float64)
@@ -185,7 +186,7 @@ def cut_of(kind: int, t: float) -> float:
     return t
 
 
-@njit(cache=True)
+@njit()
 def pairwise(kind: int, left: Vectors, right: Vectors) -> Floats:
     """float64[n, m]: the distance of every row on the left and every row on the right."""
     table = np.empty((len(left), len(right)), dtype=np.float64)
@@ -195,7 +196,7 @@ def pairwise(kind: int, left: Vectors, right: Vectors) -> Floats:
     return table
 
 
-@njit(cache=True)
+@njit()
 def of_rows(kind: int, left: Vectors, i: Ints, right: Vectors, j: Ints) -> Floats:
     """float64[len(i)]: the distance of row `i[p]` on the left and row `j[p]` on the right."""
     found = np.empty(len(i), dtype=np.float64)
@@ -204,13 +205,13 @@ def of_rows(kind: int, left: Vectors, i: Ints, right: Vectors, j: Ints) -> Float
     return found
 
 
-@njit(cache=True)
+@njit()
 def room(pairs: int) -> Pairs:
     """Empty arrays for so many pairs."""
     return np.empty(pairs, np.int64), np.empty(pairs, np.int64), np.empty(pairs, np.float64)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def keep(lefts: Ints, rights: Ints, distances: Floats, count: int, i: int, j: int, distance: float) -> Pairs:
     """The arrays with one pair more, at `count`: the same ones, or copies with twice the room."""
     if count == len(lefts):
@@ -225,7 +226,7 @@ def keep(lefts: Ints, rights: Ints, distances: Floats, count: int, i: int, j: in
     return lefts, rights, distances
 
 
-@njit(cache=True)
+@njit()
 def within_stretches(kind: int, left: Vectors, right: Vectors, starts: Ints, ends: Ints, t: float, cut: float) -> Pairs:
     """The pairs within `t` of each row `i` on the left with the rows `starts[i]` until before `ends[i]`.
 
@@ -259,7 +260,7 @@ def within_stretches(kind: int, left: Vectors, right: Vectors, starts: Ints, end
     return lefts[:count], rights[:count], distances[:count]
 
 
-@njit(cache=True)
+@njit()
 def _add_column(kind: int, value: float, column: Floats, sums: Floats) -> None:
     if kind == MANHATTAN:
         for c in range(len(column)):
@@ -274,7 +275,7 @@ def _add_column(kind: int, value: float, column: Floats, sums: Floats) -> None:
             sums[c] += e * e
 
 
-@njit(cache=True)
+@njit()
 def _count_up_to(sums: Floats, width: int, cut: float) -> int:
     hits = 0
     for c in range(width):
@@ -282,7 +283,7 @@ def _count_up_to(sums: Floats, width: int, cut: float) -> int:
     return hits
 
 
-@njit(cache=True)
+@njit()
 def within_columns(kind: int, left: Vectors, right: Vectors, columns: Vectors, t: float, loose: float) -> Pairs:
     """The pairs within `t` of one block, by sums over many rows of the right at a time.
 
@@ -316,7 +317,7 @@ def within_columns(kind: int, left: Vectors, right: Vectors, columns: Vectors, t
     return lefts[:count], rights[:count], distances[:count]
 
 
-@njit(cache=True)
+@njit()
 def scan_products(
     kind: int,
     products: Vectors,

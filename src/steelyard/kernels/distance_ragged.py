@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.distance import Floats, Ints, Pairs, keep, room
 
 JACCARD, HAMMING = range(2)
@@ -23,14 +23,14 @@ _PATIENCE = 64
 """Places after which a sequence that differs in too many is given up."""
 
 
-@njit(cache=True)
+@njit()
 def sort_sets(values: Ints, starts: Ints) -> None:
     """Sort the ids of each set, in place."""
     for i in range(len(starts) - 1):
         values[starts[i] : starts[i + 1]].sort()
 
 
-@njit(cache=True)
+@njit()
 def jaccard_of(common: int, first: int, second: int) -> float:
     """1 - |A n B| / |A u B|, of sets with so many members; two empty sets are equal."""
     union = first + second - common
@@ -39,7 +39,7 @@ def jaccard_of(common: int, first: int, second: int) -> float:
     return (union - common) / union
 
 
-@njit(cache=True)
+@njit()
 def _jaccard(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
     first, second = a_end - a, b_end - b
     longer, shorter = max(first, second), min(first, second)
@@ -58,7 +58,7 @@ def _jaccard(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t:
     return float(jaccard_of(common, first, second))
 
 
-@njit(cache=True)
+@njit()
 def _hamming(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
     length = a_end - a
     if length != b_end - b:
@@ -74,7 +74,7 @@ def _hamming(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t:
     return different / length
 
 
-@njit(cache=True)
+@njit()
 def _distance(kind: int, left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
     """The distance, or anything larger than `t` where it is larger than `t`."""
     if kind == JACCARD:
@@ -82,7 +82,7 @@ def _distance(kind: int, left: Ints, a: int, a_end: int, right: Ints, b: int, b_
     return float(_hamming(left, a, a_end, right, b, b_end, t))
 
 
-@njit(cache=True)
+@njit()
 def pairwise(kind: int, left: Ints, left_starts: Ints, right: Ints, right_starts: Ints) -> Floats:
     """float64[n, m]: the distance of every record on the left and every record on the right."""
     table = np.empty((len(left_starts) - 1, len(right_starts) - 1), dtype=np.float64)
@@ -93,7 +93,7 @@ def pairwise(kind: int, left: Ints, left_starts: Ints, right: Ints, right_starts
     return table
 
 
-@njit(cache=True)
+@njit()
 def of_rows(kind: int, left: Ints, left_starts: Ints, i: Ints, right: Ints, right_starts: Ints, j: Ints) -> Floats:
     """float64[len(i)]: the distance of record `i[p]` on the left and record `j[p]` on the right."""
     found = np.empty(len(i), dtype=np.float64)
@@ -105,7 +105,7 @@ def of_rows(kind: int, left: Ints, left_starts: Ints, i: Ints, right: Ints, righ
     return found
 
 
-@njit(cache=True)
+@njit()
 def within_groups(
     kind: int,
     left: Ints,
@@ -130,7 +130,7 @@ def within_groups(
     return lefts[:count], rights[:count], distances[:count]
 
 
-@njit(cache=True)
+@njit()
 def _postings(values: Ints, starts: Ints, ids: int) -> tuple[Ints, Ints]:
     """For each id the sets that it is in, one id after the other."""
     heads = np.zeros(ids + 1, dtype=np.int64)
@@ -147,7 +147,7 @@ def _postings(values: Ints, starts: Ints, ids: int) -> tuple[Ints, Ints]:
     return heads, holders
 
 
-@njit(cache=True)
+@njit()
 def jaccard_within(left: Ints, left_starts: Ints, right: Ints, right_starts: Ints, ids: int, t: float) -> Pairs:
     """The pairs of sets within `t < 1`, by an index of which set holds which of the ids 0 to `ids - 1`.
 
@@ -183,7 +183,7 @@ def jaccard_within(left: Ints, left_starts: Ints, right: Ints, right_starts: Int
     return lefts[:count], rights[:count], distances[:count]
 
 
-@njit(cache=True)
+@njit()
 def _quotient(whole: int, power: int) -> tuple[int, int]:
     """`2 ** power // whole` and the rest, where the power itself need not fit 64 bits."""
     start = min(power, 62)
@@ -195,7 +195,7 @@ def _quotient(whole: int, power: int) -> tuple[int, int]:
     return quotient, rest
 
 
-@njit(cache=True)
+@njit()
 def shares_left(distances: Floats) -> Floats:
     """float64[n]: (n - k) / n, rounded once, of distances that are k / n, rounded once, with n below 2 ** 26.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import LIVE, Slots, grown, key_table, longer, slot_of
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,7 +34,7 @@ def number_keys(keys: Ints) -> tuple[Ints, Ints, Slots]:
     return table.ids[:used].copy(), rows[:used].copy(), numbers
 
 
-@njit(cache=True)
+@njit()
 def _number(keys: Ints, first: int, cells: Slots, ids: Ints, header: Ints, rows: Ints, numbers: Slots) -> int:
     for i in range(first, len(keys)):
         slot = slot_of(cells, ids, header, keys[i])
@@ -78,7 +78,7 @@ def tally_plain(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[list
     return key_of, block_of, rows_of
 
 
-@njit(cache=True)
+@njit()
 def tally(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[Ints, Ints, Ints]:
     """The compiled twin of `tally_plain`. Fragments of a key come in the order in which blocks were first used."""
     room = len(block)  # a fragment has at least one row of the sample
@@ -115,7 +115,7 @@ def tally(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[Ints, Ints
     return key_of[kept], block_of[kept], rows_of[kept]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _share(whole: int, part: int, sample: int) -> int:
     """floor(whole * part / sample), where the product may be beyond 64 bits."""
     return whole // sample * part + (whole % sample) * part // sample
@@ -132,7 +132,7 @@ def follow_plain(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> list
     return [queues[number].pop(0) for number in numbers.tolist()]
 
 
-@njit(cache=True)
+@njit()
 def follow(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> Slots:
     """The compiled twin of `follow_plain`."""
     fragment = starts[:-1].copy()

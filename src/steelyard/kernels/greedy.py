@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from steelyard.kernels.choices import candidate, least_loaded_of_all
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import NONE, KeyTable, grown, is_full, longer, slot_of
 from steelyard.kernels.mixing import choice_plain, home
 from steelyard.kernels.sliding import (
@@ -53,7 +53,7 @@ def make_room(table: KeyTable, holders: Holders) -> tuple[KeyTable, Holders]:
     return wider, grown_holders(holders, len(wider.ids))
 
 
-@njit(cache=True)
+@njit()
 def route_by_holders(
     keys: Ints,
     times: Ints,
@@ -129,7 +129,7 @@ def grown_hot_keys(hot: HotKeys, slots: int) -> HotKeys:
     return HotKeys(longer(hot.keys, slots), hot.rows)
 
 
-@njit(cache=True)
+@njit()
 def route_greedily(
     keys: Ints,
     times: Ints,
@@ -178,7 +178,7 @@ def route_greedily(
     return len(keys)
 
 
-@njit(cache=True)
+@njit()
 def _is_hot(keys: Ints, rows: Ints, new: bool, slot: int, now: int, blocks: int) -> bool:
     """Count a row; whether its key is hot: above the threshold in this slide or in the one before."""
     if new:
@@ -194,7 +194,7 @@ def _is_hot(keys: Ints, rows: Ints, new: bool, slot: int, now: int, blocks: int)
     return bool(keys[slot, HOT_THROUGH] >= now)
 
 
-@njit(cache=True)
+@njit()
 def _best_score(totals: Ints, rows: int, nodes: Ints, node: int, since: int) -> int:
     """The best block by the score above, which times 2 n L, less its constant, is rows [i holds] - n L_i: exact."""
     blocks = len(totals)
@@ -209,7 +209,7 @@ def _best_score(totals: Ints, rows: int, nodes: Ints, node: int, since: int) -> 
     return best
 
 
-@njit(cache=True)
+@njit()
 def _is_elsewhere(nodes: Ints, node: int, block: int, since: int) -> bool:
     """Whether another block holds rows of the key in the window; `node` is the key's first."""
     while node != NONE:

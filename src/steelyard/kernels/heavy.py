@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.mixing import mix
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -52,7 +52,7 @@ def empty_table(slots: int = SMALLEST_TABLE) -> Table:
     return table
 
 
-@njit(cache=True)
+@njit()
 def _clear(table: Table) -> None:
     for slot in range(len(table)):
         table[slot].key = 0
@@ -74,7 +74,7 @@ def slots_for(keys: int) -> int:
     return slots
 
 
-@njit(cache=True)
+@njit()
 def shift_of(table: Table) -> Int:
     """How far a 64-bit hash is shifted to be a slot of this table."""
     bits = 0
@@ -83,13 +83,13 @@ def shift_of(table: Table) -> Int:
     return np.uint64(64 - bits)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def first_slot(shift: Int, key: Int) -> Int:
     """The first of the two slots where a key is looked for first; they are beside each other in memory."""
     return np.int64(((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift) & ~np.uint64(1))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def find(table: Table, shift: Int, key: Int) -> Int:
     """The slot of a key: where it stands, or the vacant slot where it would."""
     mask = len(table) - 1
@@ -100,7 +100,7 @@ def find(table: Table, shift: Int, key: Int) -> Int:
     return slot
 
 
-@njit(cache=True, forceinline=True)
+@njit(forceinline=True)
 def settle(table: Table, slot: Int, key: Int, blocks: Int) -> None:
     """Put a new key into its slot, which is vacant or of a key that left the window."""
     table[slot].key = key
@@ -110,7 +110,7 @@ def settle(table: Table, slot: Int, key: Int, blocks: Int) -> None:
     table[slot].row = NO_ROW
 
 
-@njit(cache=True)
+@njit()
 def transfer(old: Table, new: Table, base: Int, gone: Int) -> Int:
     """Copy the keys that still matter and give their number.
 
@@ -126,7 +126,7 @@ def transfer(old: Table, new: Table, base: Int, gone: Int) -> Int:
     return kept
 
 
-@njit(cache=True)
+@njit()
 def sweep(table: Table, base: Int, gone: Int) -> Int:
     """Take out the keys that no longer matter, as `transfer` says which, and give the number of the others.
 
@@ -155,7 +155,7 @@ def sweep(table: Table, base: Int, gone: Int) -> Int:
     return kept
 
 
-@njit(cache=True)
+@njit()
 def top(table: Table, base: Int, wanted: Int) -> tuple[Ints, Ints]:
     """The slots of the `wanted` most frequent keys of the interval, hottest first, and their frequencies.
 
@@ -185,7 +185,7 @@ def top(table: Table, base: Int, wanted: Int) -> tuple[Ints, Ints]:
     return slots[:found], counts
 
 
-@njit(cache=True)
+@njit()
 def sketch_add(sketch: Ints, key: Int) -> Int:
     """Count one row of a key in a count-min sketch, int64[depth, width], and give its estimated frequency.
 
@@ -202,7 +202,7 @@ def sketch_add(sketch: Ints, key: Int) -> Int:
     return estimate
 
 
-@njit(cache=True)
+@njit()
 def count_rows(table: Table, keys: Ints, start: Int, base: Int) -> Int:
     """Count keys exactly from row `start` on, until the table is full; gives the row where it stopped."""
     shift = shift_of(table)
@@ -220,7 +220,7 @@ def count_rows(table: Table, keys: Ints, start: Int, base: Int) -> Int:
     return len(keys)
 
 
-@njit(cache=True)
+@njit()
 def sketch_rows(sketch: Ints, keys: Ints) -> None:
     """Count keys in a count-min sketch."""
     for key in keys:

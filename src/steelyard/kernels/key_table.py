@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.mixing import mix
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -47,7 +47,7 @@ def key_table(slots: int) -> KeyTable:
     return KeyTable(np.full(cells, NONE, np.int32), np.zeros(slots, np.int64), np.array([0, NONE, 0], np.int64))
 
 
-@njit(cache=True)
+@njit()
 def find(cells: Slots, ids: Ints, key: int) -> int:
     """The slot of a key, or -1."""
     mask = len(cells) - 1
@@ -59,13 +59,13 @@ def find(cells: Slots, ids: Ints, key: int) -> int:
     return NONE
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def is_full(ids: Ints, header: Ints) -> bool:
     """Whether `slot_of` has no slot for a new key."""
     return bool(header[FREE] == NONE and header[USED] == len(ids))
 
 
-@njit(cache=True)
+@njit()
 def slot_of(cells: Slots, ids: Ints, header: Ints, key: int) -> int:
     """The slot of a key, which is given one if it has none; -1 where the table is full.
 
@@ -91,7 +91,7 @@ def slot_of(cells: Slots, ids: Ints, header: Ints, key: int) -> int:
     return int(slot)
 
 
-@njit(cache=True)
+@njit()
 def remove(cells: Slots, ids: Ints, header: Ints, key: int) -> int:
     """Take a key out and give its slot back; the slot, or -1 where the key was not there.
 
@@ -133,7 +133,7 @@ def grown(table: KeyTable) -> KeyTable:
     return wider
 
 
-@njit(cache=True)
+@njit()
 def _place(old: Slots, cells: Slots, ids: Ints) -> None:
     mask = len(cells) - 1
     for slot in old:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def mix(key: int, seed: int) -> np.uint64:
     """The finaliser of SplitMix64 over `key + seed * golden`: another hash of the same key for every seed."""
     x = np.uint64(key) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
@@ -21,13 +22,13 @@ def mix(key: int, seed: int) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def home(key: int, blocks: int) -> int:
     """The hash block of a key: `pmod(id, blocks)`, as Spark has it."""
     return key % blocks
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def choice(key: int, number: int, blocks: int) -> int:
     """The `number`-th candidate of a key: its hash block first, then independent ones."""
     if number == 0:

@@ -13,8 +13,8 @@ States and messages are those of Rivetti et al. 2016, section 3.2; what goes bey
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.mixing import mix
 from steelyard.kernels.osg_sketch import (
     COUNT,
@@ -66,13 +66,13 @@ from steelyard.kernels.osg_state import (
 )
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def owner(item: int, instances: int) -> int:
     """Which instance learns an item where instances share the items out."""
     return int(np.int64(mix(item, 0x51) % np.uint64(instances)))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, item: int) -> float:
     """UPDATE C_hat's estimate (Listing 3.2): how long an item takes on an instance, as far as a scheduler knows."""
     by = owner(item, rule.instances) if rule.shared else to
@@ -81,7 +81,7 @@ def expected(rule: Rule, hashes: Ints, bank: Schedulers, number: int, to: int, i
     return float(learnt / bank.learnt_at[number, by] * bank.speeds[number, to] if rule.continuous else learnt)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def least(loads: Floats, number: int, instances: int) -> int:
     """SUBMIT: the instance with the least load, the first of those that are equal."""
     best = 0
@@ -91,7 +91,7 @@ def least(loads: Floats, number: int, instances: int) -> int:
     return best
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def least_in_turn(bank: Schedulers, number: int, instances: int) -> int:
     """The same, but of those that are equal the first behind the one that was chosen last.
 
@@ -108,7 +108,7 @@ def least_in_turn(bank: Schedulers, number: int, instances: int) -> int:
     return int(best)
 
 
-@njit(cache=True)
+@njit()
 def begin_epoch(bank: Schedulers, number: int) -> None:
     """Enter SEND_ALL (3.B, 3.F): the next k tuples go to the instances in turn and carry requests."""
     status = bank.status[number]
@@ -120,7 +120,7 @@ def begin_epoch(bank: Schedulers, number: int) -> None:
     bank.traffic[number, EPOCHS] += 1
 
 
-@njit(cache=True)
+@njit()
 def end_epoch(bank: Schedulers, number: int) -> None:
     """Correct all loads and enter RUN, once every instance has replied (3.E)."""
     for to in range(bank.loads.shape[1]):
@@ -129,7 +129,7 @@ def end_epoch(bank: Schedulers, number: int) -> None:
     bank.status[number, SINCE] = 0
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def choose(
     rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, costs: Floats, row: int, now: float
 ) -> tuple[int, int, float]:
@@ -146,7 +146,7 @@ def choose(
     return _choose_in_turn(rule, bank, number), NOT_MARKED, 0.0
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
     status = bank.status
     to = bank.order[number, status[number, TURN]]
@@ -159,7 +159,7 @@ def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
     return int(to)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, row: int, now: float) -> int:
     loads = bank.loads
     if rule.idle_aware:
@@ -172,7 +172,7 @@ def _choose_knowing(rule: Rule, bank: Schedulers, number: int, costs: Floats, ro
     return to
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int) -> tuple[int, int, float]:
     """The state machine of Figure 3, and the periodic synchronisation of the authors' program."""
     status, loads = bank.status, bank.loads
@@ -200,7 +200,7 @@ def _choose_in_epochs(rule: Rule, hashes: Ints, bank: Schedulers, number: int, i
     return to, status[number, EPOCH], carried
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _choose_continuously(
     rule: Rule, hashes: Ints, bank: Schedulers, number: int, item: int, now: float
 ) -> tuple[int, int, float]:
@@ -244,7 +244,7 @@ def _choose_continuously(
     return to, request, loads[number, to] - bank.deltas[number, to]
 
 
-@njit(cache=True)
+@njit()
 def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: float, time: float) -> None:
     """What an instance says of all its tuples.
 
@@ -264,7 +264,7 @@ def take_totals(rule: Rule, bank: Schedulers, number: int, sender: int, count: f
         bank.means[number, at] = times / counts * bank.learnt_at[number, at] if counts > 0.0 else 0.0
 
 
-@njit(cache=True)
+@njit()
 def _take_speed(
     rule: Rule, bank: Schedulers, number: int, sender: int, request: int, count: float, time: float
 ) -> None:
@@ -305,7 +305,7 @@ def _take_speed(
         bank.speeds[number, at] = 1.0 + excess * (1.0 - 1.0 / surprise) if surprise > 1.0 else 1.0
 
 
-@njit(cache=True)
+@njit()
 def _take_share(rule: Rule, bank: Schedulers, number: int, own: float, everything: float, usual: float) -> None:
     """Learn how much of their time instances spend on the scheduler's own tuples.
 
@@ -323,7 +323,7 @@ def _take_share(rule: Rule, bank: Schedulers, number: int, own: float, everythin
     time_of[number, 1] = fading * time_of[number, 1] + everything
 
 
-@njit(cache=True)
+@njit()
 def take_matrices(
     rule: Rule, bank: Schedulers, number: int, sender: int, cells: Floats, count: float, time: float
 ) -> None:
@@ -342,7 +342,7 @@ def take_matrices(
     begin_epoch(bank, number)
 
 
-@njit(cache=True)
+@njit()
 def take_reply(
     rule: Rule,
     bank: Schedulers,
@@ -381,7 +381,7 @@ def take_reply(
         end_epoch(bank, number)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: float, by: int) -> bool:
     """An instance executed a tuple of scheduler `by` (Listing 3.1, Figure 2); whether its matrices are to be sent.
 
@@ -417,14 +417,14 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     return news
 
 
-@njit(cache=True)
+@njit()
 def forget(rule: Rule, bank: Learners, at: int) -> None:
     """Reset the matrices (2.C), or keep a share of them."""
     scale_cells(bank.cells[at], rule.keep)
     scale_cells(bank.totals[at], 0.5)  # the mean is always known, and follows changes
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def answer(bank: Learners, at: int, by: int) -> tuple[float, float]:
     """Time that the instance spent on a scheduler's tuples since its last reply to it, and on anything."""
     own, everything = bank.busy[at, by] - bank.answered[at, by, 0], bank.worked[at] - bank.answered[at, by, 1]
@@ -432,7 +432,7 @@ def answer(bank: Learners, at: int, by: int) -> tuple[float, float]:
     return own, everything
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def clock_of(rule: Rule, bank: Learners, at: int, by: int, finished: float) -> float:
     """C_op: time that has elapsed, or time that was spent on this scheduler's tuples, as the paper prints it."""
     return finished if rule.elapsed else bank.busy[at, by]

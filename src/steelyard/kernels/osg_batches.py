@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.osg import answer, choose, clock_of, execute
 from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate
 from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
@@ -16,7 +16,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 
 
-@njit(cache=True)
+@njit()
 def choose_batch(
     rule: Rule,
     hashes: Ints,
@@ -45,7 +45,7 @@ def choose_batch(
     return marked
 
 
-@njit(cache=True)
+@njit()
 def execute_batch(
     rule: Rule,
     hashes: Ints,
@@ -76,7 +76,7 @@ def execute_batch(
     return len(items), answered, False
 
 
-@njit(cache=True)
+@njit()
 def note_times(hashes: Ints, cells: Floats, items: Ints, took: Floats, keep: float) -> None:
     """Learn what tuples took that were executed alone, into the cells of `split_time`."""
     for row in range(len(items)):
@@ -84,7 +84,7 @@ def note_times(hashes: Ints, cells: Floats, items: Ints, took: Floats, keep: flo
         add(cells[0], 0, hashes, cells.shape[3], items[row], took[row], False)
 
 
-@njit(cache=True)
+@njit()
 def split_time(hashes: Ints, cells: Floats, items: Ints, seconds: float, keep: float, took: Floats) -> None:
     """Share the time of tuples that were executed together out among them, by what each is thought to take; learn it.
 

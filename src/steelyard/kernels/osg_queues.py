@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.osg import answer, choose, clock_of, execute, forget, take_matrices, take_reply
 from steelyard.kernels.osg_state import MODE, NOT_MARKED, Learners, Rule, Schedulers
 
@@ -45,7 +45,7 @@ class Flow(NamedTuple):
     logged: Ints  # int64[1]
 
 
-@njit(cache=True)
+@njit()
 def simulate(rule: Rule, hashes: Ints, schedulers: Schedulers, learners: Learners, flow: Flow, latency: float) -> int:
     """Run all tuples to their ends; the number of events: arrivals, ends and messages.
 
@@ -82,7 +82,7 @@ def simulate(rule: Rule, hashes: Ints, schedulers: Schedulers, learners: Learner
     return events + _until(rule, hashes, schedulers, learners, flow, latency, head, post, np.inf, len(flow.items))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _until(
     rule: Rule,
     hashes: Ints,
@@ -116,7 +116,7 @@ def _until(
         events += 1
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _finish(rule: Rule, hashes: Ints, learners: Learners, flow: Flow, at: int, row: int, post: Ints) -> None:
     """The end of a tuple: the instance learns, answers a request, and sends its matrices when they are due."""
     by = flow.sources[row]
@@ -137,7 +137,7 @@ def _finish(rule: Rule, hashes: Ints, learners: Learners, flow: Flow, at: int, r
         post[1] += 1
 
 
-@njit(cache=True)
+@njit()
 def _deliver(rule: Rule, schedulers: Schedulers, flow: Flow, row: int, now_row: int) -> None:
     """Messages that were sent at the end of a tuple: a reply to its scheduler, matrices to all of them."""
     before, at = schedulers.status[0, MODE], flow.to[row]
@@ -153,7 +153,7 @@ def _deliver(rule: Rule, schedulers: Schedulers, flow: Flow, row: int, now_row: 
         _note(flow, now_row, MODE_CHANGED, schedulers.status[0, MODE])
 
 
-@njit(cache=True)
+@njit()
 def _note(flow: Flow, row: int, what: int, detail: int) -> None:
     if flow.logged[0] < len(flow.log):
         flow.log[flow.logged[0], 0] = row

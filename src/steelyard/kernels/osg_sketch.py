@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -35,13 +36,13 @@ def coefficients(rows: int, seed: int) -> Ints:
     return np.stack([rng.integers(1, PRIME, rows), rng.integers(0, PRIME, rows)], axis=1)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def column(hashes: Ints, row: int, item: int, columns: int) -> int:
     """The cell of an item in one row of the matrices."""
     return int(((hashes[row, 0] * (item % 2147483647) + hashes[row, 1]) % 2147483647) % columns)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def add(cells: Floats, at: int, hashes: Ints, columns: int, item: int, time: float, conservative: bool) -> None:
     """Count one execution of an item in every row of the matrices `cells[at]`, of which the first columns are used.
 
@@ -59,7 +60,7 @@ def add(cells: Floats, at: int, hashes: Ints, columns: int, item: int, time: flo
             cells[at, row, where, TIME] += time
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def estimate(cells: Floats, number: int, at: int, hashes: Ints, columns: int, item: int, otherwise: float) -> float:
     """The mean time of the item's cell in the row of `cells[number, at]` with the smallest count.
 
@@ -74,7 +75,7 @@ def estimate(cells: Floats, number: int, at: int, hashes: Ints, columns: int, it
     return total / least if least > 0.0 else otherwise
 
 
-@njit(cache=True)
+@njit()
 def copy_cells(cells: Floats, into: Floats) -> None:
     """Write matrices, or a snapshot of them, into others: by hand, since loops that allocate nothing call it."""
     flat, copied = cells.reshape(cells.size), into.reshape(into.size)
@@ -82,7 +83,7 @@ def copy_cells(cells: Floats, into: Floats) -> None:
         copied[at] = flat[at]
 
 
-@njit(cache=True)
+@njit()
 def scale_cells(cells: Floats, factor: float) -> None:
     """Keep so much of matrices."""
     flat = cells.reshape(cells.size)
@@ -90,7 +91,7 @@ def scale_cells(cells: Floats, factor: float) -> None:
         flat[at] *= factor
 
 
-@njit(cache=True)
+@njit()
 def take_snapshot(cells: Floats, snapshot: Floats) -> None:
     """Write the mean time of every cell into `snapshot`."""
     for row in range(cells.shape[0]):
@@ -99,7 +100,7 @@ def take_snapshot(cells: Floats, snapshot: Floats) -> None:
             snapshot[row, at] = cells[row, at, TIME] / count if count > 0.0 else UNSEEN
 
 
-@njit(cache=True)
+@njit()
 def relative_error(cells: Floats, snapshot: Floats, masked: bool) -> float:
     """Eq 1: how far the mean times moved since the snapshot, over the snapshot's sum.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.mixing import mix
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -163,7 +163,7 @@ def new_learners(schedulers: int, instances: int, rows: int, columns: int, first
     )
 
 
-@njit(cache=True)
+@njit()
 def permute(order: Ints, seed: int, turn: int) -> None:
     """Fisher and Yates's shuffle, in place, the same for the same seed and turn."""
     for last in range(len(order) - 1, 0, -1):

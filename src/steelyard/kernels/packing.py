@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -49,7 +50,7 @@ def place_residuals_plain(
     return which, block, rows
 
 
-@njit(cache=True)
+@njit()
 def place_residuals(sizes: Ints, capacity: int, home: Ints, residual: Ints) -> tuple[Ints, Ints, Ints]:
     """The compiled twin of `place_residuals_plain`."""
     room = 2 * len(residual) + len(sizes) + 16
@@ -88,7 +89,7 @@ def place_residuals(sizes: Ints, capacity: int, home: Ints, residual: Ints) -> t
     return which[:used], block[:used], rows[:used]
 
 
-@njit(cache=True)
+@njit()
 def _doubled(array: Ints) -> Ints:
     longer = np.empty(2 * len(array) + 16, np.int64)
     longer[: len(array)] = array

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import NONE, KeyTable, longer, remove
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -54,7 +54,7 @@ def sliding_loads(blocks: int, slides: int) -> SlidingLoads:
     )
 
 
-@njit(cache=True)
+@njit()
 def advance(loads: SlidingLoads, slide: int, time: int) -> None:
     """Go to the slide of `time`; call it for times from `clock[END]` on. Several slides may pass at once."""
     number = time // slide
@@ -124,13 +124,13 @@ def grown_holders(holders: Holders, slots: int) -> Holders:
     return Holders(first, longer(holders.nodes, nodes, NONE), holders.distinct, holders.ends)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def has_node(nodes: Ints, ends: Ints) -> bool:
     """Whether there is a node for one more (key, block)."""
     return bool(ends[FREE_NODE] != NONE or ends[NODES] < len(nodes))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def node_of(first: Ints, nodes: Ints, slot: int, block: int) -> int:
     """The node of a key in a block, or -1 where the block does not hold the key."""
     node = first[slot]
@@ -139,7 +139,7 @@ def node_of(first: Ints, nodes: Ints, slot: int, block: int) -> int:
     return int(node)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def hold(first: Ints, nodes: Ints, distinct: Ints, ends: Ints, slot: int, block: int, now: int) -> None:
     """A row of the key in `slot` went to a block in slide `now`; there must be a node left."""
     node = node_of(first, nodes, slot, block)
@@ -165,7 +165,7 @@ def hold(first: Ints, nodes: Ints, distinct: Ints, ends: Ints, slot: int, block:
     ends[NEWEST] = node
 
 
-@njit(cache=True)
+@njit()
 def expire(table: KeyTable, holders: Holders, since: int) -> None:
     """Forget what had no row since the slide of this number; keys that no block holds leave the table."""
     cells, ids, header = table
@@ -184,7 +184,7 @@ def expire(table: KeyTable, holders: Holders, since: int) -> None:
         node = later
 
 
-@njit(cache=True)
+@njit()
 def _new_node(nodes: Ints, ends: Ints) -> int:
     node = ends[FREE_NODE]
     if node != NONE:
@@ -195,7 +195,7 @@ def _new_node(nodes: Ints, ends: Ints) -> int:
     return int(node)
 
 
-@njit(cache=True)
+@njit()
 def _leave_order(nodes: Ints, ends: Ints, node: int) -> None:
     before, behind = nodes[node, OLDER], nodes[node, NEWER]
     if before == NONE:
@@ -208,7 +208,7 @@ def _leave_order(nodes: Ints, ends: Ints, node: int) -> None:
         nodes[behind, OLDER] = before
 
 
-@njit(cache=True)
+@njit()
 def _leave_key(first: Ints, nodes: Ints, node: int) -> None:
     slot = nodes[node, KEY]
     if first[slot] == node:

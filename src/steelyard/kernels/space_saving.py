@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from steelyard.kernels.compiled import njit
 from steelyard.kernels.key_table import NONE, KeyTable, Slots, find, key_table, remove, slot_of
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -47,7 +47,7 @@ def summary(counters: int) -> tuple[KeyTable, Summary]:
     return key_table(counters), empty
 
 
-@njit(cache=True)
+@njit()
 def observe(cells: Slots, ids: Ints, header: Ints, counters: Ints, place: Ints, seen: Ints, key: int) -> int:
     """Count one row; the place of its key's counter, which every key has after its row."""
     seen[ROWS] += 1
@@ -68,7 +68,7 @@ def observe(cells: Slots, ids: Ints, header: Ints, counters: Ints, place: Ints, 
     return _increment(counters, place, at)
 
 
-@njit(cache=True)
+@njit()
 def _increment(counters: Ints, place: Ints, at: int) -> int:
     """Add one to a counter and keep the order, by trading places with the first of those equal to it."""
     count, error, slot = counters[at, COUNT], counters[at, ERROR], counters[at, SLOT]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 SPARK_SEED = 42
 _LONG_DIGITS = 18
@@ -125,13 +126,13 @@ def _float_bits(column: pa.Array, kind: pa.DataType) -> UInts:
     return np.asarray(values.astype(np.float64).view(np.uint64))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     left = np.uint64(bits)
     return np.uint64((value << left) | (value >> (np.uint64(64) - left)))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _avalanche(value: np.uint64) -> np.uint64:
     value ^= value >> np.uint64(33)
     value *= _P2
@@ -140,7 +141,7 @@ def _avalanche(value: np.uint64) -> np.uint64:
     return np.uint64(value ^ (value >> np.uint64(32)))
 
 
-@njit(cache=True)
+@njit()
 def hash_longs(values: UInts, valid: Any, hashes: UInts, eight: bool) -> None:
     """Mix one 8-byte (or, where not `eight`, 4-byte) value into each hash, in place."""
     for i in range(len(values)):
@@ -157,7 +158,7 @@ def hash_longs(values: UInts, valid: Any, hashes: UInts, eight: bool) -> None:
         hashes[i] = _avalanche(mixed)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _word(data: Any, at: int, width: int) -> np.uint64:
     value = np.uint64(0)
     for j in range(width):
@@ -165,7 +166,7 @@ def _word(data: Any, at: int, width: int) -> np.uint64:
     return value
 
 
-@njit(cache=True)
+@njit()
 def hash_bytes(data: Any, starts: Any, valid: Any, hashes: UInts) -> None:
     """Mix the bytes `data[starts[i]:starts[i+1]]` into each hash, in place."""
     for i in range(len(starts) - 1):

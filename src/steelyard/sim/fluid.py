@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import DataflowObservation, OperatorObservation, OptionError
-from steelyard.kernels.compiled import compiled
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
@@ -80,8 +79,7 @@ class FluidSimulation:
             running = not self.pausing
             until = last if running else min(last, self._paused_until)
             times = np.arange(self.steps, until + 1) * self.step
-            step = (self._flow, self._arrivals(times), self.step, running)
-            compiled(run_steps, "the simulator of flows", *step)(*step)
+            run_steps(self._flow, self._arrivals(times), self.step, running)
             self.steps = until
 
     def rescale(self, instances: Mapping[str, int], pause: float = 0.0) -> None:

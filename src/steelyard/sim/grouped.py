@@ -19,7 +19,6 @@ from steelyard.kernels.cluster_groupings import (
 )
 from steelyard.kernels.cluster_loop import run_until
 from steelyard.kernels.cluster_state import Cluster, Rows
-from steelyard.kernels.compiled import compiled
 from steelyard.sim.dataflow import Edge
 from steelyard.sim.layout import Layout
 
@@ -51,9 +50,8 @@ class Grouped:
     def run(self, cluster: Cluster, until: float) -> int:
         """Run the event loop; tells why it came back."""
         if self._groupings is None:
-            return int(compiled(run_until, "the simulator", cluster, until)(cluster, until))
-        run = compiled(run_by_cost, "the simulator of groupings by cost", cluster, self._groupings, until)
-        while (outcome := run(cluster, self._groupings, until)) == state.NEEDS_SLOTS:
+            return int(run_until(cluster, until))
+        while (outcome := run_by_cost(cluster, self._groupings, until)) == state.NEEDS_SLOTS:
             self._groupings = more_slots(self._groupings)
         return int(outcome)
 

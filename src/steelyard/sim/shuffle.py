@@ -102,14 +102,12 @@ class ShuffleEdge:
 
     def run(self, policy: str | CompiledGrouping) -> ShuffleRun:
         """All tuples through this grouping, from its start to the end of the last tuple."""
-        from steelyard.kernels.compiled import compiled  # noqa: PLC0415 - slow to import
         from steelyard.kernels.osg_queues import simulate  # noqa: PLC0415 - slow to import
 
         found = grouping(policy)
         banks = found.banks(self.instances, self.schedulers)
         flow = self._flow(found)
-        parts = (*banks, flow, float(self.latency))
-        events = compiled(simulate, "shuffle edges", *parts)(*parts)
+        events = simulate(*banks, flow, float(self.latency))
         return ShuffleRun(self, found, flow, banks.schedulers, banks.learners, int(events))
 
     def _flow(self, policy: CompiledGrouping) -> Flow:
