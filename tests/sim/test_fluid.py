@@ -186,3 +186,26 @@ def test_an_autoscaler_follows_the_load_within_its_bounds():
     # the rescalings left a lag, which the instances beyond what the rate needs work off
     lags = run.result.sources.group_by("time").aggregate([("lag", "sum")]).sort_by("time")["lag_sum"].to_numpy()
     assert np.all(np.diff(lags[-20:]) < 0)
+
+
+def test_an_autoscaler_asks_behind_a_fork_for_what_comes_over_each_edge():
+    scenario = Scenario(
+        (
+            Source("log", 1000),
+            Operator("a", Exactly(0.001), capacity=100, instances=2),
+            Operator("b", Exactly(0.001), capacity=100, instances=2),
+            Operator("c", Exactly(0.001), capacity=100, instances=2),
+        ),
+        (Edge("log", "a"), Edge("log", "b", share=0.5), Edge("log", "c", "broadcast", share=0.5)),
+    )
+    flows = FluidSimulation(scenario)
+    flows.advance(10.0)
+    seen = {one.name: one.received_from for one in flows.observe().operators}
+    assert {name: pytest.approx(came) for name, came in seen.items()} == {
+        "log": {},
+        "a": {"log": 1000.0},
+        "b": {"log": 500.0},
+        "c": {"log": 1000.0},
+    }
+    asked = DS2(overprovisioning=0).decide(flows.observe()).instances
+    assert (asked["a"], asked["b"], asked["c"]) == (1, 1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 
@@ -17,10 +17,10 @@ class OperatorObservation:
         How the dataflow calls it.
     instances
         How many there are.
-    senders
-        Names of those that send to it; none for a source.
-    processed_per_second, sent_per_second
-        Tuples that it took and put out. For a source: rows that it read.
+    received_from
+        Those that send to it, and the tuples a second that came from each; empty for a source.
+    processed_per_second
+        Tuples that it took. For a source: rows that it read.
     busy, backpressured, idle
         Shares of the instances' time, which add up to 1: on tuples, held back by full queues, with nothing to do.
     cpu
@@ -35,9 +35,8 @@ class OperatorObservation:
 
     name: str
     instances: int
-    senders: tuple[str, ...] = ()
+    received_from: Mapping[str, float] = field(default_factory=dict)
     processed_per_second: float = 0.0
-    sent_per_second: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
     idle: float = 0.0

@@ -29,8 +29,8 @@ class DS2:
 
     Examples
     --------
-    >>> source = OperatorObservation("log", 2, (), 60_000, 60_000, busy=0.6, arrived_per_second=100_000)
-    >>> parse = OperatorObservation("map", 3, ("log",), 60_000, 60_000, busy=0.8)
+    >>> source = OperatorObservation("log", 2, {}, 60_000, busy=0.6, arrived_per_second=100_000)
+    >>> parse = OperatorObservation("map", 3, {"log": 60_000}, 60_000, busy=0.8)
     >>> DS2().decide(DataflowObservation(0.0, 15.0, (source, parse))).instances
     {'log': 3, 'map': 5}
     """
@@ -43,15 +43,14 @@ class DS2:
 
     def decide(self, observation: DataflowObservation) -> ParallelismDecision:
         """Instances for each operator that did anything; one that did nothing is left as it is."""
-        expected: dict[str, float] = {}
+        more: dict[str, float] = {}  # how many times as much as it does each operator should do
         chosen: dict[str, int] = {}
         for operator in observation.operators:
             target = operator.arrived_per_second
-            if operator.senders:
-                target = sum(expected[sender] for sender in operator.senders)
+            if operator.received_from:
+                target = sum(rate * more[sender] for sender, rate in operator.received_from.items())
             processed = operator.processed_per_second
-            selectivity = operator.sent_per_second / processed if processed else 1.0
-            expected[operator.name] = target * selectivity
+            more[operator.name] = target / processed if processed else 1.0
             chosen[operator.name] = self._needed(operator, target)
         return ParallelismDecision(chosen, "what the true rates ask for")
 

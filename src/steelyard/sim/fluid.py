@@ -101,13 +101,16 @@ class FluidSimulation:
     def observe(self) -> DataflowObservation:
         """What an autoscaler sees of the time since the last sample."""
         seconds = max(self.now - self._sampled_at, self.step)
-        senders = {vertex.name: [] for vertex in self.scenario.vertices}  # type: dict[str, list[str]]
-        for edge in self.scenario.edges:
-            senders[edge.receiver].append(edge.sender)
+        came: dict[str, dict[str, float]] = {vertex.name: {} for vertex in self.scenario.vertices}
+        for row, number in zip(self._flow.edges, self._layout.edges, strict=True):
+            edge, sender = self.scenario.edges[number], self._flow.operators[row["sender"]]
+            shares = self._flow.shares[row["first_share"] :][: self._layout.ends_of(number)[1]]
+            done = self._flow.instances["processed"][self._layout.instances_of(edge.sender)].sum()
+            came[edge.receiver][edge.sender] = float(done * sender["outputs"] * shares.sum() / seconds)
         return DataflowObservation(
             self.now,
             seconds,
-            tuple(self._observed(name, tuple(before), seconds) for name, before in senders.items()),
+            tuple(self._observed(name, received_from, seconds) for name, received_from in came.items()),
         )
 
     def sample(self) -> None:
@@ -175,7 +178,7 @@ class FluidSimulation:
     def _queues(self, name: str) -> Any:
         return self._flow.instances[self._layout.instances_of(name)]["queue"]
 
-    def _observed(self, name: str, senders: tuple[str, ...], seconds: float) -> OperatorObservation:
+    def _observed(self, name: str, received_from: dict[str, float], seconds: float) -> OperatorObservation:
         vertex, own = self.scenario.vertex(name), self._flow.instances[self._layout.instances_of(name)]
         of_threads = own["threads"].sum() * seconds
         busy, blocked = own["busy"].sum() / of_threads, own["blocked"].sum() / of_threads
@@ -185,9 +188,8 @@ class FluidSimulation:
         return OperatorObservation(
             name=name,
             instances=vertex.instances,
-            senders=senders,
+            received_from=received_from,
             processed_per_second=float(own["processed"].sum()) / seconds,
-            sent_per_second=float(own["sent"].sum()) / seconds,
             busy=float(busy),
             backpressured=float(blocked),
             idle=float(max(1 - busy - blocked, 0.0)),
