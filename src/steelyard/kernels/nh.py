@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from steelyard.kernels.compiled import njit
 
 BLOCK = 8192
 """Bytes that become `HASH`."""
@@ -40,7 +41,7 @@ def block_hashes(data: Any, key: UInts32) -> bytes:
     return found.tobytes()
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _hash(words: UInts32, key: UInts32, found: UInts64) -> None:
     for block in range(words.shape[0]):
         first, second = np.uint64(0), np.uint64(0)
