@@ -159,3 +159,16 @@ def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
     listed = sy.stream(fares.withColumn("key", F.array("user"))).group_by("key").agg(mean=Mean().of("fare"))
     (said,) = told(listed.partition_by("prompt", blocks=2).to_df)
     assert "keys of such a type cannot be listed in a plan (key array<string>), and go by hash" in said
+
+
+@pytest.mark.spark
+def test_a_description_shows_its_verbs(fares):
+    keyed = sy.stream(fares).group_by("user").agg(n=sy.count(), m=Mean().of("fare"))
+    described = keyed.partition_by("prompt", blocks=3)
+    shown = "Stream(rows user, fare, t; group by user; aggregates n = Count(), m = Mean(fare); "
+    assert repr(described) == shown + "partition by prompt; blocks 3; engine microbatch)"
+    assert "<th>group by</th><td>user</td>" in described._repr_html_()
+    vectors = fares.select("user", F.array("fare").alias("v"))
+    assert repr(sy.similarity_join(vectors, on="v", id="user", threshold=0.1, workers=2)) == (
+        "SimilarityJoin(metric angular; threshold 0.1; of one stream with itself; workers 2)"
+    )

@@ -33,6 +33,7 @@ def tell_no_effect(what: str, why: str, remedy: str = "") -> None:
     Examples
     --------
     >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always", NoEffectWarning)
     ...     tell_no_effect("partition_by('prompt')", "there is one block", "give more than one")
     >>> print(told[0].message)
     partition_by('prompt') has no effect: there is one block; give more than one

@@ -5,6 +5,7 @@ Metrics are those of the dissertation on Prompt (Abdelhamid 2021, section 2.3.3,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.core.counts import Ints, KeyCounts
+from steelyard.core.shown import Shown
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -31,7 +33,7 @@ class RowRule(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class BlockPlan:
+class BlockPlan(Shown):
     """Fragments of keys in blocks: fragment f puts `rows[f]` rows of key `key[f]` into block `block[f]`.
 
     Parameters
@@ -190,6 +192,21 @@ class BlockPlan:
         wrong = np.flatnonzero(placed != self.counts.rows)
         assert not len(wrong), f"key {wrong[0]}: {placed[wrong[0]]} of {self.counts.rows[wrong[0]]} rows placed"
 
+    def _facts(self) -> Mapping[str, object]:
+        sizes = f"{self.sizes.min():,} to {self.sizes.max():,}, largest {self.largest_over_mean:.2f} times the mean"
+        return {
+            "policy": self.policy,
+            "keys": self.counts.distinct,
+            "rows": self.counts.total,
+            "blocks": self.blocks,
+            "rows per block": sizes,
+            "BSI": self.bsi,
+            "BCI": self.bci,
+            "KSR": self.ksr,
+            "split keys": int(self.split.sum()),
+            "keys not listed": self.rule.value,
+        }
+
     def __repr__(self) -> str:
         split = int(self.split.sum())
         return (
@@ -200,7 +217,7 @@ class BlockPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class BucketPlan:
+class BucketPlan(Shown):
     """Which bucket (reduce task) each key cluster of one map task goes to.
 
     Parameters
@@ -236,6 +253,10 @@ class BucketPlan:
         """Raise AssertionError unless every cluster has a bucket that exists."""
         assert len(self.bucket) == len(self.weights), "one bucket a cluster"
         assert np.all((self.bucket >= 0) & (self.bucket < self.buckets)), "a cluster in no bucket"
+
+    def _facts(self) -> Mapping[str, object]:
+        loads = f"{self.loads.min():,} to {self.loads.max():,}"
+        return {"clusters": len(self.bucket), "buckets": self.buckets, "weight per bucket": loads, "BSI": self.bsi}
 
     def __repr__(self) -> str:
         loads = f"{self.loads.min()} to {self.loads.max()}"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from steelyard.core.shown import Shown
+
 
 @dataclass(frozen=True)
 class TaskReport:
@@ -21,8 +23,8 @@ class TaskReport:
     """Processor time of the task's process, which does not count waiting."""
 
 
-@dataclass(frozen=True)
-class BatchReport:
+@dataclass(frozen=True, repr=False)
+class BatchReport(Shown):
     """What one batch was, what was decided for it, and what it cost.
 
     `seconds` has a share for each phase: `statistics`, `plan`, `process` (place, map, combine, reduce and
@@ -63,6 +65,10 @@ class BatchReport:
     def to_json(self) -> str:
         """As one line of JSON."""
         return json.dumps(self.to_dict(), default=str)
+
+    def _facts(self) -> Mapping[str, object]:
+        """All that is not nothing, but for the single tasks."""
+        return {name: value for name, value in self.to_dict().items() if value != 0 and name != "tasks"}
 
     def __str__(self) -> str:
         bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
@@ -114,8 +120,8 @@ class ScalingDecision:
             raise ValueError(f"blocks and buckets must be at least 1, got {self.blocks} and {self.buckets}")
 
 
-@dataclass(frozen=True)
-class JoinReport:
+@dataclass(frozen=True, repr=False)
+class JoinReport(Shown):
     """What one batch of a similarity join was, and what it cost."""
 
     batch: int
@@ -166,6 +172,10 @@ class JoinReport:
     def to_json(self) -> str:
         """As one line of JSON."""
         return json.dumps(self.to_dict(), default=str)
+
+    def _facts(self) -> Mapping[str, object]:
+        """All that is not nothing, but for the single tasks."""
+        return {name: value for name, value in self.to_dict().items() if value != 0 and name != "tasks"}
 
     def __str__(self) -> str:
         bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.durable import Described
+from steelyard.core.shown import Shown
 from steelyard.resident.control import message, packed
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, shape_of
@@ -75,8 +76,8 @@ class Settings:
             raise OptionError(f"restarts must be 0 or more, got {self.restarts}")
 
 
-@dataclass
-class Outcome:
+@dataclass(repr=False)
+class Outcome(Shown):
     """What a job gave."""
 
     results: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -93,6 +94,13 @@ class Outcome:
     """Generations that made room for one with another placement."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long it took to `join`, `deploy` and `run`."""
+
+    def counted(self) -> dict[str, object]:
+        """How it went, without what it gave."""
+        return {"epochs": self.epochs, "restarts": self.restarts, "moves": self.moves, "seconds": self.seconds}
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"sinks": len(self.results), "instances": len(self.metrics), **self.counted()}
 
 
 class Present(NamedTuple):

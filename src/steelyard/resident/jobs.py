@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow, Placement
 from steelyard.core.durable import told
+from steelyard.core.shown import Shown
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.idle import tell_idle_edges
@@ -370,7 +371,7 @@ def run(
     return Results(dataflow, Job(dataflow, where, launcher, settings, Credentials.new(tls)).run())
 
 
-class Results:
+class Results(Shown):
     """What a job gave, by sink.
 
     Parameters
@@ -383,6 +384,10 @@ class Results:
 
     def __init__(self, dataflow: Dataflow, outcome: Outcome) -> None:
         self._dataflow, self.outcome = dataflow, outcome
+
+    def _facts(self) -> Mapping[str, object]:
+        kept = {name: f"{sum(one.num_rows for one in got):,} rows" for name, got in self.outcome.results.items()}
+        return {"dataflow": self._dataflow.name, "sinks": kept, **self.outcome.counted()}
 
     def table(self, sink: str) -> pa.Table:
         """The rows that a memory sink got."""

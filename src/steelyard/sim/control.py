@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steelyard.core import OptionError, ParallelismPolicy
+from steelyard.core.shown import Shown
 from steelyard.sim.fluid import STEP, FluidSimulation
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
@@ -25,8 +26,8 @@ class Rescaling:
         return sum(self.instances.values())
 
 
-@dataclass(frozen=True)
-class Autoscaled:
+@dataclass(frozen=True, repr=False)
+class Autoscaled(Shown):
     """A run under an autoscaler."""
 
     result: SimulationResult

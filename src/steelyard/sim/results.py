@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
+from steelyard.core.shown import Shown
 from steelyard.kernels.cluster_state import bin_edges
 from steelyard.sim.grouped import MESSAGES
 from steelyard.sim.scenario import Scenario
@@ -61,8 +62,8 @@ class Latency:
     """By percentile, right to within 1.4 %."""
 
 
-@dataclass(frozen=True)
-class SimulationResult:
+@dataclass(frozen=True, repr=False)
+class SimulationResult(Shown):
     """Tables of one run, a row for each interval and
 
     - `instances`: instance: tuples `received`, `processed`, `sent`; `useful_seconds` (as if a core had been free all

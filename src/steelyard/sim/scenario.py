@@ -10,6 +10,7 @@ from math import isclose
 import numpy as np
 
 from steelyard.core import OptionError
+from steelyard.core.shown import Shown
 from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, PerItem
@@ -20,8 +21,8 @@ INSTANT = Network()
 Vertex = Source | Operator
 
 
-@dataclass(frozen=True)
-class Scenario:
+@dataclass(frozen=True, repr=False)
+class Scenario(Shown):
     """A dataflow on a cluster.
 
     Parameters

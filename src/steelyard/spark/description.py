@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from steelyard.core import OptionError
 from steelyard.core.durations import micros, spoken
 from steelyard.core.hints import Hinting
+from steelyard.core.shown import Shown
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -26,7 +27,7 @@ _BEFORE = "do it on the DataFrame, before it is given to Steelyard"
 _START = ".sink(kind, ...) says where results go, and .start() starts the query"
 
 
-class Description(Hinting):
+class Description(Shown, Hinting):
     """A frozen dataclass that each verb adds to; its fields must include those below."""
 
     _hints: ClassVar[dict[str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +20,10 @@ from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
 from steelyard.spark.scratch import let_go
 
+log = logging.getLogger(__name__)
+
+FIRST = "the first batch starts Python workers, and Spark compiles its plan: seconds that later ones do not take"
+"""What a person who waits for the first result wants to know."""
 REPORTS = 100
 """Batches whose reports are kept."""
 Report = TypeVar("Report")
@@ -82,7 +87,8 @@ def started(
 
     def work(batch: DataFrame, number: int) -> None:
         try:
-            engine.process(batch, number)
+            if engine.process(batch, number) is not None and len(engine.reports) == 1:
+                log.info("query %s: the first batch is done: %s", name or "without a name", engine.reports[0])
         except BaseException as error:
             if not engine.stopping:
                 failures.append(error)
@@ -93,6 +99,7 @@ def started(
         writer = writer.trigger(**trigger)
     if name:
         writer = writer.queryName(name)
+    log.info("query %s has started; %s", name or "without a name", FIRST)
     return Query(writer.start(), engine, failures, partial(let_go, checkpoint))
 
 

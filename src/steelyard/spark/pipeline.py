@@ -36,9 +36,11 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     import steelyard as sy  # noqa: PLC0415 - checking a file must not start Spark
+    from steelyard.spark.engine import FIRST  # noqa: PLC0415
 
     kafka = "kafka" in (pipeline.source["format"], pipeline.sink["format"])
     config = {option: str(value) for option, value in pipeline.session.get("config", {}).items()}
+    report("starting Spark")
     spark = sy.session(pipeline.name, master=pipeline.session.get("master"), config=config, kafka=kafka)
     spark.sparkContext.setLogLevel("ERROR")
     _leave_failures_to_us(spark)
@@ -49,6 +51,7 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
                     query = build(pipeline, spark).start()
             except PySparkException as error:
                 raise SteelyardError(f"{pipeline.name} cannot start: {_first_line(error)}") from error
+            report("starting its workers" if pipeline.engine == "resident" else FIRST)
             try:
                 follow(query, report, asked)
                 if asked():

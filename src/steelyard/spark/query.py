@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from steelyard.core import SteelyardError
 from steelyard.core.hints import Hinting
+from steelyard.core.shown import Shown
 
 Report_co = TypeVar("Report_co", covariant=True)
 
@@ -45,7 +46,7 @@ class Engine(Protocol[Report_co]):
         ...
 
 
-class Query(Hinting, Generic[Report_co]):
+class Query(Shown, Hinting, Generic[Report_co]):
     """What `Stream.start()` gives: watch it, wait for it, stop it.
 
     Parameters
@@ -146,6 +147,14 @@ class Query(Hinting, Generic[Report_co]):
         """Raise the error as it was in Python, not as Spark passed it on through the JVM."""
         if self._failures and isinstance(self._failures[0], SteelyardError):
             raise self._failures[0] from None
+
+    def _facts(self) -> Mapping[str, object]:
+        return {
+            "name": self.name or self.id,
+            "state": "active" if self.is_active else "failed" if self.exception() else "stopped",
+            "newest": str(self.last_progress or "no batch yet"),
+            "failure": str(self.exception() or ""),
+        }
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "stopped"

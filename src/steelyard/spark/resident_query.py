@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from steelyard.core import BadRowError, OptionError, SteelyardError
+from steelyard.core.shown import Shown
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
 from steelyard.spark.engine import REPORTS, instant_text
 from steelyard.spark.query import Query
 from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
 
+log = logging.getLogger(__name__)
+
 _LOOK_SECONDS = 0.1
 """Between two looks at what a job has done."""
 
 
-@dataclass(frozen=True)
-class EpochReport:
+@dataclass(frozen=True, repr=False)
+class EpochReport(Shown):
     """What a query on the resident engine had done when an epoch was committed; counts are since its start.
 
     Parameters
@@ -60,6 +64,10 @@ class EpochReport:
         """As plain values, for JSON."""
         return asdict(self)
 
+    def _facts(self) -> Mapping[str, object]:
+        """All that is not nothing."""
+        return {name: value for name, value in self.to_dict().items() if value != 0}
+
     def __str__(self) -> str:
         bad = f", {self.bad_rows} bad" if self.bad_rows else ""
         late = f", {self.late_rows} late" if self.late_rows else ""
@@ -90,6 +98,9 @@ class ResidentQuery(Query[EpochReport]):
     ) -> None:
         self._when_ended = ended
         self._id, self._name = str(uuid.uuid4()), name
+        log.info(
+            "query %s: its workers start, in one Spark job; results come with a snapshot", name or self._id
+        )
         self._job, self._show = job, show
         self._begun = time.monotonic()
         self._reports: deque[EpochReport] = deque(maxlen=REPORTS)

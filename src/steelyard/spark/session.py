@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from steelyard.spark.classic import require_no_connection
 from steelyard.spark.java import require_java
 from steelyard.spark.kafka import kafka_jars
 from steelyard.spark.source import register
+
+log = logging.getLogger(__name__)
 
 _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -107,6 +110,7 @@ def session(
     options |= dict(config or {})
     for option, value in options.items():
         builder = builder.config(option, value)
+    log.info("starting Spark at %s, which takes some seconds where none runs yet", where or "the place it was given")
     with _local_address(where):
         spark = builder.getOrCreate()
     register(spark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ SAMPLE = 60
 """Records of a static join that a user's own metric is tried on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimilarityJoin(Description):
     """A similarity join that is being described; each verb gives a new one. Made by `similarity_join`."""
 
@@ -48,6 +48,17 @@ class SimilarityJoin(Description):
     _checkpoint: str | None = None
     _trigger: dict[str, Any] = field(default_factory=dict)
     _name: str | None = None
+
+    def _facts(self) -> Mapping[str, object]:
+        return {
+            "metric": self.program.metric.name,
+            "threshold": self.program.t,
+            "of": "one stream with itself" if self.program.self_join else "two streams",
+            "workers": self.program.workers,
+            "sink": self._sink and self._sink[0],
+            "checkpoint": self._checkpoint,
+            "name": self._name,
+        }
 
     def balance(self, trigger: Trigger, balancer: Balancer | None = None, *, split: bool = False) -> SimilarityJoin:
         """Move worksets between workers when `trigger` says so, as `balancer` plans it (Algorithm 1 by default).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Never
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
-from steelyard.core.durations import micros
+from steelyard.core.durations import micros, spoken
 from steelyard.grouping import OSG
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
@@ -51,7 +51,7 @@ def stream(rows: DataFrame) -> Stream:
     return Stream(rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stream(Description):
     """A description that each verb adds to; nothing runs before `start()` or `to_df()`.
 
@@ -86,6 +86,26 @@ class Stream(Description):
     _name: str | None = None
     _engine: str = "microbatch"
     _workers: int | None = None
+
+    def _facts(self) -> Mapping[str, object]:
+        window = self._window
+        every = "" if window is None or window.slide == window.size else f" every {spoken(window.slide)}"
+        uses = [f"{name} = {_use(use)}" for name, use in self._aggregates.items()]
+        return {
+            "rows": ", ".join(self.rows.columns),
+            "watermark": f"{self._time}, {spoken(self._delay)} late" if self._time else "",
+            "map": self._map and getattr(self._map.function, "__name__", "a function"),
+            "group by": ", ".join(self._keys),
+            "window": f"{spoken(window.size)}{every}" if window else "",
+            "aggregates": ", ".join(uses),
+            "partition by": self._partitioner and self._partitioner.name,
+            "blocks": self._blocks,
+            "buckets": self._buckets,
+            "sink": self._sink and self._sink[0],
+            "checkpoint": self._checkpoint,
+            "name": self._name,
+            "engine": self._engine,
+        }
 
     def with_watermark(self, column: str, delay: str) -> Stream:
         """Event time is in `column`, and rows may come `delay` behind the newest, as in PySpark's withWatermark."""
@@ -276,6 +296,11 @@ class Stream(Description):
             interval=micros(text, "trigger") / 1e6 if text else 0.0,
             bad=self._bad,
         )
+
+
+def _use(use: Builtin | AggregatorUse) -> str:
+    kind = type(use.aggregator if isinstance(use, AggregatorUse) else use).__name__
+    return f"{kind}({', '.join(use.columns)})"
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:

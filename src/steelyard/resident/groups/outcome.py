@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from steelyard.core.shown import Shown
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.receiver import Position
 
@@ -63,8 +65,8 @@ class PlanChange:
     reason: str
 
 
-@dataclass
-class GroupOutcome:
+@dataclass(repr=False)
+class GroupOutcome(Shown):
     """What a run gave, across generations."""
 
     results: dict[int, pa.Table] = field(default_factory=dict)
@@ -88,3 +90,16 @@ class GroupOutcome:
     windows: dict[int, pa.RecordBatch] = field(default_factory=dict)
     """By worker: panes that were open then."""
     watermark: int | None = None
+
+    def _facts(self) -> Mapping[str, object]:
+        ran = list(self.batches.values())
+        return {
+            "batches": self.delivered,
+            "rows": sum(one.rows for one in ran),
+            "results": sum(table.num_rows for table in self.results.values()),
+            "mean load": sum(one.load for one in ran) / len(ran) if ran else None,
+            "changes of plan": len(self.changes),
+            "groups": self.groups,
+            "restarts": self.restarts,
+            "refused rows": self.refused,
+        }
