@@ -98,9 +98,7 @@ class ResidentQuery(Query[EpochReport]):
     ) -> None:
         self._when_ended = ended
         self._id, self._name = str(uuid.uuid4()), name
-        log.info(
-            "query %s: its workers start, in one Spark job; results come with a snapshot", name or self._id
-        )
+        log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name or self._id)
         self._job, self._show = job, show
         self._begun = time.monotonic()
         self._reports: deque[EpochReport] = deque(maxlen=REPORTS)
