@@ -154,12 +154,13 @@ class Mailbox:
             )
         if inlet.ended:
             raise WireError(f"a {message.kind.name} of {inlet.channel.sender} came behind the end of its channel")
-        if message.kind is Kind.END:
+        if message.kind is DATA:
+            if not inlet.channel.feedback:
+                if inlet.batches >= inlet.granted:
+                    raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
+                inlet.batches += 1
+        elif message.kind is Kind.END:
             inlet.ended = True
-        elif message.kind is DATA and not inlet.channel.feedback:
-            if inlet.batches >= inlet.granted:
-                raise WireError(f"{inlet.channel.sender} sent a batch to {inlet.channel.receiver} without credit")
-            inlet.batches += 1
         inlet.arrived += 1
         inlet.waiting.append(message)
         if self._taking:  # it looks once more after it has said so: none is overlooked

@@ -7,8 +7,8 @@ import select
 import socket
 import ssl
 import threading
-import time
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -86,6 +86,7 @@ class Connection:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else sock
         self._plain = isinstance(self._sock, socket.socket)
+        self._sendall, self._recv_into = self._sock.sendall, self._sock.recv_into
         self._limit = limit
         self._outward, self._inward = checks or (Sums(), Sums())
         self._sending = threading.Lock()
@@ -93,6 +94,8 @@ class Connection:
         self._view = memoryview(self._ahead)
         self._start = self._end = 0
         self._heard: float | None = None
+        self._alive = False
+        """Whether something has come since somebody last asked."""
         self._given_up: str | None = None
         self.sent, self.received = Traffic(), Traffic()
 
@@ -100,7 +103,7 @@ class Connection:
         """Send a frame whole; OSError where the other end is gone."""
         if not note and not isinstance(payload, list) and len(payload) < LARGE:
             with self._sending:  # a frame has its place among the others from its check on
-                self._sock.sendall(encoded_small(kind, channel, number, payload, self._outward))
+                self._sendall(encoded_small(kind, channel, number, payload, self._outward))
                 self.sent.count(kind, len(payload), HEADER)
             return
         with self._sending:
@@ -139,8 +142,12 @@ class Connection:
 
     @property
     def silence(self) -> float:
-        """Seconds since the last sign of life of the other end; 0 until somebody here listens for one."""
-        return 0.0 if self._heard is None else time.monotonic() - self._heard
+        """Seconds since the look that saw the last sign of life of the other end; 0 until somebody here listens."""
+        if self._heard is None:
+            return 0.0
+        if self._alive:
+            self._alive, self._heard = False, monotonic()
+        return monotonic() - self._heard
 
     def give_up(self, why: str) -> None:
         """End the connection for a reason, which whoever receives gets to hear; senders that wait are woken."""
@@ -151,20 +158,19 @@ class Connection:
     def receive(self) -> Frame:
         """The next frame. ClosedError where none comes any more; WireError where what comes is none."""
         if self._heard is None:
-            self._heard = time.monotonic()
+            self._heard = monotonic()
         try:
-            found = self._next()
-            while found.kind is _BEAT:
-                found = self._next()
+            while (found := self._next()).kind is _BEAT:
+                pass
+            return found
         except (OSError, WireError):
             if self._given_up is not None:
                 raise ClosedError(self._given_up) from None
             raise
-        return found
 
     def _next(self) -> Frame:
         if self._start == self._end:  # mostly a frame comes whole, and alone
-            self._start, self._end = 0, self._sock.recv_into(self._view)
+            self._start, self._end = 0, self._recv_into(self._view)
         if self._end - self._start < HEADER and not self._fill(HEADER):
             if self._start == self._end:
                 raise ClosedError("the other end has closed the connection")
@@ -173,7 +179,7 @@ class Connection:
         if found is not None:
             size = len(found.payload)
             self._start += HEADER + size
-            self._heard = time.monotonic()
+            self._alive = True
             if found.kind is not _BEAT:
                 self.received.count(found.kind, size, HEADER)
             return found
@@ -186,7 +192,7 @@ class Connection:
             found = frame(start, data, self._inward)
         else:
             found = frame(start, self._body(size), self._inward)
-        self._heard = time.monotonic()
+        self._alive = True
         self.received.count(start.kind, start.payload, HEADER + size - start.payload)
         return found
 
@@ -208,7 +214,7 @@ class Connection:
 
     def _came(self, got: int) -> None:
         if got >= _PROGRESS:
-            self._heard = time.monotonic()
+            self._alive = True
 
     def _body(self, size: int) -> Any:
         at_hand = min(self._end - self._start, size)

@@ -30,7 +30,7 @@ _SMALL_PART = 1 << 12
 class Check(Protocol):
     """Gives each frame of a connection, in their order, its check."""
 
-    def small(self, fields: bytes, payload: Any) -> bytes:
+    def small(self, fields: Any, payload: Any) -> bytes:
         """Of a frame without a note, whose payload is one buffer of less than `LARGE` bytes."""
         ...
 
@@ -48,7 +48,7 @@ class Sums:
     True
     """
 
-    def small(self, fields: bytes, payload: Any) -> bytes:
+    def small(self, fields: Any, payload: Any) -> bytes:
         """CRC-32 of both."""
         return (zlib.crc32(fields) << 32 | zlib.crc32(payload)).to_bytes(CHECK, "big")
 
@@ -80,7 +80,7 @@ class Seal:
         """Of all frames so far: their number and order are part of it."""
         self._hashing: Any = None
 
-    def small(self, fields: bytes, payload: Any) -> bytes:
+    def small(self, fields: Any, payload: Any) -> bytes:
         """The MAC of a small frame."""
         if len(payload) >= _HASHED:
             return self.of(fields, b"", [payload], len(payload))

@@ -26,6 +26,7 @@ _ALIGNMENT = 8
 """Notes are padded to a multiple of this, so that Arrow's buffers behind them stay aligned."""
 _FIELDS = struct.Struct("!2sBBIQIH")
 """Magic, version, kind, channel, number, payload's length, note's length; the check is behind them."""
+_WHOLE = struct.Struct(f"!2sBBIQIH{CHECK}s")
 _SIZE = _FIELDS.size
 HEADER = _SIZE + CHECK
 _FEW_ROWS = 256
@@ -171,7 +172,7 @@ def small_frame(data: Any, start: int, end: int, limit: int = MAX_PAYLOAD, check
     True
     >>> small_frame(memoryview(sent), 0, len(sent) - 1)
     """
-    magic, version, kind, channel, number, size, note = _FIELDS.unpack_from(data, start)
+    magic, version, kind, channel, number, size, note, said = _WHOLE.unpack_from(data, start)
     body = start + HEADER
     known = _KINDS.get(kind)
     if note or size >= LARGE or size > limit or body + size > end or known is None:
@@ -179,8 +180,7 @@ def small_frame(data: Any, start: int, end: int, limit: int = MAX_PAYLOAD, check
     if magic != MAGIC or version != VERSION:
         return None
     payload = data[body : body + size].tobytes()
-    whole = data[start:body].tobytes()
-    if not compare_digest(check.small(whole[:_SIZE], payload), whole[_SIZE:]):
+    if not compare_digest(check.small(data[start : start + _SIZE], payload), said):
         raise WireError(_OTHER.format(known.name))
     return Frame(known, channel, number, payload)
 
@@ -194,7 +194,7 @@ def batch_from(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
     try:
         if payload[8:40] != _PLAIN_MESSAGE or payload[48:64] != _PLAIN_BATCH:
             _require_plain(payload)
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch = _read(_buffer(payload), schema)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, StopIteration, EOFError, struct.error) as error:
         raise WireError(f"a frame's payload is not a batch of ({', '.join(schema.names)}): {error}") from error
@@ -203,6 +203,7 @@ def batch_from(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
+_read, _buffer = pa.ipc.read_record_batch, pa.py_buffer
 _ROWS_OF_NOTHING = 1 << 24
 """Rows that a batch may have without as many bits: a column of nulls has none."""
 _CONTINUES = 0xFFFFFFFF
