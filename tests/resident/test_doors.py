@@ -428,12 +428,12 @@ def test_results_that_are_no_rows_or_of_nobody_end_the_generation_at_once():
 
 def test_a_snapshot_whose_file_is_elsewhere_is_refused():
     made, _ = a_coordinator()
-    names = {str(instance): "../../etc/passwd" for instance in made._dataflow.instances}
+    names = [str(instance) for instance in made._dataflow.instances]
     for file in ("../../etc/passwd", "/etc/passwd", "epoch-00000001/..", "epoch-00000002/x", ""):
         with pytest.raises(GenerationError, match="which cannot be"):
-            made._files(1, {0: {"files": dict.fromkeys(names, file)}})
-    fine = dict.fromkeys(names, "epoch-00000001/x.state")
-    assert made._files(1, {0: {"files": fine}}) == fine
+            made._files(1, {0: {"files": {key: [file, 1, 2] for key in names}}})
+    found = made._files(1, {0: {"files": {key: ["epoch-00000001/x.state", 1, 2] for key in names}}})
+    assert {tuple(one) for one in found.values()} == {("epoch-00000001/x.state", 1, 2)}
     made.close()
 
 
