@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^")
 """For the first lines, and for those whose colour was there before."""
-MANY = 4
-"""Lines whose legend still finds room between them."""
 GREY = "#6b7280"
 INK = "#1f2937"
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 144
@@ -77,10 +75,8 @@ def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "",
         axes.set_ylim(bottom=0)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    if len(series) > MANY:  # they would lie on the lines
+    if len(series) > 1:
         legend_beside(axes)
-    elif len(series) > 1:
-        axes.legend(frameon=False)
     finish(axes, title)
 
 
@@ -108,7 +104,7 @@ def bars(
             label="published",
             zorder=3,
         )
-        axes.legend(frameon=False)
+        legend_beside(axes)
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.margins(x=0.12)

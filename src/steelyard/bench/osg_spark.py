@@ -213,4 +213,4 @@ def _draw(figure: Figure, means: Mapping[float, Mapping[str, float]]) -> None:
     figure.set_size_inches(12, 4.5)
     for axes, (provisioning, by_way) in zip(figure.subplots(1, len(means)), means.items(), strict=True):
         shown = {way: 1000 * value for way, value in by_way.items()}
-        charts.bars(axes, shown, title=f"{100 * provisioning:.0f} %: mean ms, measured")
+        charts.bars(axes, shown, title=f"{100 * provisioning:.0f} % of the needed", x="mean completion time, ms")

@@ -1,8 +1,7 @@
-"""One page of HTML for a directory of results: published beside measured, with every picture inside it."""
+"""One page of HTML for a directory of results: published beside measured, with the pictures that lie beside it."""
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -83,7 +82,7 @@ def write_report(directory: Path) -> tuple[Path, Found]:
 
 
 def render(records: list[dict[str, Any]], directory: Path) -> str:
-    """The page; pictures are read from `directory` and put inside it."""
+    """The page; pictures are those that lie in `directory`, beside it."""
     contents = "".join(
         f'<li><a href="#{escape(record["name"])}">{escape(record["name"])}</a> {_tally(record)}</li>'
         for record in records
@@ -101,14 +100,39 @@ def render(records: list[dict[str, Any]], directory: Path) -> str:
 <body>
 <header>
 <h1>Published beside measured</h1>
-<p class="soft">Benchmarks of Steelyard. <code>a_vs_b</code> is the speed of a over the speed of b: above 1,
-a is faster. Page made {made}.</p>
+<p>{_verdict(records)}</p>
+<p class="soft">Benchmarks of Steelyard, which makes PySpark streams load-aware. A target is what a paper or we ask of a
+figure. <code>a_vs_b</code> is the speed of a over the speed of b: above 1, a is faster. Page made {made}.</p>
+{_what_does_not_hold(records)}
 <nav><ul>{contents}</ul></nav>
 </header>
 {sections}
 </body>
 </html>
 """
+
+
+def _verdict(records: list[dict[str, Any]]) -> str:
+    """How many targets hold, in one sentence."""
+    targets = [target for record in records for target in record["targets"]]
+    held = sum(target["met"] for target in targets)
+    return (
+        f'{len(records)} experiments with {len(targets)} targets: <span class="met">{held} hold</span>, '
+        f'<span class="missed">{len(targets) - held} do not</span>.'
+    )
+
+
+def _what_does_not_hold(records: list[dict[str, Any]]) -> str:
+    """Every target that was missed, with a link to its experiment."""
+    rows = "".join(
+        f'<li><a href="#{escape(record["name"])}">{escape(record["name"])}</a>: '
+        f"<code>{escape(target['metric'])}</code> "
+        f"{escape(readable(target['value']))}, {escape(target['aim'])} was asked</li>"
+        for record in records
+        for target in record["targets"]
+        if not target["met"]
+    )
+    return f"<details><summary>What does not hold</summary><ul>{rows}</ul></details>" if rows else ""
 
 
 def _section(record: dict[str, Any], directory: Path) -> str:
@@ -177,8 +201,7 @@ def _picture(record: dict[str, Any], directory: Path) -> str:
     path = directory / Path(record["picture"]).name
     if not path.is_file():
         return f'<p class="soft">The picture {escape(path.name)} is missing.</p>'
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<img alt="Chart of {escape(record["name"])}" src="data:image/png;base64,{data}">'
+    return f'<img alt="Chart of {escape(record["name"])}" loading="lazy" src="{escape(path.name)}">'
 
 
 def _table(table: dict[str, Any]) -> str:
