@@ -22,7 +22,7 @@ documents = st.fixed_dictionaries(
         "other": st.lists(st.integers(), max_size=2),
     },
 )
-broken = st.sampled_from([b"{", b"", b"[1]", b'{"n": "many"}', b"nothing", b'{"k": 1} {"k": 2}', None])
+broken = st.sampled_from([b"{", b"", b"[1]", b'{"n": "many"}', b"nothing", b'{} {"k": 2}', None])
 
 
 def read(values, zone="UTC"):
@@ -53,15 +53,17 @@ def test_a_document_may_have_several_lines():
 
 
 @given(
-    st.lists(st.binary(max_size=4).filter(lambda line: b"\n" not in line), max_size=12),
+    st.lists(st.binary(max_size=4), max_size=12),
     st.integers(1, 5),
     st.booleans(),
 )
 def test_lines_are_read_once_each_in_any_steps(tmp_path_factory, lines, rows, ended):
     path = tmp_path_factory.mktemp("lines") / "file"
-    path.write_bytes(b"\n".join(lines) + b"\n" * ended)
+    text = b"\n".join(lines) + b"\n" * ended
+    path.write_bytes(text)
     reader, offset, found, done = Lines((str(path),)), 0, [], False
     while not done:
         batch, offset, done = reader.read(str(path), offset, rows)
         found += batch.column("value").to_pylist()
-    assert [line.rstrip(b"\n") for line in found] == [line for line in lines if line]
+    expected = [line for line in text.splitlines() if line.strip(b" \t")]  # \r and \r\n end lines too
+    assert [line.rstrip(b"\r\n") for line in found] == expected

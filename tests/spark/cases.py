@@ -16,6 +16,7 @@ from steelyard.core import Observation, ScalingDecision
 from steelyard.spark.microbatch import MicroBatch
 
 SCHEMA = "k string, n int, x double, text string, at timestamp"
+COLUMNS = ["k", "n", "x", "text", "at"]
 ORIGIN = datetime(2024, 5, 1, tzinfo=UTC)
 KEYS = ["a", "b", "c", "ü", "", "hot", "hot", "hot", "hot", None]
 
@@ -182,7 +183,8 @@ class Case:
         """The watermark, in microseconds, at the start of each batch; and one more for the end."""
         marks, newest = [0], None
         for rows in self.batches:
-            times = [micros(row[4]) for row in rows if row[4] is not None]
+            good = [row for row in rows if all(row[COLUMNS.index(key)] is not None for key in self.keys)]
+            times = [micros(row[4]) for row in good if row[4] is not None]
             newest = max([*times, *([newest] if newest is not None else [])], default=None)
             floor = newest // 1000 * 1000 - self.delay * 1_000_000 if newest is not None else 0
             marks.append(max(marks[-1], floor))

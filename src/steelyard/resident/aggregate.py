@@ -71,11 +71,14 @@ class WindowedAggregate(OperatorLogic):
     open_end
         Whether windows that event time has not passed stay open at the end of all rows, as in Spark: they are in the
         last snapshot, and a job that goes on from it closes them.
+    begins
+        Where event time begins: rows whose windows all end there or before are late from the first one on.
     """
 
     how: Aggregation
     from_partials: bool = False
     open_end: bool = False
+    begins: int = BEFORE_ALL
     kind: ClassVar[str] = "windowed aggregate"
 
     @property
@@ -101,7 +104,7 @@ class WindowedAggregate(OperatorLogic):
     def start(self, context: InstanceContext) -> Step:
         """A step with empty windows."""
         assert self.how.window is not None
-        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema, self.open_end)
+        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema, self.open_end, self.begins)
 
 
 class WindowedStep(Step):
@@ -111,7 +114,13 @@ class WindowedStep(Step):
     """
 
     def __init__(
-        self, how: Aggregation, window: Window, from_partials: bool, schema: pa.Schema, open_end: bool = False
+        self,
+        how: Aggregation,
+        window: Window,
+        from_partials: bool,
+        schema: pa.Schema,
+        open_end: bool = False,
+        begins: int = BEFORE_ALL,
     ) -> None:
         self._how, self._window, self._from_partials, self._schema = how, window, from_partials, schema
         self._open_end = open_end
@@ -119,7 +128,7 @@ class WindowedStep(Step):
         self._new: list[pa.Table] = []
         self._new_rows = 0
         self._earliest = AFTER_ALL
-        self._watermark = BEFORE_ALL
+        self._watermark = begins
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         """Nothing comes out before a window closes."""

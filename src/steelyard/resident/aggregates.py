@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +15,13 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints, one_zero
 from steelyard.resident.operator import require_columns
 from steelyard.resident.states import Groups, StateAggregate, Variance
+from steelyard.resident.sums import summable, summed
 from steelyard.resident.windows import END, START, Window
 
 PANE = "__pane"
 """Column of partials: the start of the pane."""
-_ROW = "__row"
+_STATE = ""
+"""The one part of an aggregate with a state of its own."""
 _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """How the partials of each Arrow function are merged."""
 
@@ -88,11 +92,25 @@ class Aggregation:
     aggregates: tuple[tuple[str, Aggregate | StateAggregate], ...]
     window: Window | None = None
 
+    @cached_property
+    def names(self) -> dict[tuple[str, str], str]:
+        """The column of partials for each part of each aggregate; a state is one part. None has the name of a key."""
+        found: dict[tuple[str, str], str] = {}
+        taken = {*self.keys, PANE}
+        for name, one in self.aggregates:
+            for part in one.parts if isinstance(one, Aggregate) else (_STATE,):
+                own = f"{name}.{part}" if part else name
+                while own in taken:
+                    own += "'"
+                found[name, part] = own
+                taken.add(own)
+        return found
+
     @property
     def _columns(self) -> list[tuple[str, str, str | None]]:
         """(partial column, Arrow function, input column) for each part of each aggregate."""
         uses = ((name, one) for name, one in self.aggregates if isinstance(one, Aggregate))
-        return [(f"{name}.{part}", part, one.column) for name, one in uses for part in one.parts]
+        return [(self.names[name, part], part, one.column) for name, one in uses for part in one.parts]
 
     @property
     def states(self) -> list[tuple[str, StateAggregate]]:
@@ -105,33 +123,33 @@ class Aggregation:
 
     def partials(self, batch: pa.RecordBatch, panes: Ints | None = None) -> pa.Table:
         """One row for each key (and pane) of a batch; `panes` has the start of each row's pane."""
-        columns = {key: one_zero(batch.column(key)) for key in self.keys}
+        group = [one_zero(batch.column(key)) for key in self.keys]
         if self.window is not None:
-            columns[PANE] = pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema))
-        wanted: list[tuple[object, str, str, str]] = []
-        for partial, function, column in self._columns:
-            if column is None:
-                wanted.append(([], function, partial, "count_all"))
-            else:
-                columns[partial] = batch.column(column)
-                wanted.append((partial, function, partial, f"{partial}_{function}"))
-        if not columns:
-            columns["__rows"] = pa.nulls(batch.num_rows)
-        made = self._grouped(pa.table(columns), wanted)
+            group.append(pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema)))
+        means = {name for name, one in self.aggregates if isinstance(one, Aggregate) and one.function == "mean"}
+        as_double = {self.names[name, "sum"] for name in means}
+        wanted: list[tuple[str, str, pa.Array | None]] = []
+        for own, function, column in self._columns:
+            values = None if column is None else batch.column(column)
+            if values is not None and own in as_double and pa.types.is_integer(values.type):
+                values = values.cast(pa.float64(), safe=False)  # as Spark does: such a sum does not overflow
+            wanted.append((own, function, values))
+        made = self._grouped(group, wanted, batch.num_rows)
         return self._with_states(
             made,
-            [columns[name] for name in self._group],
+            group,
             lambda name, one, groups: one.added([batch.column(column) for column in one.columns], groups),
         )
 
     def merged(self, partials: Sequence[pa.Table]) -> pa.Table:
         """Partials with one row for each key (and pane), from some with several."""
-        wanted = [(name, _MERGE[part], name, f"{name}_{_MERGE[part]}") for name, part, _ in self._columns]
         whole = pa.concat_tables(partials).combine_chunks()
+        wanted = [(own, _MERGE[part], _whole(whole.column(own))) for own, part, _ in self._columns]
+        group = [_whole(whole.column(name)) for name in self._group]
         return self._with_states(
-            self._grouped(whole, wanted),
-            [_whole(whole.column(name)) for name in self._group],
-            lambda name, one, groups: one.merged(_whole(whole.column(name)), groups),
+            self._grouped(group, wanted, whole.num_rows),
+            group,
+            lambda name, one, groups: one.merged(_whole(whole.column(self.names[name, _STATE])), groups),
         )
 
     def _with_states(
@@ -144,38 +162,62 @@ class Aggregation:
         if self.states:
             groups = Groups.of(group)
             for name, one in self.states:
-                made = made.append_column(name, state(name, one, groups))
+                made = made.append_column(self.names[name, _STATE], state(name, one, groups))
         return made
 
-    def _grouped(self, table: pa.Table, wanted: Sequence[tuple[object, str, str, str]]) -> pa.Table:
-        asked = {made: (column, function) for column, function, _, made in wanted}  # rows are counted once for all
+    def _grouped(
+        self, group: list[pa.Array], wanted: Sequence[tuple[str, str, pa.Array | None]], rows: int
+    ) -> pa.Table:
+        """Columns of our own names, by number, so that none of them can be mistaken for another."""
+        columns = {f"key{i}": column for i, column in enumerate(group)}
+        by = list(columns)
+        asked: list[tuple[Any, str]] = []
+        made = []
+        for i, (_, function, values) in enumerate(wanted):
+            if values is None:
+                made.append("count_all")
+            else:
+                columns[f"part{i}"] = summable(values) if function == "sum" else values
+                made.append(f"part{i}_{function}")
+                asked.append((f"part{i}", function))
+        if "count_all" in made:  # rows are counted once for all
+            asked.append(([], "count_all"))
         if self.states:  # whose groups are in the order of their first rows, which Arrow's are not always
-            table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
-            asked[_ROW] = (_ROW, "min")
-        found = table.group_by(self._group, use_threads=False).aggregate(list(asked.values()))
+            columns["row"] = pa.array(np.arange(rows))
+            asked.append(("row", "min"))
+        found = pa.table(columns or {"row": pa.nulls(rows)}).group_by(by, use_threads=False).aggregate(asked)
         if self.states:
-            found = found.sort_by(f"{_ROW}_min")
-        parts = {name: found.column(made) for _, _, name, made in wanted}
-        return pa.table({**{name: found.column(name) for name in self._group}, **parts})
+            found = found.sort_by("row_min")
+        parts = [
+            summed(found.column(name), own, values.type)
+            if function == "sum" and values is not None
+            else found.column(name)
+            for name, (own, function, values) in zip(made, wanted, strict=True)
+        ]
+        return pa.table(
+            [*(found.column(name) for name in by), *parts], names=[*self._group, *(own for own, _, _ in wanted)]
+        )
 
     def results(self, partials: pa.Table) -> pa.Table:
         """Keys and results, without panes."""
-        columns = {key: partials.column(key) for key in self.keys}
+        columns = [partials.column(key) for key in self.keys]
         for name, one in self.aggregates:
             if isinstance(one, StateAggregate):
-                columns[name] = one.finished(_whole(partials.column(name)))
+                columns.append(one.finished(_whole(partials.column(self.names[name, _STATE]))))
             elif one.function == "mean":
-                total = partials.column(f"{name}.sum").cast(pa.float64())
-                columns[name] = pc.divide(total, partials.column(f"{name}.count").cast(pa.float64()))
+                total = partials.column(self.names[name, "sum"]).cast(pa.float64())
+                columns.append(pc.divide(total, partials.column(self.names[name, "count"]).cast(pa.float64())))
             else:
-                columns[name] = partials.column(f"{name}.{one.parts[0]}")
-        return pa.table(columns)
+                columns.append(partials.column(self.names[name, one.parts[0]]))
+        return pa.table(columns, names=[*self.keys, *(name for name, _ in self.aggregates)])
 
     def partial_schema(self, rows: pa.Schema) -> pa.Schema:
         """The columns of partials of such rows; OptionError for a column that is not there or cannot be added up."""
         require_columns(rows, [*self.keys, *(column for _, one in self.aggregates for column in one.columns)])
         if self.window is not None:
             self.window.require(rows)
+            if PANE in self.keys:
+                raise OptionError(f"key column {PANE!r} is a name of ours: rename it")
         if self.states and self.window is None:
             name, one = self.states[0]
             raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
@@ -188,12 +230,12 @@ class Aggregation:
 
     def result_schema(self, partials: pa.Schema) -> pa.Schema:
         """From the columns of partials: keys, `window_start` and `window_end` where there are windows, results."""
-        made = self.results(partials.empty_table()).schema
-        fields = [made.field(key) for key in self.keys]
+        made = list(self.results(partials.empty_table()).schema)
+        fields = made[: len(self.keys)]
         if self.window is not None:
             kind = partials.field(PANE).type
             fields += [pa.field(START, kind), pa.field(END, kind)]
-        fields += [made.field(name) for name, _ in self.aggregates]
+        fields += made[len(self.keys) :]
         names = [one.name for one in fields]
         if len(set(names)) < len(names):
             raise OptionError(f"two columns of the result would have one name: {names}; rename an aggregate")

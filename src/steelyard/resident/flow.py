@@ -19,7 +19,7 @@ from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, Win
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.custom import Custom
 from steelyard.resident.join import Join
-from steelyard.resident.operator import InstanceContext, Step, schema_of
+from steelyard.resident.operator import BEFORE_ALL, InstanceContext, Step, schema_of
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
@@ -69,11 +69,15 @@ class Flow(Hinting):
         time: str | None = None,
         delay: str | None = None,
         batch_rows: int = DEFAULT_BATCH_ROWS,
+        step: int = 1,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Rows that a reader gives. `time` is the column of event times, `delay` how late rows may be."""
-        logic = Source(reader, time, micros(delay, "delay") if delay else 0, batch_rows)
+        """Rows that a reader gives. `time` is the column of event times, `delay` how late rows may be.
+
+        Event time goes on in steps of `step` microseconds.
+        """
+        logic = Source(reader, time, micros(delay, "delay") if delay else 0, batch_rows, step)
         return self._add(logic, [], name, parallelism)
 
     def dataflow(self) -> Dataflow:
@@ -202,6 +206,8 @@ class Stream(Hinting):
 
     def aggregate(
         self,
+        uses: Mapping[str, Aggregate | StateAggregate] | None = None,
+        /,
         *,
         window: str | None = None,
         slide: str | None = None,
@@ -209,30 +215,34 @@ class Stream(Hinting):
         emit: str = "updates",
         combine: bool = False,
         open_end: bool = False,
+        begins: int = BEFORE_ALL,
         name: str | None = None,
         parallelism: int | None = None,
         **aggregates: Aggregate | StateAggregate,
     ) -> Stream:
         """Aggregates by the key of `key_by`, in windows of event time or running.
 
+        They are given by their names, or as `uses`, where one has the name of an option.
         Where the grouping may split a key, two operators do it: the first makes partials where the policy sends
         the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
-        `open_end=True` keeps windows that event time has not passed open at the end of all rows.
+        `open_end=True` keeps windows that event time has not passed open at the end of all rows; `begins=0` takes rows
+        before 1970 for late. Spark does both.
         """
         keys = self.grouping.columns if self.grouping and self.grouping.route is not Route.COST else ()
         if self.grouping is not None and self.grouping.route is Route.COST:
             tell_no_effect(f"shuffle({str(self.grouping)!r})", "rows of a key must meet to be aggregated", "use key_by")
         if slide is not None and window is None:
             raise OptionError(f"slide={slide!r} needs a window: give window= too")
-        how = Aggregation(keys, tuple(aggregates.items()), self._window(window, slide, time) if window else None)
+        named = {**(uses or {}), **aggregates}
+        how = Aggregation(keys, tuple(named.items()), self._window(window, slide, time) if window else None)
         if self.grouping is not None and self.grouping.route is Route.POLICY:
             parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)
-            return parts._merged(how, emit, True, name, parallelism, open_end)
+            return parts._merged(how, emit, True, name, parallelism, open_end, begins)
         if combine:
             before = replace(self, grouping=FORWARD)
             parts = self.flow._add(PartialAggregate(how), [before], f"{name} partials" if name else None, None)
-            return parts._merged(how, emit, True, name, parallelism, open_end)
-        return self._merged(how, emit, False, name, parallelism, open_end)
+            return parts._merged(how, emit, True, name, parallelism, open_end, begins)
+        return self._merged(how, emit, False, name, parallelism, open_end, begins)
 
     def _merged(
         self,
@@ -242,10 +252,11 @@ class Stream(Hinting):
         name: str | None,
         parallelism: int | None,
         open_end: bool,
+        begins: int,
     ) -> Stream:
         logic: Logic = RunningAggregate(how, emit, from_partials)
         if how.window is not None:
-            logic = WindowedAggregate(how, from_partials, open_end)
+            logic = WindowedAggregate(how, from_partials, open_end, begins)
         grouped = replace(self, grouping=Grouping(Route.HASH, how.keys)) if how.keys else replace(self, grouping=None)
         return self.flow._add(logic, [grouped], name, parallelism if how.keys else 1)
 

@@ -11,6 +11,7 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.keys import KeyIndex
+from steelyard.resident.sums import overflown
 
 _COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin, "max": np.fmax}
 
@@ -18,8 +19,8 @@ _COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin,
 class _Column:
     """One part of an aggregate for every key, null where it has seen nothing but nulls."""
 
-    def __init__(self, kind: pa.DataType, combine: Any) -> None:
-        self.kind, self._combine = kind, combine
+    def __init__(self, name: str, kind: pa.DataType, combine: Any) -> None:
+        self._name, self.kind, self._combine = name, kind, combine
         self._values = np.zeros(0, np.float64 if pa.types.is_floating(kind) else np.int64)
         self._known = np.zeros(0, np.bool_)
 
@@ -34,6 +35,8 @@ class _Column:
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(self._values.dtype)
         before = self._values[slots]
         both = np.where(self._known[slots], self._combine(before, values), values)
+        if self._combine is np.add and both.dtype == np.int64 and (((before ^ both) & (values ^ both)) < 0).any():
+            raise overflown(self._name, pa.int64(), self.kind)
         self._values[slots] = np.where(given, both, before)
         self._known[slots] |= given
 
@@ -61,13 +64,13 @@ class RunningState:
         for name, one in how.aggregates:
             assert isinstance(one, Aggregate), "states need a window; `partial_schema` checks it"
             for part in one.parts:
-                kind = partials.field(f"{name}.{part}").type
+                kind = partials.field(how.names[name, part]).type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                     raise OptionError(
                         f"{one.function}({one.column}) without a window must be a whole number or a double, and is "
                         f"{kind}: give a window, or cast the column"
                     )
-                self._columns[f"{name}.{part}"] = _Column(kind, _COMBINE[part])
+                self._columns[how.names[name, part]] = _Column(how.names[name, part], kind, _COMBINE[part])
 
     def add(self, partials: pa.Table) -> Ints:
         """Merge partials in which each key stands once; gives the slot of each row."""

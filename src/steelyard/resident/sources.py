@@ -50,6 +50,8 @@ class Reader(ABC):
     replayable: ClassVar[bool] = True
     together: ClassVar[bool] = False
     """Whether splits grow side by side, as a topic's partitions do, rather than follow each other."""
+    at_once: ClassVar[int | None] = None
+    """How many splits of an instance are read side by side; None reads all of them."""
     grows: ClassVar[bool] = False
     """Whether a split that was read to its end may have more rows when the job is started again."""
     refused: int = 0
@@ -86,12 +88,15 @@ class Source(OperatorLogic):
         How much later than the newest row of its split a row may come and still be in time, in microseconds.
     batch_rows
         The most rows of a batch. A source that has fewer at hand sends those, so that nothing waits.
+    step
+        Event time goes on in steps of so many microseconds; those of Spark are 1000.
     """
 
     reader: Reader
     time: str | None = None
     delay: int = 0
     batch_rows: int = DEFAULT_BATCH_ROWS
+    step: int = 1
     ports: int = 0
 
     kind: ClassVar[str] = "source"
@@ -141,7 +146,9 @@ class SourceStep:
             newest = min(self._newest[split] for split in self._turn)
         else:
             newest = max(self._newest.values(), default=BEFORE_ALL)
-        return newest if newest == BEFORE_ALL else newest - self._logic.delay
+        if newest == BEFORE_ALL:
+            return BEFORE_ALL
+        return newest - newest % self._logic.step - self._logic.delay
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch of the next split that has one; None where none has rows at the moment."""
@@ -150,7 +157,7 @@ class SourceStep:
             found = self._reader.read(split, self._offset[split], self._logic.batch_rows)
             self._offset[split] = found.offset
             if not found.ended:
-                self._turn.append(split)
+                self._turn.insert((self._reader.at_once or len(self._turn) + 1) - 1, split)
             if found.batch is not None and found.batch.num_rows:
                 self._see(split, found.batch)
                 return found.batch.replace_schema_metadata(None)
@@ -291,8 +298,9 @@ class Rows(Reader):
 
 
 class _Files(Reader):
-    """A split is a file, and an offset a row of it; a file that was opened is kept until it is read."""
+    """A split is a file, and an offset a row of it; a file that was opened is kept until it is read to its end."""
 
+    at_once: ClassVar[int | None] = 8
     paths: Sequence[str]
     _opened: dict[str, Any]
 
@@ -323,7 +331,8 @@ class ParquetFiles(_Files):
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Rows of the row group that the offset is in."""
         if split not in self._opened:
-            self._opened[split] = pq.ParquetFile(split)
+            # Old files have times in nanoseconds, which end in 2262: they are read in microseconds at once.
+            self._opened[split] = pq.ParquetFile(split, coerce_int96_timestamp_unit="us")
         file = self._opened[split]
         first = 0
         for group in range(file.num_row_groups):
@@ -332,9 +341,18 @@ class ParquetFiles(_Files):
                 table = self._group(split, file, group)
                 part = table.slice(offset - first, min(rows, first + size - offset)).to_batches()[0]
                 after = offset + part.num_rows
-                return Read(part, after, after >= file.metadata.num_rows)
+                ended = after >= file.metadata.num_rows
+                if ended:
+                    self._close(split)
+                return Read(part, after, ended)
             first += size
+        self._close(split)
         return Read(None, offset, True)
+
+    def _close(self, split: str) -> None:
+        """Let go of a file that was read to its end."""
+        self._opened.pop(split).close()
+        self._opened.pop(f"{split}\n", None)
 
     def _group(self, split: str, file: Any, group: int) -> pa.Table:
         number, table = self._opened.get(f"{split}\n", (-1, None))
@@ -381,6 +399,8 @@ class JsonLines(_Files):
         table = self._opened[split]
         part = table.slice(offset, rows).to_batches()
         after = offset + (part[0].num_rows if part else 0)
+        if after >= table.num_rows:
+            self._opened.pop(split)
         return Read(part[0] if part else None, after, after >= table.num_rows)
 
 

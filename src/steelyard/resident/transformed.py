@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from steelyard.core import OptionError
 from steelyard.resident.sources import Read, Reader
 
 Tidied = tuple[pa.RecordBatch, int]
@@ -44,6 +45,11 @@ class Transformed(Reader):
         return self.reader.together
 
     @property
+    def at_once(self) -> int | None:  # type: ignore[override]
+        """As what is read."""
+        return self.reader.at_once
+
+    @property
     def grows(self) -> bool:  # type: ignore[override]
         """As what is read."""
         return self.reader.grows
@@ -75,26 +81,68 @@ class Transformed(Reader):
         self.reader.close()
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, case_sensitive: bool = True) -> pa.RecordBatch:
     """The columns of `schema` by their names and in their types; those that a batch has not are null.
 
-    >>> conformed(pa.record_batch({"b": [1], "x": [2]}), pa.schema({"a": pa.string(), "b": pa.int32()})).to_pylist()
+    >>> conformed(pa.record_batch({"b": [1], "x": [2]}), pa.schema({"a": pa.string(), "b": pa.int64()})).to_pylist()
     [{'a': None, 'b': 1}]
     """
     if batch.schema.equals(schema):
         return batch
     columns: list[Any] = []
     for wanted in schema:
-        at = batch.schema.get_field_index(wanted.name)
-        if at < 0:
-            columns.append(pa.nulls(batch.num_rows, wanted.type))
+        named = [
+            at
+            for at, name in enumerate(batch.schema.names)
+            if name == wanted.name or (not case_sensitive and name.lower() == wanted.name.lower())
+        ]
+        if len(named) > 1:
+            raise OptionError(
+                f"a file has {len(named)} columns named {wanted.name!r}: their names differ in case alone"
+            )
+        if named:
+            columns.append(_as_type(batch.column(named[0]), wanted))
         else:
-            columns.append(_as_type(batch.column(at), wanted.type))
+            columns.append(pa.nulls(batch.num_rows, wanted.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
+def _as_type(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    """A column in the type that is wanted, where Spark would read it so."""
+    given, kind = column.type, wanted.type
+    if given == kind:
         return column
-    # Nanoseconds, which Parquet files of old have, are cut off as Spark does; nothing else may lose digits.
+    if pa.types.is_dictionary(given):
+        return _as_type(column.dictionary_decode(), wanted)
+    if not any(is_from(given) and is_to(kind) for is_from, is_to in _READ_AS) or (
+        pa.types.is_timestamp(given) and (given.tz is None) != (kind.tz is None)
+    ):
+        raise OptionError(f"a file has column {wanted.name!r} as {given}, which cannot be read as {kind}")
+    # Nanoseconds are cut off as Spark does; nothing else may lose digits.
     return column.cast(kind, safe=not pa.types.is_timestamp(kind))
+
+
+_READ_AS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
+    (pa.types.is_integer, pa.types.is_integer),
+    (pa.types.is_integer, pa.types.is_float64),
+    (pa.types.is_integer, pa.types.is_decimal),
+    (pa.types.is_integer, pa.types.is_duration),
+    (pa.types.is_float32, pa.types.is_float64),
+    (pa.types.is_decimal, pa.types.is_decimal),
+    (pa.types.is_date, pa.types.is_date),
+    (pa.types.is_date32, lambda kind: bool(pa.types.is_timestamp(kind) and kind.tz is None)),
+    (pa.types.is_timestamp, pa.types.is_timestamp),
+    (pa.types.is_time, pa.types.is_time),
+    (pa.types.is_duration, pa.types.is_duration),
+    (pa.types.is_null, lambda kind: True),
+    (lambda kind: bool(pa.types.is_large_string(kind) or pa.types.is_string_view(kind)), pa.types.is_string),
+    (lambda kind: bool(_is_bytes(kind)), lambda kind: bool(pa.types.is_string(kind) or _is_bytes(kind))),
+    (pa.types.is_string, pa.types.is_binary),
+    (pa.types.is_nested, pa.types.is_nested),
+)
+"""(types of files, types that Spark reads them as)."""
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(one(kind) for one in kinds)

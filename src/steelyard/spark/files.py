@@ -19,6 +19,17 @@ READERS = 4
 """Files that are read at a time."""
 
 
+def local_path(spark: SparkSession, path: str) -> Path | None:
+    """Where a path that Spark was given is on this machine; None where it is on another file system.
+
+    Hadoop reads it, so that `file:/data`, `file:///data` and `/data` are one folder, and a percent sign is itself.
+    """
+    context: Any = spark.sparkContext
+    given = context._jvm.org.apache.hadoop.fs.Path(path)
+    whole = given.getFileSystem(context._jsc.hadoopConfiguration()).makeQualified(given).toUri()
+    return Path(str(whole.getPath())) if str(whole.getScheme()) == "file" else None
+
+
 class Folder:
     """A folder on Hadoop's file systems, so that any checkpoint location that Spark takes will do.
 

@@ -273,7 +273,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         measures = [
             F.count(F.lit(1)).alias("rows"),
             F.count_if(F.col(BAD).isNull() & F.col(LATE)).alias("late"),
-            F.max(MICROS).alias("newest"),
+            F.max(F.when(F.col(BAD).isNull(), F.col(MICROS))).alias("newest"),  # a bad row's time may be bad too
             F.min(F.when(clean, F.col(PANE))).alias("first_pane"),
             F.max(F.when(clean, F.col(PANE))).alias("last_pane"),
             *self._bad_measures(),

@@ -58,6 +58,7 @@ def dataflow_of(
     """The dataflow of a program over a reader of its input; OptionError for what the resident engine has not."""
     program = bound.program
     assert program.window is not None, "the builder checks it"
+    _require_types(spark, bound)
     tidy = _Tidy(bound, reader.schema, drops_bad_rows)
     uses = {name: _aggregate(name, use, bound) for name, use in program.aggregates.items()}
     flow = Flow(name, parallelism=width.sources)
@@ -65,20 +66,62 @@ def dataflow_of(
         Transformed(reader, tidy, tidy.schema),
         time=program.time,
         delay=spoken(program.delay) if program.delay else None,
+        step=1000,  # Spark's event time is in milliseconds
         name=SOURCE,
     )
     made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
+        uses,
         window=spoken(program.window.size),
         slide=spoken(program.window.slide),
         open_end=True,
+        begins=0,
         name=AGGREGATE,
         parallelism=width.aggregates,
-        **uses,
     )
     wanted = arrow_schema(result_schema(spark, bound))
     shown = made.map(_Shown(wanted), wanted, name="columns")
     shown.sink(sink, name=SINK)
     return flow.dataflow()
+
+
+_ORDERED = (T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    """Whether Arrow groups and orders values of a type as Spark does."""
+    return isinstance(kind, _ORDERED) or (isinstance(kind, T.StringType) and kind.collation == "UTF8_BINARY")
+
+
+def _require_types(spark: SparkSession, bound: Bound) -> None:
+    """OptionError for a column whose values the resident engine would take otherwise than Spark."""
+    for key in bound.program.keys:
+        kind = bound.rows[key].dataType
+        if not _is_plain(kind):
+            raise OptionError(
+                f"engine('resident') has no keys of type {kind.simpleString()} such as {key!r}: use "
+                "engine('microbatch')"
+            )
+    for name, use in bound.program.builtins.items():
+        kind = bound.rows[use.column].dataType if use.column else T.LongType()
+        if isinstance(use, builtin.Least | builtin.Greatest) and not _is_plain(kind):
+            raise OptionError(
+                f"aggregate {name!r}: engine('resident') does not order values of type {kind.simpleString()} such as "
+                f"column {use.column!r}: use engine('microbatch')"
+            )
+        is_ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+        if type(use) is builtin.Sum and isinstance(kind, T.LongType | T.DecimalType) and not is_ansi:
+            raise OptionError(
+                f"aggregate {name!r}: a sum that overflows ends the query on engine('resident'), and does not where "
+                "spark.sql.ansi.enabled is false: set it to true, or use engine('microbatch')"
+            )
+
+
+def columns_read(bound: Bound) -> frozenset[str]:
+    """The columns of the input that a program needs: all of them where a map function sees them."""
+    program = bound.program
+    if program.map is not None:
+        return frozenset(bound.given.names)
+    return frozenset([*program.keys, *([program.time] if program.time else []), *bound.inputs])
 
 
 class _Shown:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
-from steelyard.resident.json_rows import LINE, JsonRows, Lines
+from steelyard.resident.json_rows import LINE, PACKED, JsonRows, Lines
+from steelyard.resident.json_values import readable
 from steelyard.resident.kafka import KafkaTopic
 from steelyard.resident.sources import Generated, ParquetFiles, Reader
+from steelyard.resident.times import zone_of
 from steelyard.resident.transformed import Tidied, Transformed, conformed
 from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.files import local_path
 from steelyard.spark.relation import Relation
 from steelyard.spark.source import MICROS, ROW_NUMBER, SourceOptions, origin
 from steelyard.workloads import Workload
 
 FORMATS = ("json", "kafka", "parquet", "steelyard")
+UNREAD = (".deflate", ".snappy", ".lz4", ".zst", ".xz", ".lzo")
+"""Endings of packed files that Spark may unpack, and the resident engine does not."""
 ENDLESS = 1 << 62
 """Rows of a generated stream without an end."""
 
@@ -39,57 +47,100 @@ class Reading:
         The session's time zone, for times that say none.
     known
         What earlier starts from the same checkpoint noted, and this one may add to: when the stream began, and files.
+    case_sensitive
+        Whether names of columns that differ in case are different, as the session has it.
+    columns
+        Those that are needed.
     """
 
     available_now: bool
     zone: str
     known: dict[str, Any]
+    case_sensitive: bool
+    columns: frozenset[str]
 
 
-def reader_of(relation: Relation, how: Reading) -> Reader:
-    """A reader of the columns that are picked; OptionError where the resident engine cannot read the source."""
+def reader_of(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
+    """A reader of the columns that are needed; OptionError where the resident engine cannot read the source."""
+    picked = tuple(one for one in relation.picked if one.name in how.columns)
+    read = [one for one in relation.columns if one.name in {used.column for used in picked}]
+    relation = replace(relation, picked=picked, columns=T.StructType(read))
     if relation.format == "steelyard":
         reader = _generated(relation, how)
     elif relation.format == "kafka":
         reader = KafkaTopic.of(relation.options, how.available_now, how.known.setdefault("kafka", {}))
     elif relation.format in ("parquet", "json"):
-        reader = _files(relation, how)
+        reader = _files(spark, relation, how)
     else:
         raise OptionError(
             f"engine('resident') cannot read a source of format {relation.format!r}: it reads {', '.join(FORMATS)}. "
             "Use engine('microbatch')"
         )
-    pick = _Pick(relation, arrow_schema(relation.columns), how.zone)
+    pick = _Pick(relation, how)
     return Transformed(reader, pick, pick.schema)
 
 
 class _Pick:
     """The columns that a relation picks, of batches as they are read."""
 
-    def __init__(self, relation: Relation, columns: pa.Schema, zone: str) -> None:
+    def __init__(self, relation: Relation, how: Reading) -> None:
         self._picked = relation.picked
-        self._columns = columns
-        self._documents = {one.column: JsonRows(arrow_schema(one.json), zone) for one in relation.picked if one.json}
-        if relation.format == "json":  # lines, which are documents of the source's own columns
-            self._own: JsonRows | None = JsonRows(columns, zone)
-        else:
-            self._own = None
+        self._columns = arrow_columns(relation.columns)
+        self._case_sensitive = how.case_sensitive
+        self._documents = {
+            one.column: _documents(one.json, {used.field for used in relation.picked if used.column == one.column}, how)
+            for one in relation.picked
+            if one.json
+        }
+        # Lines are documents of the source's own columns.
+        self._own = (
+            _documents(relation.columns, set(relation.columns.names), how) if relation.format == "json" else None
+        )
         kinds = [
             (
                 one.name,
                 self._documents[one.column].schema.field(one.field).type
                 if one.json
-                else columns.field(one.column).type,
+                else self._columns.field(one.column).type,
             )
             for one in relation.picked
         ]
         self.schema = pa.schema(kinds)
 
     def __call__(self, batch: pa.RecordBatch) -> Tidied:
-        rows = self._own(batch.column(LINE)) if self._own else conformed(batch, self._columns)
+        if self._own is not None:
+            rows = self._own.of_lines(batch.column(LINE))
+        else:
+            rows = conformed(batch, self._columns, self._case_sensitive)
         read = {column: documents(rows.column(column)) for column, documents in self._documents.items()}
         arrays = [read[one.column].column(one.field) if one.json else rows.column(one.column) for one in self._picked]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), 0
+
+
+def _documents(schema: T.StructType, fields: set[str | None], how: Reading) -> JsonRows:
+    """A reader of some fields of documents; OptionError for types that it does not read."""
+    columns = arrow_columns(T.StructType([one for one in schema if one.name in fields]))
+    for one in columns:
+        if not readable(one.type):
+            raise OptionError(
+                f"engine('resident') does not read column {one.name!r}, a {schema[one.name].dataType.simpleString()}, "
+                "from JSON: leave it out, or use engine('microbatch')"
+            )
+    zone_of(how.zone)
+    return JsonRows(columns, how.zone)
+
+
+def arrow_columns(schema: T.StructType) -> pa.Schema:
+    """Columns as Arrow has them; OptionError for a type that it has not."""
+    for one in schema:
+        try:
+            arrow_schema(T.StructType([one]))
+        except PySparkException as error:
+            raise OptionError(
+                f"engine('resident') has no columns of type {one.dataType.simpleString()} such as {one.name!r}: leave "
+                "it out, or use engine('microbatch')"
+            ) from error
+    return arrow_schema(schema)
 
 
 def _generated(relation: Relation, how: Reading) -> Reader:
@@ -127,7 +178,7 @@ class _Numbered(Workload):
         raise NotImplementedError("`rows` asks the workload itself")
 
 
-def _files(relation: Relation, how: Reading) -> Reader:
+def _files(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
     if not how.available_now:
         raise OptionError(
             "engine('resident') reads the files that a folder has when it starts: add .trigger(available_now=True) "
@@ -139,26 +190,44 @@ def _files(relation: Relation, how: Reading) -> Reader:
             f"engine('resident') does not know option {unknown[0]!r} of a {relation.format} source: leave it out, or "
             "use engine('microbatch')"
         )
-    folder = _local(relation.options["path"])
-    hidden = (".", "_")
-    found = [file for file in folder.glob("**/*") if file.is_file() and not file.name.startswith(hidden)]
-    nested = [file for file in found if "=" in file.parent.name]
-    if nested:
+    listed = _listed(spark, relation)
+    # Those of earlier starts keep their places, read to the end or not.
+    paths = tuple(dict.fromkeys([*how.known.get("files", ()), *listed]))
+    how.known["files"] = list(paths)
+    if not paths:
+        raise OptionError(
+            f"there is no file in {relation.options['path']}: put one there, or use engine('microbatch'), which waits"
+        )
+    return ParquetFiles(paths) if relation.format == "parquet" else Lines(paths)
+
+
+def _listed(spark: SparkSession, relation: Relation) -> list[str]:
+    """The files that Spark reads, which lists them, in the order in which a stream takes them."""
+    path = relation.options["path"]
+    recursive = relation.options.get("recursivefilelookup", "false")
+    if local_path(spark, path) is None:
+        raise OptionError(f"engine('resident') reads files that all machines see under one path, got {path!r}")
+    reader = spark.read.schema("nothing string").option("recursiveFileLookup", recursive)
+    try:
+        found = reader.format(relation.format).load(path).inputFiles()
+    except AnalysisException as error:
+        raise OptionError(f"engine('resident') cannot list the files of {path!r}: {error.getMessage()}") from error
+    files = [Path(unquote(urlsplit(uri).path)) for uri in found]
+    files = [file for file in files if not _is_left_out(file) and file.stat().st_size]
+    nested = [file for file in files if "=" in file.parent.name and file.parent.name not in path]
+    if nested and recursive.lower() != "true":
         raise OptionError(
             f"engine('resident') does not read folders that stand for columns, such as {nested[0].parent.name}: use "
             "engine('microbatch')"
         )
-    # In the order in which Spark takes them. Those of earlier starts keep their places, read to the end or not.
-    listed = [str(file) for file in sorted(found, key=lambda file: (file.stat().st_mtime, str(file)))]
-    paths = tuple(dict.fromkeys([*how.known.get("files", ()), *listed]))
-    how.known["files"] = list(paths)
-    if not paths:
-        raise OptionError(f"there is no file in {folder}: put one there, or use engine('microbatch'), which waits")
-    return ParquetFiles(paths) if relation.format == "parquet" else Lines(paths)
+    packed = [file for file in files if relation.format == "json" and file.name.endswith(UNREAD)]
+    if packed:
+        raise OptionError(
+            f"engine('resident') unpacks {' and '.join(PACKED)}, and not {packed[0].name}: use engine('microbatch')"
+        )
+    return [str(file) for file in sorted(files, key=lambda file: (file.stat().st_mtime, str(file)))]
 
 
-def _local(path: str) -> Path:
-    parts = urlsplit(path)
-    if parts.scheme not in ("", "file"):
-        raise OptionError(f"engine('resident') reads files that all machines see under one path, got {path!r}")
-    return Path(unquote(parts.path) if parts.scheme else path)
+def _is_left_out(file: Path) -> bool:
+    """Files that Spark lists, for what they say of others, and does not read."""
+    return file.name.startswith(".") or (file.name.startswith("_") and "=" not in file.name)

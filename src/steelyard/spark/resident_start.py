@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError, tell_no_effect
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
@@ -21,11 +22,12 @@ from steelyard.resident.kafka import Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
+from steelyard.spark.files import local_path
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
-from steelyard.spark.resident_program import Width, dataflow_of, result_schema
+from steelyard.spark.resident_program import Width, columns_read, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
@@ -73,18 +75,10 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     _require(bound, settings)
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
-    checkpoint = Path(_local(how.checkpoint) if how.checkpoint else scratch())
-    width = Width(
-        sources=settings.blocks,
-        aggregates=settings.buckets,
-        grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
-    )
-    notes = _Notes(checkpoint, {**bound.signature(), "sources": width.sources, "aggregates": width.aggregates})
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    reader = reader_of(relation_of(rows), Reading(how.available_now, zone, notes.known))
+    checkpoint = Path(_local(spark, how.checkpoint) if how.checkpoint else scratch())
+    notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
     sink, show = _sink(spark, bound, settings, how, notes)
-    name = how.name or "stream"
-    dataflow = dataflow_of(name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
     _tell_idle(settings)
     made = job(
@@ -99,6 +93,23 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
         ),
     )
     return ResidentQuery(made, how.name, show, partial(let_go, str(checkpoint)))
+
+
+def planned(
+    rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sink: SinkLogic, known: dict[str, Any]
+) -> Dataflow:
+    """The dataflow of a query; `known` is what earlier starts from its checkpoint noted, and this one adds to."""
+    spark = rows.sparkSession
+    width = Width(
+        sources=settings.blocks,
+        aggregates=settings.buckets,
+        grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
+    )
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    reading = Reading(how.available_now, zone, known, sensitive, columns_read(bound))
+    reader = reader_of(spark, relation_of(rows), reading)
+    return dataflow_of(how.name or "stream", spark, bound, reader, sink, width, settings.bad.policy == "drop")
 
 
 def _require(bound: Bound, settings: Settings) -> None:
@@ -134,7 +145,7 @@ def _sink(
     """The sink's operator, and what the driver does with results that come to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, **how.options)
     if how.sink == "parquet":
-        path = str(_local(how.options["path"]))
+        path = str(_local(spark, how.options["path"]))
         claim(spark, path, notes.identity)
         return Parquet(path), None
     if how.sink == "kafka":
@@ -196,9 +207,10 @@ class _Notes:
         return seal_of(text)
 
 
-def _local(path: str) -> Path:
-    if "://" in path and not path.startswith("file://"):
+def _local(spark: SparkSession, path: str) -> Path:
+    found = local_path(spark, path)
+    if found is None:
         raise OptionError(
             f"engine('resident') keeps files in a folder that all machines see under one path, got {path!r}"
         )
-    return Path(path.removeprefix("file://"))
+    return found

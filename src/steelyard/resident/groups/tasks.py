@@ -50,7 +50,7 @@ def map_block(
         partials = how.partials(made, times - times % how.window.pane)
     else:
         partials = how.partials(made)
-    weights = np.asarray(partials.column(f"{ROWS}.count_all").to_numpy(), dtype=np.int64)
+    weights = np.asarray(partials.column(how.names[ROWS, "count_all"]).to_numpy(), dtype=np.int64)
     whole = _one(partials.cast(program.partial_schema))
     ids = key_ids(whole, program.keys)
     several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
@@ -118,7 +118,7 @@ def late_rows(program: BatchProgram, partials: pa.RecordBatch, watermark: int) -
     window = program.how.window
     assert window is not None
     late = window.last_end(as_micros(partials.column(PANE))) <= watermark
-    return int(partials.column(f"{ROWS}.count_all").to_numpy()[late].sum())
+    return int(partials.column(program.counted.names[ROWS, "count_all"]).to_numpy()[late].sum())
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:
