@@ -55,7 +55,7 @@ def test_dots_spaces_and_backticks_in_names_change_nothing(spark, tmp_path, sign
         .with_watermark(at, "0 seconds")
         .group_by(key)
         .window("10 seconds", slide="5 seconds")
-        .agg(total=sy.sum(value), newest=sy.max(at), first=sy.collect(value, 2), mean=Mean().of(value))
+        .agg(**{f"the{sign}total": sy.sum(value)}, newest=sy.max(at), first=sy.collect(value, 2), mean=Mean().of(value))
         .partition_by(policy, blocks=3, buckets=2)
         .placement("blocks")
         .statistics(statistics)
@@ -64,7 +64,7 @@ def test_dots_spaces_and_backticks_in_names_change_nothing(spark, tmp_path, sign
     changed = process(spark, described.output_mode("update"), tmp_path / "update", [odd, odd])[0]
     once = described.to_df().toArrow().to_pylist()
     first = F.expr("slice(array_sort(collect_list(value)), 1, 2)").alias("first")
-    others = [F.sum("value").alias("total"), F.max("at").alias("newest"), first, F.avg("value").alias("mean")]
+    others = [F.sum("value").alias(f"the{sign}total"), F.max("at").alias("newest"), first, F.avg("value").alias("mean")]
     for found, rows in ((twice, plain.unionAll(plain)), (changed, plain), (once, plain)):
         expected = by_window(rows, *others).withColumnRenamed("key", key).toArrow().to_pylist()
         same(found, expected, ["window_start", key])

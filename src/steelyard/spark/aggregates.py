@@ -78,12 +78,16 @@ class Builtin:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Names the state columns of one aggregate: `Prefix("total")("sum")` is `__total_sum`."""
+    """Names the state columns of one aggregate: `Prefix("total")("sum")` is `__total_sum`.
+
+    A dot and a backtick, which Spark's expressions would read as signs, are written otherwise.
+    """
 
     name: str
 
     def __call__(self, part: str) -> str:
-        return f"__{self.name}_{part}"
+        plain = self.name.replace("~", "~~").replace(".", "~d").replace("`", "~b")
+        return f"__{plain}_{part}"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     """
     context: Any = spark.sparkContext
     given = context._jvm.org.apache.hadoop.fs.Path(path)
+    if given.toUri().getScheme() not in (None, "file"):
+        return None
     whole = given.getFileSystem(context._jsc.hadoopConfiguration()).makeQualified(given).toUri()
     return Path(str(whole.getPath())) if str(whole.getScheme()) == "file" else None
 
