@@ -76,6 +76,7 @@ def test_both_engines_read_the_files_that_spark_reads(spark, tmp_path):
         stamped(tmp_path / "in", name, [{"k": name}])
     stamped(tmp_path / "in", "later.json", [{"k": "later", "at": (ORIGIN + timedelta(hours=2)).isoformat()}])
     (tmp_path / "in" / "empty.json").touch()
+    (tmp_path / "nothing").mkdir()
 
     def read(path, **options):
         return spark.readStream.schema("k string, at timestamp").options(**options).json(path)
@@ -87,7 +88,8 @@ def test_both_engines_read_the_files_that_spark_reads(spark, tmp_path):
     deep = read(folder, recursiveFileLookup="true")
     assert {row["k"] for row in resident(described(deep))} == {*names, "sub/y.json", "sub/deep/z.json"}
     with pytest.raises(OptionError, match="there is no file in"):
-        resident(described(read(str(tmp_path / "in" / "empty.json"))))
+        resident(described(read(str(tmp_path / "nothing"))))
+    assert resident(described(read(str(tmp_path / "in" / "empty.json")))) == []
 
 
 def test_paths_with_and_without_a_scheme_are_one_folder_for_source_sink_and_checkpoint(spark, tmp_path):

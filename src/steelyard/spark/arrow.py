@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
+
+from steelyard.core import OptionError
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:
@@ -17,6 +20,17 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
     [TimestampType(timestamp[us, tz=UTC]), DataType(int64)]
     """
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def require_arrow(schema: T.StructType, who: str) -> None:
+    """OptionError for a column of a type that Arrow has not, such as intervals of months."""
+    for one in schema:
+        try:
+            arrow_schema(T.StructType([one]))
+        except PySparkException as error:
+            raise OptionError(
+                f"{who} cannot take column {one.name!r}, a {one.dataType.simpleString()}: cast it, or leave it out"
+            ) from error
 
 
 def map_in_arrow(

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from steelyard.core import OptionError
 from steelyard.spark.aggregates import Builtin, Prefix
 from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.arrow import require_arrow
 
 RESERVED = "__"
 """Columns of our own start with this, so that a user's cannot."""
@@ -116,6 +117,12 @@ class Bound:
                 if isinstance(use, Builtin) and use.numeric and _must_parse(rows[column].dataType, name, column):
                     parsed.append(column)
         bound = cls(program, given, rows, tuple(dict.fromkeys(parsed)))
+        if program.map is not None:
+            require_arrow(given, "the map function")
+        in_python = dict.fromkeys(column for use in program.pythons.values() for column in use.columns)
+        if in_python:
+            taken = [rows[name] for name in dict.fromkeys([*program.keys, *in_python])]
+            require_arrow(T.StructType(taken), "a Python aggregate")
         bound._told_apart((lambda name: name) if case_sensitive else str.lower)
         return bound
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -22,7 +22,7 @@ from steelyard.resident.kafka import KafkaTopic
 from steelyard.resident.sources import Generated, ParquetFiles, Reader
 from steelyard.resident.times import zone_of
 from steelyard.resident.transformed import Tidied, Transformed, conformed
-from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.arrow import arrow_schema, require_arrow
 from steelyard.spark.files import local_path
 from steelyard.spark.relation import Relation
 from steelyard.spark.source import MICROS, ROW_NUMBER, SourceOptions, origin
@@ -85,7 +85,8 @@ class _Pick:
 
     def __init__(self, relation: Relation, how: Reading) -> None:
         self._picked = relation.picked
-        self._columns = arrow_columns(relation.columns)
+        require_arrow(relation.columns, "engine('resident')")
+        self._columns = arrow_schema(relation.columns)
         self._case_sensitive = how.case_sensitive
         self._documents = {
             one.column: _documents(one.json, {used.field for used in relation.picked if used.column == one.column}, how)
@@ -119,7 +120,9 @@ class _Pick:
 
 def _documents(schema: T.StructType, fields: set[str | None], how: Reading) -> JsonRows:
     """A reader of some fields of documents; OptionError for types that it does not read."""
-    columns = arrow_columns(T.StructType([one for one in schema if one.name in fields]))
+    kinds = T.StructType([one for one in schema if one.name in fields])
+    require_arrow(kinds, "engine('resident')")
+    columns = arrow_schema(kinds)
     for one in columns:
         if not readable(one.type):
             raise OptionError(
@@ -128,19 +131,6 @@ def _documents(schema: T.StructType, fields: set[str | None], how: Reading) -> J
             )
     zone_of(how.zone)
     return JsonRows(columns, how.zone)
-
-
-def arrow_columns(schema: T.StructType) -> pa.Schema:
-    """Columns as Arrow has them; OptionError for a type that it has not."""
-    for one in schema:
-        try:
-            arrow_schema(T.StructType([one]))
-        except PySparkException as error:
-            raise OptionError(
-                f"engine('resident') has no columns of type {one.dataType.simpleString()} such as {one.name!r}: leave "
-                "it out, or use engine('microbatch')"
-            ) from error
-    return arrow_schema(schema)
 
 
 def _generated(relation: Relation, how: Reading) -> Reader:
@@ -213,7 +203,7 @@ def _listed(spark: SparkSession, relation: Relation) -> list[str]:
     except AnalysisException as error:
         raise OptionError(f"engine('resident') cannot list the files of {path!r}: {error.getMessage()}") from error
     files = [Path(unquote(urlsplit(uri).path)) for uri in found]
-    files = [file for file in files if not _is_left_out(file) and file.stat().st_size]
+    files = [file for file in files if not _is_left_out(file) and (relation.format == "json" or file.stat().st_size)]
     nested = [file for file in files if "=" in file.parent.name and file.parent.name not in path]
     if nested and recursive.lower() != "true":
         raise OptionError(

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.core.durable import damaged
+from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.kafka import as_records
 
@@ -124,6 +125,7 @@ class MemorySink:
 
     def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
         """Show no rows: before the first result there is a table, and none of a former query's rows is in it."""
+        require_arrow(schema, "the memory sink")
         self.spark.createDataFrame([], schema).createOrReplaceTempView(self.name)
 
     def write(self, results: DataFrame, batch: int) -> int:
