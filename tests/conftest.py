@@ -18,6 +18,7 @@ settings.load_profile("same")
 
 LONGEST_FIRST = (
     "tests/spark/test_answers_equal_plain_spark.py",
+    "tests/spark/test_differential.py",
     "tests/crash/test_kill_nine.py",
     "tests/crash/test_join_crash.py",
     "tests/kafka/test_kafka.py",
