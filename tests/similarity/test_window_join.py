@@ -121,10 +121,10 @@ def test_any_batches_give_the_pairs_of_a_plain_loop(seed, self_join, t, batches)
     assert sorted(found) == expected(parts, t, self_join)
 
 
-@pytest.mark.parametrize("limits", [(0, 1, 3), (1 << 14, 7, 1024), (5, 1 << 21, 2)])
+@pytest.mark.parametrize("limits", [(0, 1, 3, 5), (1 << 14, 7, 1024, 9), (5, 1 << 21, 4, 2)])
 @pytest.mark.parametrize("self_join", [True, False])
 def test_large_and_small_blocks_find_the_same(monkeypatch, limits, self_join):
-    for name, limit in zip(("SMALL_CELLS", "FLAT_CELLS", "TRIANGLE_ROWS"), limits, strict=True):
+    for name, limit in zip(("SMALL_CELLS", "FLAT_CELLS", "TILE_ROWS", "TILE_COLUMNS"), limits, strict=True):
         monkeypatch.setattr(blocks, name, limit)
     rng = np.random.default_rng(3)
     parts = [with_roles(drawn(rng, 60, self_join, 60 * k), 0.5, rng) for k in range(3)]
@@ -144,6 +144,18 @@ def test_portions_are_what_add_gives_and_store_what_it_stores(monkeypatch):
         assert sorted(row for portion in portions for row in rows_of(portion)) == rows_of(whole.add(part))
     assert bit_by_bit.records == whole.records == 120
     assert bit_by_bit.loads().comparisons.tolist() == whole.loads().comparisons.tolist()
+
+
+@pytest.mark.parametrize("role", [INNER, OUTLIER])
+def test_no_portion_is_large_however_much_matches_in_however_many_windows(monkeypatch, role):
+    limits = {"FLAT_CELLS": 300, "SMALL_CELLS": 10, "TILE_ROWS": 16, "TILE_COLUMNS": 16}
+    for name, limit in limits.items():
+        monkeypatch.setattr(blocks, name, limit)
+    join = WindowJoin(EUCLIDEAN, 1.0, self_join=True)
+    portions = list(join.portions(members([role] * 60, windows=(0, 9))))
+    assert sum(map(len, portions)) == 60 * 59 // 2 * 10
+    assert max(map(len, portions)) <= 2 * 300
+    assert len({row for portion in portions for row in rows_of(portion)}) == 60 * 59 // 2 * 10
 
 
 def test_what_a_record_carries_turns_with_its_id():

@@ -16,7 +16,8 @@ import steelyard as sy
 from steelyard.core import BadRowError, OptionError, SteelyardError
 from steelyard.similarity import Bandit, EveryWindow, ImbalanceAbove, metric
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.join_engine import FIRST, JoinEngine
+from steelyard.spark.join_engine import JoinEngine
+from steelyard.spark.join_space import FIRST
 from steelyard.spark.sinks import MemorySink
 
 pytestmark = pytest.mark.spark

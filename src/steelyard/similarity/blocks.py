@@ -14,8 +14,8 @@ from steelyard.similarity.protocol import Bools, Floats, Ints, Metric, Records
 SMALL_CELLS = 1 << 14
 #: Pairs of small blocks that are compared at once: what is made of them stays in the cache.
 FLAT_CELLS = 1 << 18
-#: Rows of a large block that are compared at once with themselves and with what follows them.
-TRIANGLE_ROWS = 1024
+#: Rows and columns of a large block that are compared at once: whatever matches, so much is found at a time.
+TILE_ROWS, TILE_COLUMNS = 1024, 2048
 
 
 def ranges(start: Ints, count: Ints) -> Ints:
@@ -55,7 +55,8 @@ class Run:
         """A run of at least one member."""
         rows = members.rows
         order = np.lexsort((members.roles, rows.sides, rows.windows[:, 1], rows.windows[:, 0], members.worksets))
-        return cls._sorted(metric, members.take(metric, order))
+        in_order = bool((order[1:] > order[:-1]).all())
+        return cls._sorted(metric, members if in_order else members.take(metric, order))
 
     @classmethod
     def _sorted(cls, metric: Metric, members: Members) -> Run:
@@ -138,9 +139,14 @@ class Meetings:
         return cls(x, y, key[x], first[meet], last[meet], twin, free, cells)
 
     @property
+    def spans(self) -> Ints:
+        """int64; in how many windows a pair is found."""
+        return self.last - self.first + 1
+
+    @property
     def free_pairs(self) -> int:
         """How many rows of output the free pairs make."""
-        return int((self.cells * self.free * (self.last - self.first + 1)).sum())
+        return int((self.cells * self.free * self.spans).sum())
 
 
 @dataclass(frozen=True)
@@ -165,18 +171,28 @@ class Matches:
     group: Ints
     free: Bools
 
+    def pieces(self, rows: Ints) -> Iterator[Matches]:
+        """The same, cut where they make more than FLAT_CELLS rows of output, each so many."""
+        if not len(rows):
+            return
+        cuts = np.flatnonzero(np.diff(np.cumsum(rows) // FLAT_CELLS)) + 1
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
+            some = slice(start, end)
+            yield Matches(self.i[some], self.j[some], self.distance[some], self.group[some], self.free[some])
+
 
 def search(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings, *, distances: bool) -> Iterator[Matches]:
-    """Every match of every meeting. `distances` asks for those of free pairs as well."""
+    """Every match of every meeting, a bounded number at a time. `distances` asks for those of free pairs as well."""
     mine, theirs = a.members.rows.records, b.members.rows.records
     for groups in _portions(np.flatnonzero(meetings.free), meetings.cells):
-        group, i, j = _every_pair(a, b, meetings, groups)
-        distance = np.full(len(i), np.nan)
-        if distances:
-            low, other_low = int(i.min()), int(j.min())
-            left = _stretch(metric, mine, low, int(i.max()) + 1)
-            distance = metric.rows(left, i - low, _stretch(metric, theirs, other_low, int(j.max()) + 1), j - other_low)
-        yield Matches(i, j, distance, group, np.ones(len(i), dtype=bool))
+        for group, i, j in _every_pair(a, b, meetings, groups):
+            distance = np.full(len(i), np.nan)
+            if distances:
+                low, other_low = int(i.min()), int(j.min())
+                left = _stretch(metric, mine, low, int(i.max()) + 1)
+                right = _stretch(metric, theirs, other_low, int(j.max()) + 1)
+                distance = metric.rows(left, i - low, right, j - other_low)
+            yield Matches(i, j, distance, group, np.ones(len(i), dtype=bool))
     small = ~meetings.free & (meetings.cells <= SMALL_CELLS)
     for some in (small & ~meetings.twin, small & meetings.twin):
         for groups in _portions(np.flatnonzero(some), meetings.cells):
@@ -193,13 +209,20 @@ def _portions(groups: Ints, cells: Ints) -> Iterator[Ints]:
         yield from np.split(groups, np.flatnonzero(np.diff(portion)) + 1)
 
 
-def _every_pair(a: Run, b: Run, meetings: Meetings, groups: Ints) -> tuple[Ints, Ints, Ints]:
-    """Meeting and both positions of every pair of some meetings; of a block with itself, each pair once."""
+def _every_pair(a: Run, b: Run, meetings: Meetings, groups: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Meeting and both positions of every pair of some meetings; of a block with itself, each pair once.
+
+    About FLAT_CELLS of them at a time, or those of one row, however large a meeting is.
+    """
     x, y = meetings.x[groups], meetings.y[groups]
     group, row = np.repeat(np.arange(len(groups)), a.lengths[x]), ranges(a.starts[x], a.lengths[x])
     low = np.where(meetings.twin[groups][group], row + 1, b.starts[y][group])
     count = b.ends[y][group] - low
-    return np.repeat(groups[group], count), np.repeat(row, count), ranges(low, count)
+    cuts = np.flatnonzero(np.diff(np.cumsum(count) // FLAT_CELLS)) + 1
+    for some in np.split(np.arange(len(row)), cuts):
+        pairs = count[some]
+        if pairs.any():
+            yield np.repeat(groups[group[some]], pairs), np.repeat(row[some], pairs), ranges(low[some], pairs)
 
 
 def _search_groups(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings, groups: Ints) -> Matches:
@@ -220,17 +243,16 @@ def _search_large(metric: Metric, t: float, a: Run, b: Run, meetings: Meetings, 
     x, y = meetings.x[group], meetings.y[group]
     start, end, other_start, other_end = (int(at) for at in (a.starts[x], a.ends[x], b.starts[y], b.ends[y]))
     twin = bool(meetings.twin[group])
-    for low in range(start, end, TRIANGLE_ROWS if twin else end - start):
-        high = min(end, low + TRIANGLE_ROWS) if twin else end
-        other_low = low if twin else other_start
-        left = _stretch(metric, a.members.rows.records, low, high)
-        right = _stretch(metric, b.members.rows.records, other_low, other_end)
-        i, j, distance = metric.within(left, right, t)
-        i, j = i + low, j + other_low
-        if twin:
-            once = i < j
-            i, j, distance = i[once], j[once], distance[once]
-        yield Matches(i, j, distance, np.full(len(i), group), np.zeros(len(i), dtype=bool))
+    for low in range(start, end, TILE_ROWS):
+        left = _stretch(metric, a.members.rows.records, low, min(end, low + TILE_ROWS))
+        for other_low in range(low if twin else other_start, other_end, TILE_COLUMNS):
+            right = _stretch(metric, b.members.rows.records, other_low, min(other_end, other_low + TILE_COLUMNS))
+            i, j, distance = metric.within(left, right, t)
+            i, j = i + low, j + other_low
+            if twin and other_low < low + TILE_ROWS:
+                once = i < j
+                i, j, distance = i[once], j[once], distance[once]
+            yield Matches(i, j, distance, np.full(len(i), group), np.zeros(len(i), dtype=bool))
 
 
 def _stretch(metric: Metric, records: Records, low: int, high: int) -> Records:

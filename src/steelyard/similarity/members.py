@@ -21,6 +21,8 @@ Small = np.ndarray[Any, np.dtype[np.int8]]
 SELF, LEFT, RIGHT = 0, 1, 2
 #: What a record is to a workset.
 INNER, OUTLIER, OUTER = 0, 1, 2
+#: The id of the workset of records that have no centroid.
+REST_ID = 0
 #: Bits of a workset's global key, from the right: its id, the piece of it, the space partition.
 ID_BITS, PIECE_BITS = 32, 16
 #: Bytes of a stored row beside its record: workset, id, two windows, side, role.

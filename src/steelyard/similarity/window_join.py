@@ -215,10 +215,11 @@ class WindowJoin:
             if find:
                 self._bound(stored, found + meetings.free_pairs)
                 for matches in search(self.metric, self.t, new, run, meetings, distances=self.distances):
-                    pairs = self._pairs(new, run, meetings, matches)
-                    found += len(pairs)
-                    self._bound(stored, found)
-                    yield pairs
+                    for some in matches.pieces(meetings.spans[matches.group]):
+                        pairs = self._pairs(new, run, meetings, some)
+                        found += len(pairs)
+                        self._bound(stored, found)
+                        yield pairs
             counted.append((meetings.worksets, meetings.cells * ~meetings.free, meetings.cells * meetings.free))
         self._store(new)
         self._counted = _sum_counts(counted)
@@ -304,7 +305,7 @@ class WindowJoin:
         i, j, group = matches.i, matches.j, matches.group
         distance, free = matches.distance, matches.free
         window = meetings.first[group]
-        spans = meetings.last[group] - window + 1
+        spans = meetings.spans[group]
         if len(spans) and spans.max() > 1:
             i, j, group = np.repeat(i, spans), np.repeat(j, spans), np.repeat(group, spans)
             distance, free = np.repeat(distance, spans), np.repeat(free, spans)

@@ -19,6 +19,7 @@ from steelyard.similarity.members import (
     INNER,
     OUTER,
     OUTLIER,
+    REST_ID,
     Members,
     Rows,
     from_column,
@@ -27,38 +28,17 @@ from steelyard.similarity.members import (
     workset_key,
 )
 from steelyard.similarity.partitions import Radii, routes
+from steelyard.similarity.placed import Copied, Placed
 from steelyard.similarity.protocol import Bools, Floats, Ints, Metric, Records
 
 #: Records that are tried as centroids against one another at a time.
 CANDIDATES = 256
 #: Where a record is at home that is the guest of a partition, and one that has no centroid (both: no workset).
 GUEST, REST = -1, -2
-#: The id of the workset of records that have no centroid.
-REST_ID = 0
+#: Rows that are placed first, where what they need is bounded; and pairs of a row and a centroid at a time.
+FIRST_PLACED, NEAR_PAIRS = 1024, 1 << 22
 #: Before the first window.
 NEVER = np.iinfo(np.int64).min // 2
-
-
-@dataclass(frozen=True)
-class Placed:
-    """What one batch adds to the worksets of a partition.
-
-    Attributes
-    ----------
-    members
-        The copies, each with its workset and its role; the last `replayed` of them are of earlier batches.
-    replayed
-        How many members are stored records that a new workset adopted.
-    distances
-        How many distances to centroids the algorithm asks for (section 2.5.3), for the comparisons ratio.
-    created
-        int64; the worksets (global keys) that came into being.
-    """
-
-    members: Members
-    replayed: int
-    distances: int
-    created: Ints
 
 
 @dataclass(frozen=True)
@@ -103,6 +83,9 @@ class Formulation:
     crowd
         A record with more than so many centroids within 2t becomes no centroid itself; None sets no limit. In many
         dimensions nearly everything lies within 2t, and a record would be copied to half of all worksets.
+    room
+        Bytes that the copies of a batch may have where there are more than MOST_COPIES of a record; beyond it `add`
+        raises CrowdedError before it makes them, and what it leaves behind is of no use. None sets no bound.
 
     Notes
     -----
@@ -123,6 +106,7 @@ class Formulation:
         balanced_ids: bool = False,
         retire_after: int | None = None,
         crowd: int | None = None,
+        room: int | None = None,
     ) -> None:
         if t < 0:
             raise OptionError(f"threshold distance {t}: must not be negative")
@@ -137,6 +121,7 @@ class Formulation:
         self.balanced_ids = balanced_ids
         self.retire_after = retire_after
         self.crowd = crowd
+        self.room = room
         self.closed = NEVER
         self._radii = Radii.of(metric, t)
         self._centroids: Records = None
@@ -180,6 +165,21 @@ class Formulation:
         outer
             bool[n]; which of them are guests, at home in another space partition.
         """
+        if self.room is None:
+            return self._add(rows, outer, Copied())
+        each = int(row_bytes(self.metric, rows).sum()) / max(1, len(rows))
+        copied, portions = Copied(each, self.room), []
+        step = FIRST_PLACED
+        while copied.rows < len(rows):
+            index = np.arange(copied.rows, min(len(rows), copied.rows + step))
+            portions.append(self._add(rows.take(self.metric, index), outer[index], copied))
+            near = 2 * len(portions[-1].members) / len(index)  # to centroids with smaller numbers, and with larger ones
+            step *= 2
+            while step > 1 and step * near * (1 + step / copied.rows) > NEAR_PAIRS:
+                step //= 2
+        return Placed.join(self.metric, portions) if portions else self._add(rows, outer, copied)
+
+    def _add(self, rows: Rows, outer: Bools, copied: Copied) -> Placed:
         count, old = len(rows), len(self._ids)
         near = self._near(rows.records, count, self._centroids, old)
         new = self._found(rows.records, outer, near)
@@ -192,6 +192,7 @@ class Formulation:
         distances = count * old + self._distances(count, new, home)
         roles = np.where(distance <= self._radii.inner, INNER, OUTLIER)
         roles[new] = INNER  # a centroid is an inner record of its workset, however small t is
+        copied.count(count, count + len(copies.record) + len(replay.record))
         placed = self._members(rows, home, roles, copies, replay)
         self._keep(rows, home)
         return Placed(*placed, distances, self.worksets[old:])

@@ -13,16 +13,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type
 
-from steelyard.core import BadRowError, JoinReport, Learning, OptionError
-from steelyard.similarity import Balancer, Greedy, SpacePartitions, Trigger, WorkersSeen, WorksetLoad
-from steelyard.similarity.members import split_key, to_column
+from steelyard.core import BadRowError, JoinReport, Learning
+from steelyard.similarity import Balancer, Greedy, Trigger, WorkersSeen, WorksetLoad
+from steelyard.similarity.members import split_key
+from steelyard.similarity.pairblocks import EVERYTHING
+from steelyard.similarity.placed import MOST_COPIES, ROOM
 from steelyard.similarity.protocol import Shares
 from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.join_space import blocks_of, chosen_space, dimension_of, tell_blocks
 from steelyard.spark.join_state import (
     BEFORE_ALL,
     GEOMETRY,
@@ -40,6 +43,7 @@ from steelyard.spark.join_tasks import (
     JoinProgram,
     Kept,
     Run,
+    dealer,
     home_joiner,
     joiner,
     mover,
@@ -52,10 +56,6 @@ from steelyard.spark.routing import packed, unpacked
 from steelyard.spark.sinks import Sink, claim, opened
 from steelyard.spark.tasklog import TaskLog
 
-SAMPLE = 2_000
-"""Records of the first batch that centroids are chosen from..."""
-FIRST = 20
-"""... and those that tell the dimension of vectors, where centroids are random."""
 BAD = "no id, no time, or not a record of the metric"
 
 
@@ -130,14 +130,18 @@ class Plan:
         # is kept, a pair is found in one task, whatever the numbers.
         if run.name and not is_determinate(rows):
             rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id"))
-        route = router(program, self.centroids, run, log, arrow_schema(self._routed))
         kept, pairs = Kept(commit.records, commit.left), arrow_schema(self.pairs_schema)
+        join = joiner(program, kept, run, log, pairs)
+        if EVERYTHING in commit.assignment:
+            deal = dealer(program, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
+            dealt = map_in_arrow(rows, deal, self._placed).repartitionById(program.workers, "worker")
+            return map_in_arrow(dealt, join, self.pairs_schema)
+        route = router(program, self.centroids, run, log, arrow_schema(self._routed))
         routed = map_in_arrow(rows, route, self._routed).repartitionById(program.parts, "partition")
         if not (commit.assignment or commit.splits) and (program.parts == program.workers or not run.name):
             # Every workset is where it was made: what places its records can join them, and nothing moves again.
             return map_in_arrow(routed, home_joiner(program, commit.geometry, kept, run, log, pairs), self.pairs_schema)
         place = placer(program, commit.geometry, commit.assignment, commit.splits, run, log, arrow_schema(self._placed))
-        join = joiner(program, kept, run, log, pairs)
         placed = map_in_arrow(routed, place, self._placed).repartitionById(program.workers, "worker")
         return map_in_arrow(placed, join, self.pairs_schema)
 
@@ -229,11 +233,15 @@ class JoinEngine(BatchEngine[JoinReport]):
         centroids, commit = self._space(batch, self.last, run)
         if centroids is None:  # not one record yet
             return self._finish(replace(commit, batch=number), JoinReport(number), clock)
-        plan = Plan(batch, self.program, centroids)
+        room = ROOM if self._may_change(commit) else None
+        plan = Plan(batch, replace(self.program, room=room), centroids)
         with clock.phase("join"):
-            folder = self.state.root.child(f"pairs/{run.name}")
-            plan.pairs(batch, commit, run, self.log).write.parquet(folder)
-            entries = self.log.take()
+            folder, entries = self._joined(plan, batch, commit, run)
+            copies = max((entry.get("crowded", 0.0) for entry in entries.values()), default=0.0)
+            if copies:  # nothing came of it: once more, in another way
+                commit = self._in_blocks(spark, commit, run, copies)
+                run = replace(run, name=self.state.new_folder(number))
+                folder, entries = self._joined(plan, batch, commit, run)
         report = self._accounted(entries, number)
         if report.bad_rows:
             self._refuse(batch, report)
@@ -242,16 +250,31 @@ class JoinEngine(BatchEngine[JoinReport]):
             pairs = shown(found, self.program, time.time_ns() // 1000)
             results = self.sink.write(pairs, number) if self._found(entries) else 0
         commit = self._next_commit(commit, entries, number)
+        placed = report.rows - report.late_rows - sum(report.bad_rows.values())
+        if commit.state_bytes > ROOM and report.members > MOST_COPIES * placed and self._may_change(commit):
+            closed = replace(run, closed=self.program.closed_by(commit.watermark))
+            commit = self._in_blocks(spark, commit, closed, report.members / placed)
         with clock.phase("balance"):
             commit, report = self._balanced(spark, commit, replace(report, results=results), run)
         return self._finish(commit, report, clock)
 
+    def _joined(
+        self, plan: Plan, batch: DataFrame, commit: JoinCommit, run: Run
+    ) -> tuple[str, dict[Any, dict[str, Any]]]:
+        """Write the pairs of a batch: the folder, and what tasks say."""
+        folder = self.state.root.child(f"pairs/{run.name}")
+        plan.pairs(batch, commit, run, self.log).write.parquet(folder)
+        return folder, self.log.take()
+
     def _space(self, batch: DataFrame, commit: JoinCommit, run: Run) -> tuple[pa.ChunkedArray | None, JoinCommit]:
         """The centroids of the space partitions: from the checkpoint, or chosen at the first batch that has records."""
         if not commit.centroids:  # whatever a batch chose that was not committed, no state goes with it
-            self._centroids = chosen_centroids(batch, self.program, self.settings.space, self.settings.seed)
-            if self._centroids is None:
+            space = chosen_space(batch, self.program, self.settings.space, self.settings.seed)
+            if space is None:
                 return None, commit
+            self._centroids = space.centroids
+            if space.copies:
+                commit = self._in_blocks(batch.sparkSession, commit, run, space.copies)
             name, table = f"{GEOMETRY}/{run.name}/centroids", pa.table({"record": self._centroids})
             commit = replace(commit, centroids=write_segment(run.root, name, run.batch, table))
         elif self._centroids is None:
@@ -280,7 +303,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             late_rows=sum(entry.get("late", 0) for entry in routes),
             bad_rows={BAD: bad} if bad else {},
             copies=sum(entry.get("copies", 0) for entry in routes),
-            members=sum(entry.get("members", 0) for entry in places),
+            members=sum(entry.get("members", 0) for entry in (*routes, *places)),
             created=sum(entry.get("created", 0) for entry in places),
             distances=sum(entry.get("distances", 0) for entry in (*routes, *places)),
             comparisons=int(sum(entry["comparisons"].sum() for entry in joins)),
@@ -321,6 +344,19 @@ class JoinEngine(BatchEngine[JoinReport]):
         return now.without(self.program.closed_by(latest))
 
     # -- worksets that move
+
+    def _may_change(self, commit: JoinCommit) -> bool:
+        """Whether records may still be dealt out in blocks of pairs: not where they are, or where a workset is cut."""
+        return EVERYTHING not in commit.assignment and not commit.splits
+
+    def _in_blocks(self, spark: SparkSession, commit: JoinCommit, run: Run, copies: float) -> JoinCommit:
+        """From now on all pairs are compared in blocks: what is kept goes to where its blocks are."""
+        tell_blocks(self.program, copies)
+        blocks = blocks_of(self.program)
+        self._loads.clear()
+        then = replace(commit, geometry={}, assignment=blocks.assignment, splits=blocks.splits)
+        moved, _ = self._shipped(spark, then, None, run) if commit.records else (then, 0)
+        return moved
 
     def _balanced(
         self, spark: SparkSession, commit: JoinCommit, report: JoinReport, run: Run
@@ -373,14 +409,14 @@ class JoinEngine(BatchEngine[JoinReport]):
         return loads
 
     def _shipped(
-        self, spark: SparkSession, commit: JoinCommit, going: dict[int, list[int]], run: Run
+        self, spark: SparkSession, commit: JoinCommit, going: dict[int, list[int]] | None, run: Run
     ) -> tuple[JoinCommit, int]:
-        """Ship the records of worksets to their new workers, and write down where they are now."""
+        """Ship the records of worksets (None: of all) to their new workers, and write down where they are now."""
         ship = mover(self.program, going, commit.assignment, commit.splits, Kept(commit.records, commit.left), run)
-        workers = sorted(going)
+        workers = sorted(commit.records if going is None else going)
         shipped = spark.sparkContext.parallelize(workers, len(workers)).mapPartitions(ship).collect()
-        records, left = dict(commit.records), dict(commit.left)
-        for worker, keys in going.items():
+        records, left = ({}, {}) if going is None else (dict(commit.records), dict(commit.left))
+        for worker, keys in (going or {}).items():
             left[worker] = (*left.get(worker, ()), *(Left(key, commit.batch) for key in keys))
         for _, target, segment in shipped:
             # As of the next batch: what left a worker before must not hide what comes back to it now.
@@ -400,43 +436,6 @@ class JoinEngine(BatchEngine[JoinReport]):
         seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)
         self.reports.append(seen)
         return self.reports[-1]
-
-
-def chosen_centroids(rows: DataFrame, program: JoinProgram, space: str, seed: int) -> pa.ChunkedArray | None:
-    """Centroids of space partitions for a join over such rows; None where there is no record yet."""
-    items = rows.select("item").where("item is not null")
-    records = None
-    if space == "random" and isinstance(program.metric, VectorMetric) and _is_of_numbers(rows.schema["item"].dataType):
-        # Only the dimension is asked for, and one task without a shuffle tells it.
-        first = pa.array([row.item for row in items.take(FIRST)], to_arrow_type(rows.schema["item"].dataType))
-        records = _good_records(program, first)
-    if records is None:
-        records = _good_records(program, items.limit(SAMPLE).toArrow().column("item"))
-    if records is None:
-        return None
-    vectors = isinstance(records, np.ndarray) and records.ndim == 2
-    if space == "farthest" or not vectors:
-        chosen = SpacePartitions.farthest(records, program.parts, program.metric, program.t, seed)
-    elif space == "random":
-        chosen = SpacePartitions.random(program.parts, records.shape[1], program.metric, program.t, seed)
-    else:
-        raise OptionError.unknown("space", space, ("random", "farthest"))
-    return pa.chunked_array([to_column(program.metric, chosen.centroids)])
-
-
-def _good_records(program: JoinProgram, column: pa.Array | pa.ChunkedArray) -> Any:
-    """The records of a column without the bad ones; None where there is not one."""
-    records, bad = program.metric.records(column, program.dimension) if len(column) else (None, np.ones(0, dtype=bool))
-    return None if bad.all() else program.metric.take(records, np.flatnonzero(~bad))
-
-
-def _is_of_numbers(kind: T.DataType) -> bool:
-    return isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.NumericType)
-
-
-def dimension_of(centroids: pa.ChunkedArray) -> int | None:
-    """Length of the vectors, where records are vectors."""
-    return int(centroids.type.list_size) if pa.types.is_fixed_size_list(centroids.type) else None
 
 
 def as_list(kind: pa.DataType) -> pa.DataType:

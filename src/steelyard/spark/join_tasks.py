@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.similarity import Formulation, Members, Metric, Rows, SpacePartitions, WindowJoin, Windows
-from steelyard.similarity.members import from_column, split_key, to_column
+from steelyard.similarity.members import OUTER, from_column, split_key, to_column
+from steelyard.similarity.pairblocks import everything
+from steelyard.similarity.placed import ROOM, CrowdedError, all_in_rest
 from steelyard.similarity.splitting import Splits
 from steelyard.similarity.window_join import Pairs
 from steelyard.spark.isolate import as_json
@@ -58,7 +60,7 @@ class JoinProgram:
         Space partitions, and workers.
     dimension
         Of the vectors; None where records have none.
-    balanced_ids, retire_after, crowd, max_bytes, distances
+    balanced_ids, retire_after, crowd, max_bytes, distances, room
         Options of `Formulation` and `WindowJoin`.
     """
 
@@ -74,6 +76,7 @@ class JoinProgram:
     crowd: int | None = None
     max_bytes: int | None = None
     distances: bool = True
+    room: int | None = ROOM
 
     def splits(self, cut: Mapping[int, int]) -> Splits:
         """Worksets that are cut, each into so many parts."""
@@ -138,38 +141,85 @@ def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: Task
 
     def work(parts: Batches) -> Batches:
         space = SpacePartitions(from_column(program.metric, centroids), program.metric, program.t)
-        task, position, seen = _task(), 0, BEFORE_ALL
-        late = bad = distances = copies = 0
+        read = _Read(program, run)
+        distances = copies = 0
         with timed(log, ROUTE) as timing:
             for part in parts:
                 with timing.working(part.num_rows):
-                    records, good = _records(program, part)
-                    at = _instants(part.column("at"))
-                    numbers = _numbers(run.batch, task, position, part.num_rows)
-                    position += part.num_rows
-                    seen = max(seen, int(at[good].max(initial=seen)))
-                    bad += int((~good).sum())
-                    open_still = good & (program.windows_of(at)[:, 1] > run.closed)
-                    late += int((good & ~open_still).sum())
-                    index = np.flatnonzero(open_still)
-                    routed = space.route(records if len(index) == len(good) else program.metric.take(records, index))
+                    rows = read.rows(part)
+                    routed = space.route(rows.records)
                     distances += routed.distances
                     copies += len(routed.record)
-                    index = index[routed.record]
-                    chosen = pa.array(index)
+                    sent = rows.take(program.metric, routed.record)
                     columns = {
                         "partition": pa.array(routed.partition, pa.int32()),
                         "outer": pa.array(routed.outer),
-                        "number": pa.array(numbers[index]),
-                        "side": part.column("side").take(chosen),
-                        "at": pa.array(at[index]),
-                        "id": part.column("id").take(chosen),
+                        **_row_columns(sent),
                     }
-                    batches = list(_sent(program, columns, program.metric.take(records, index), schema))
+                    batches = list(_sent(program, columns, sent.records, schema))
                 yield from batches
-            timing.extra = {"late": late, "bad": bad, "latest": seen, "distances": distances, "copies": copies}
+            timing.extra = {**read.counted, "distances": distances, "copies": copies}
 
     return work
+
+
+def dealer(
+    program: JoinProgram,
+    assignment: Mapping[int, int],
+    splits: Mapping[int, int],
+    run: Run,
+    log: TaskLog | None,
+    schema: pa.Schema,
+) -> Task:
+    """Deal records out to the blocks of pairs that they are in; late and bad ones are left out and counted.
+
+    Takes side, id, at and item; gives what `placer` gives.
+    """
+
+    def work(parts: Batches) -> Batches:
+        read, cut = _Read(program, run), program.splits(splits)
+        copies = 0
+        with timed(log, ROUTE) as timing:
+            for part in parts:
+                with timing.working(part.num_rows):
+                    members = cut.apply(program.metric, everything(read.rows(part)))
+                    copies += len(members)
+                    columns = _columns(members, program.workers_of(members.worksets, assignment))
+                    batches = list(_sent(program, columns, members.rows.records, schema))
+                yield from batches
+            timing.extra = {**read.counted, "copies": copies, "members": copies}
+
+    return work
+
+
+class _Read:
+    """Rows as they are read, numbered; late and bad ones are left out and counted."""
+
+    def __init__(self, program: JoinProgram, run: Run) -> None:
+        self._program, self._run = program, run
+        self._task, self._position = _task(), 0
+        self._late = self._bad = 0
+        self._seen = BEFORE_ALL
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        return {"late": self._late, "bad": self._bad, "latest": self._seen}
+
+    def rows(self, part: pa.RecordBatch) -> Rows:
+        program = self._program
+        records, good = _records(program, part)
+        at = _instants(part.column("at"))
+        numbers = _numbers(self._run.batch, self._task, self._position, part.num_rows)
+        self._position += part.num_rows
+        self._seen = max(self._seen, int(at[good].max(initial=self._seen)))
+        self._bad += int((~good).sum())
+        windows = program.windows_of(at)
+        open_still = good & (windows[:, 1] > self._run.closed)
+        self._late += int((good & ~open_still).sum())
+        sides = part.column("side").to_numpy(zero_copy_only=False)
+        carried = pa.table({"id": part.column("id"), "at": pa.array(at)})
+        rows = Rows(numbers, sides, windows, records, carried)
+        return rows if open_still.all() else rows.take(program.metric, np.flatnonzero(open_still))
 
 
 def placer(
@@ -210,13 +260,22 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
                 return
             with timing.working():
                 table = pa.Table.from_batches(batches)
-                order = np.lexsort((table.column("workset").to_numpy(), table.column("number").to_numpy()))
+                batches.clear()
                 worker = int(table.column("worker")[0].as_py())
-                worksets, roles = table.column("workset").to_numpy(), table.column("role").to_numpy()
-                members = Members(worksets, roles, _rows(program, table)).take(program.metric, order)
+                members = _ordered_members(program, table)
+                del table
             yield from _joined(program, members, worker, kept, run, timing, schema)
 
     return work
+
+
+def _ordered_members(program: JoinProgram, table: pa.Table) -> Members:
+    """Members that came through Spark, in an order that tells nothing of the way, and that needs no other sort."""
+    worksets, roles = table.column("workset").to_numpy(), table.column("role").to_numpy()
+    numbers, sides = table.column("number").to_numpy(), table.column("side").to_numpy()
+    windows = program.windows_of(table.column("at").to_numpy())
+    order = np.lexsort((numbers, roles, sides, windows[:, 1], windows[:, 0], worksets))
+    return Members(worksets, roles, _rows(program, table)).take(program.metric, order)
 
 
 def home_joiner(
@@ -270,7 +329,16 @@ def _placed(
         timing.rows = table.num_rows
         formulation = _formulation(program, partition, geometry, run)
         rows = _rows(program, table, carried).take(program.metric, order)
-        placed = formulation.add(rows, table.column("outer").to_numpy()[order])
+        outer = table.column("outer").to_numpy()[order]
+        batches.clear()
+        del table
+        try:
+            placed = formulation.add(rows, outer)
+        except CrowdedError as crowded:
+            if run.name:  # what is kept lies elsewhere: the driver has all dealt out in another way
+                timing.extra = {"partition": partition, "crowded": crowded.copies}
+                return None
+            return all_in_rest(partition, rows, outer)
         members = program.splits(splits).apply(program.metric, placed.members) if splits else placed.members
         timing.extra = {
             "partition": partition,
@@ -346,13 +414,16 @@ def _pair_columns(program: JoinProgram, pairs: Pairs, wanted: list[str]) -> dict
 
 def mover(
     program: JoinProgram,
-    going: Mapping[int, list[int]],
+    going: Mapping[int, list[int]] | None,
     assignment: Mapping[int, int],
     splits: Mapping[int, int],
     kept: Kept,
     run: Run,
 ) -> Callable[[Iterable[int]], Iterator[tuple[int, int, dict[str, Any]]]]:
-    """Ship the members of worksets, by worker in `going`, to where they are assigned now; those newly cut in pieces."""
+    """Ship the members of worksets, by worker in `going`, to where they are assigned now; those newly cut in pieces.
+
+    Without `going` every record goes, once, to the blocks of pairs that it is in.
+    """
 
     def work(workers: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         for worker in workers:
@@ -360,7 +431,11 @@ def mover(
             if not found:
                 continue
             members = Members.join(program.metric, found)
-            members = members.take(program.metric, np.flatnonzero(np.isin(members.worksets, going[worker])))
+            if going is None:
+                homes = members.take(program.metric, np.flatnonzero(members.roles != OUTER))
+                members = everything(homes.rows)
+            else:
+                members = members.take(program.metric, np.flatnonzero(np.isin(members.worksets, going[worker])))
             members = program.splits(splits).apply(program.metric, members)
             target = program.workers_of(members.worksets, assignment)
             for to in np.unique(target).tolist():
@@ -419,6 +494,7 @@ def _formulation(
         balanced_ids=program.balanced_ids,
         retire_after=program.retire_after,
         crowd=program.crowd,
+        room=program.room,
     )
     segments = geometry.get(partition, ())
     if segments:
@@ -503,12 +579,17 @@ def _sent(program: JoinProgram, columns: Mapping[str, Any], records: Any, schema
 
 
 def _columns(members: Members, worker: Any) -> dict[str, Any]:
-    rows = members.rows
-    assert rows.carried is not None
     return {
         "worker": pa.array(worker, pa.int32()),
         "workset": pa.array(members.worksets),
         "role": pa.array(members.roles),
+        **_row_columns(members.rows),
+    }
+
+
+def _row_columns(rows: Rows) -> dict[str, Any]:
+    assert rows.carried is not None
+    return {
         "number": pa.array(rows.ids),
         "side": pa.array(rows.sides),
         "at": rows.carried.column("at"),

@@ -23,7 +23,8 @@ from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.description import Description
 from steelyard.spark.engine import started
-from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, chosen_centroids, dimension_of, shown
+from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, shown
+from steelyard.spark.join_space import blocks_of, chosen_space, tell_blocks
 from steelyard.spark.join_state import JoinCommit
 from steelyard.spark.join_tasks import JoinProgram, Run
 from steelyard.spark.query import Query
@@ -101,12 +102,16 @@ class SimilarityJoin(Description):
             raise OptionError("to_df() is for static DataFrames; for streaming ones use start()")
         # Nothing is kept and nothing moves, so that a space partition is a task: finer ones have fewer worksets to try.
         program = replace(self.program, parts=max(self.program.workers, FINER))
-        centroids = chosen_centroids(self.rows, program, self.settings.space, self.settings.seed)
-        if centroids is None:
+        space = chosen_space(self.rows, program, self.settings.space, self.settings.seed)
+        if space is None:
             raise OptionError("there is no record to join: every row lacks one, or none can be read by the metric")
-        program = replace(program, dimension=dimension_of(centroids), parts=len(centroids))
-        plan = Plan(self.rows, program, centroids, timed=False)
-        return shown(plan.pairs(self.rows, JoinCommit(), Run(), None), program, None)
+        program = replace(program, dimension=space.dimension, parts=len(space.centroids))
+        plan, commit = Plan(self.rows, program, space.centroids, timed=False), JoinCommit()
+        if space.copies:
+            tell_blocks(program, space.copies)
+            blocks = blocks_of(program)
+            commit = replace(commit, splits=blocks.splits, assignment=blocks.assignment)
+        return shown(plan.pairs(self.rows, commit, Run(), None), program, None)
 
     def _signature(self) -> dict[str, Any]:
         program, windows = self.program, self.program.windows
