@@ -44,7 +44,7 @@ class PairBlocks:
     Examples
     --------
     >>> [PairBlocks(workers, self_join=True).parts for workers in (1, 2, 8, 32)]
-    [1, 2, 5, 9]
+    [1, 2, 4, 8]
     """
 
     workers: int
