@@ -1,7 +1,7 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
 from steelyard.core.counts import KeyCounts
-from steelyard.core.errors import BadRowError, OptionError, StateError, SteelyardError
+from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
 from steelyard.core.notices import NoEffectWarning, tell_no_effect
 from steelyard.core.parallelism import (
     DataflowObservation,
@@ -27,6 +27,7 @@ from steelyard.core.reports import BatchReport, JoinReport, Observation, Scaling
 
 __all__ = [
     "BadRowError",
+    "BatchError",
     "BatchReport",
     "Batched",
     "BlockPlan",

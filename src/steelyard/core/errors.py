@@ -32,6 +32,10 @@ class StateError(SteelyardError):
     """Kept state that is damaged, missing or of another moment: going on from it could give a wrong answer."""
 
 
+class BatchError(SteelyardError):
+    """A batch that failed for a reason that is not Steelyard's own; the whole story is in the log."""
+
+
 class BadRowError(SteelyardError):
     """Rows that cannot be processed, in a query that was told to fail on them."""
 

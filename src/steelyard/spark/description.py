@@ -13,6 +13,7 @@ from steelyard.core import OptionError
 from steelyard.core.durations import micros, spoken
 from steelyard.core.hints import Hinting
 from steelyard.core.shown import Shown
+from steelyard.spark.sinks import check_sink
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -45,13 +46,14 @@ class Description(Shown, Hinting):
         "run": "did you mean 'start'?",
     }
 
+    rows: DataFrame
     _sink: tuple[str, dict[str, Any]] | None
     _checkpoint: str | None
     _trigger: dict[str, Any]
     _name: str | None
 
     @overload
-    def sink(self, kind: Literal["parquet"], *, path: Path) -> Self: ...
+    def sink(self, kind: Literal["parquet"], *, path: Path, **options: str | int | float | bool) -> Self: ...
     @overload
     def sink(self, kind: Literal["memory"], *, name: str) -> Self: ...
     @overload
@@ -65,8 +67,12 @@ class Description(Shown, Hinting):
     @overload
     def sink(self, kind: str, **options: Any) -> Self: ...
     def sink(self, kind: str, **options: Any) -> Any:
-        """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`."""
+        """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`.
+
+        Any other format that Spark can write takes the options of its writer: `.sink("json", path="out")`.
+        """
         plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+        check_sink(kind, plain, self.rows.sparkSession)
         return self._with(_sink=(kind, plain))
 
     def checkpoint(self, path: Path) -> Self:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import SteelyardError
+from steelyard.core import BatchError, SteelyardError
 from steelyard.core.durable import damaged, told
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
@@ -26,6 +27,8 @@ FIRST = "the first batch starts Python workers, and Spark compiles its plan: sec
 """What a person who waits for the first result wants to know."""
 REPORTS = 100
 """Batches whose reports are kept."""
+LONGEST = 500
+"""Characters of a reason that a user is shown; the log has all."""
 Report = TypeVar("Report")
 
 
@@ -42,6 +45,7 @@ class BatchEngine(ABC, Generic[Report]):
     def __init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=REPORTS)
         self.stopping = False
+        self.title = "steelyard"
         self._busy = threading.Lock()
 
     def process(self, batch: DataFrame, number: int) -> Report | None:
@@ -65,6 +69,11 @@ class BatchEngine(ABC, Generic[Report]):
                     raise
                 raise own from error
 
+    def _clock(self, batch: DataFrame, number: int) -> Clock:
+        """A clock for a batch, which also names the jobs of each phase in Spark's UI."""
+        context = batch.sparkSession.sparkContext
+        return Clock(lambda phase: context.setJobDescription(f"{self.title}, batch {number}: {phase}"))
+
     @abstractmethod
     def _process(self, batch: DataFrame, number: int) -> Report:
         """The same for a batch that is new."""
@@ -79,40 +88,73 @@ class BatchEngine(ABC, Generic[Report]):
 
 
 def started(
-    engine: BatchEngine[Report], rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str | None
+    engine: BatchEngine[Report], rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str
 ) -> Query[Report]:
     """A query that gives the engine every batch of a stream."""
     engine.state.require_spark()
     failures: list[BaseException] = []
 
+    engine.title = name
+
     def work(batch: DataFrame, number: int) -> None:
         try:
             if engine.process(batch, number) is not None and len(engine.reports) == 1:
-                log.info("query %s: the first batch is done: %s", name or "without a name", engine.reports[0])
+                log.info("query %s: the first batch is done: %s", name, engine.reports[0])
         except BaseException as error:
             if not engine.stopping:
-                failures.append(error)
+                failures.append(in_a_sentence(error, f"{name}, batch {number}"))
             raise
 
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
     if trigger:
         writer = writer.trigger(**trigger)
-    if name:
-        writer = writer.queryName(name)
-    log.info("query %s has started; %s", name or "without a name", FIRST)
-    return Query(writer.start(), engine, failures, partial(let_go, checkpoint))
+    log.info("query %s has started; %s", name, FIRST)
+    return Query(writer.queryName(name).start(), engine, failures, partial(let_go, checkpoint))
+
+
+_QUERIES = itertools.count(1)
+
+
+def readable_name(what: str) -> str:
+    """A name for a query that was given none: what it does, and a number, since no two that run may share one."""
+    return f"{what} #{next(_QUERIES)}"
+
+
+def in_a_sentence(error: BaseException, where: str) -> BaseException:
+    """An error as a user should read it: our own as it is, another in one sentence, with the whole of it in the log."""
+    if isinstance(error, SteelyardError) or not isinstance(error, Exception):
+        return error
+    log.error("%s failed", where, exc_info=error)
+    return BatchError(f"{where} failed: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """The line of an error that says what went wrong, without the stack traces of Python and the JVM.
+
+    >>> reason(ValueError("no"))
+    'ValueError: no'
+    """
+    text = str(error).partition("\n\tat ")[0].partition("JVM stacktrace:")[0]
+    _, traced, tail = text.rpartition("Traceback (most recent call last):")
+    lines = [line.rstrip() for line in tail.splitlines() if line.strip()]
+    if traced:  # a task's: behind the indented frames stands the error
+        lines = [line for line in lines if not line.startswith(" ")]
+    line = lines[0] if lines else repr(error)
+    return (line if traced else f"{type(error).__name__}: {line}")[:LONGEST]
 
 
 class Clock:
-    """Wall-clock time by phase."""
+    """Wall-clock time by phase; `begun` is told of each phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str], None] = lambda name: None) -> None:
+        self._begun = begun
         self.started = time.perf_counter()
         self.phases: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time inside to `name`."""
+        self._begun(name)
         start = time.perf_counter()
         try:
             yield

@@ -224,7 +224,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
 
     def _process(self, batch: DataFrame, number: int) -> JoinReport:
-        spark, clock = batch.sparkSession, Clock()
+        spark, clock = batch.sparkSession, self._clock(batch, number)
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         self.log.take()
         run = Run(

@@ -15,7 +15,6 @@ from steelyard.core.counts import KeyCounts
 from steelyard.core.policies import TuplePolicy
 from steelyard.grouping import OSG
 from steelyard.partition import partitioner_names, policy
-from steelyard.spark.engine import Clock
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.rows import clean_rows, judged
 
@@ -29,7 +28,7 @@ class MapEngine(MicroBatch):
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
         self._begin(batch)
-        clock = Clock()
+        clock = self._clock(batch, number)
         plan, source, counted = self._planned(batch, clock)
         rows = judged(self._rows(counted, plan, number), self.bound).persist()
         try:

@@ -148,7 +148,7 @@ class MicroBatch(BatchEngine[BatchReport]):
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
         spark = self._begin(batch)
-        clock = Clock()
+        clock = self._clock(batch, number)
         plan, source, counted = self._planned(batch, clock)
         rows = self._rows(counted, plan, number)
         if self._reads_twice:

@@ -97,7 +97,10 @@ class Query(Shown, Hinting, Generic[Report_co]):
     @property
     def status(self) -> dict[str, Any]:
         """What Spark says it is doing, and the newest batch that is committed."""
-        return {**self._query.status, "committedBatch": self._engine.last.batch}
+        said = dict(self._query.status)
+        if self._failures:  # Spark would give the whole stack trace
+            said["message"] = f"failed: {self._failures[0]}"
+        return {**said, "committedBatch": self._engine.last.batch}
 
     @property
     def last_progress(self) -> Report_co | None:

@@ -152,8 +152,8 @@ def _sink(
         client()
         config = {"bootstrap.servers": how.options["servers"]}
         return Kafka(config, how.options["topic"], bound.program.keys, notes.identity), None
-    if how.sink == "foreach_batch":
-        raise OptionError("engine('resident') has no foreach_batch sink: it has parquet, memory, console and kafka")
+    if how.sink not in ("memory", "console"):
+        raise OptionError(f"engine('resident') has no {how.sink} sink: it has parquet, memory, console and kafka")
     schema = result_schema(spark, bound)
     opened(made, spark, schema, notes.identity)
 

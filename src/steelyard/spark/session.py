@@ -31,7 +31,7 @@ _DEFAULTS = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "600",
 }
 _LOCAL_DEFAULTS = {
-    "spark.ui.enabled": "false",
+    "spark.ui.port": "0",  # a free one, on the loopback address like all else
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.python.daemon.module": "steelyard.spark.daemon",

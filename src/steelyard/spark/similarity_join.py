@@ -22,7 +22,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.description import Description
-from steelyard.spark.engine import started
+from steelyard.spark.engine import readable_name, started
 from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, shown
 from steelyard.spark.join_space import blocks_of, chosen_space, tell_blocks
 from steelyard.spark.join_state import JoinCommit
@@ -88,10 +88,11 @@ class SimilarityJoin(Description):
         if "://" not in checkpoint and not checkpoint.startswith("file:"):
             checkpoint = os.path.abspath(checkpoint)
         id_type = self.rows.schema["id"].dataType
+        name = self._name or readable_name(f"similarity join, {self.program.metric.name}")
         engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
         if self.settings.trigger is not None and self.program.workers == 1:
             tell_no_effect("balance(...)", "one worker has all worksets", "give workers=2 or more")
-        return started(engine, self.rows, checkpoint, self._trigger, self._name)
+        return started(engine, self.rows, checkpoint, self._trigger, name)
 
     def to_df(self) -> DataFrame:
         """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from steelyard.core import OptionError
 from steelyard.core.durable import damaged
 from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
+from steelyard.spark.formats import FormatSink, plain_options, spark_format
 from steelyard.spark.kafka import as_records
 
 MARK = "_steelyard-"
@@ -82,12 +84,15 @@ def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """A folder of Parquet files with one part `batch_id=N` for each batch: exactly once.
+    """A folder of files, Parquet or another of Spark's formats, with one part `batch_id=N` a batch: exactly once.
 
     A part appears in one step, when it is complete. Read it with `spark.read.parquet(path)`.
     """
 
     path: str
+    format: str = "parquet"
+    options: dict[str, str] = field(default_factory=dict)
+    """Of Spark's writer."""
 
     def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
         """Take the folder, unless it is another query's."""
@@ -98,14 +103,15 @@ class ParquetSink:
         folder = Folder(results.sparkSession, self.path)
         final = f"batch_id={batch}"
         if folder.exists(final):
-            return int(results.sparkSession.read.parquet(folder.child(final)).count())
+            reader = results.sparkSession.read.schema(results.schema).options(**self.options)
+            return int(reader.format(self.format).load(folder.child(final)).count())
         folder.make()
         for name in folder.names():
             if name.startswith(f"_writing-{batch}-"):
                 folder.delete(name)
         part = f"_writing-{batch}-{uuid.uuid4().hex[:8]}"
         rows, seen = counted(results)
-        rows.write.parquet(folder.child(part))
+        rows.write.format(self.format).options(**self.options).save(folder.child(part))
         number = int(seen.get["rows"])
         if number:
             folder.rename(part, final)
@@ -204,8 +210,7 @@ class KafkaSink:
             kept.unpersist()
 
 
-_NEEDED = {
-    "parquet": ("path",),
+_NEEDED: dict[str, tuple[str, ...]] = {
     "memory": ("name",),
     "console": (),
     "foreach_batch": ("function",),
@@ -213,25 +218,45 @@ _NEEDED = {
 }
 
 
-def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, **options: Any) -> Sink:
-    """A sink by its kind; an OptionError names a kind or an option that is wrong."""
-    if kind not in _NEEDED:
-        raise OptionError.unknown("sink", kind, _NEEDED)
-    needed = _NEEDED[kind]
-    optional = ("rows",) if kind == "console" else ()
-    for option in options:
-        if option not in (*needed, *optional):
-            raise OptionError.unknown(f"option of the {kind} sink", option, [*needed, *optional])
+SHIPPED = ("parquet", "json", "csv", "orc", "text", "xml", "avro", "jdbc", "noop")
+"""Formats that Spark has without further jars, for suggestions."""
+
+
+def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
+    """Raise an OptionError that names a kind or an option that is wrong, as far as it can be told without results."""
+    needed: tuple[str, ...] = ()
+    if kind in _NEEDED:
+        needed = _NEEDED[kind]
+        known = (*needed, "rows") if kind == "console" else needed
+        for option in options:
+            if option not in known:
+                raise OptionError.unknown(f"option of the {kind} sink", option, known)
+    else:
+        found = spark_format(spark, kind)
+        if found is None:
+            raise OptionError.unknown("sink", kind, [*_NEEDED, *SHIPPED])
+        needed = ("path",) if found == "files" else ()
+        plain_options(kind, options)
     missing = [option for option in needed if not options.get(option)]
     if missing:
         raise OptionError(f"the {kind} sink needs {' and '.join(missing)}: .sink({kind!r}, {missing[0]}=...)")
+    if kind == "foreach_batch" and not callable(options["function"]):
+        raise OptionError(f"the foreach_batch sink needs a function of (DataFrame, batch), got {options['function']!r}")
+    if kind == "memory" and not re.fullmatch(r"\w+", str(options["name"])):
+        raise OptionError(f"the memory sink's name becomes a table: letters, digits and '_', got {options['name']!r}")
+
+
+def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, **options: Any) -> Sink:
+    """A sink by its kind; an OptionError names a kind or an option that is wrong."""
+    check_sink(kind, options, spark)
     if kind == "kafka":
         return KafkaSink(options["servers"], options["topic"], keys)
     if kind == "memory":
         return MemorySink(options["name"], spark, mode)
-    makers: dict[str, Callable[..., Sink]] = {
-        "parquet": ParquetSink,
-        "console": ConsoleSink,
-        "foreach_batch": ForeachBatchSink,
-    }
-    return makers[kind](**options)
+    if kind in _NEEDED:
+        makers: dict[str, Callable[..., Sink]] = {"console": ConsoleSink, "foreach_batch": ForeachBatchSink}
+        return makers[kind](**options)
+    told = plain_options(kind, options)
+    if spark_format(spark, kind) == "files":
+        return ParquetSink(told.pop("path"), kind, told)
+    return FormatSink(kind, told, mode)

@@ -17,11 +17,12 @@ from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregate_hints import require_aggregates
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.aggregator_check import check_aggregator
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
-from steelyard.spark.engine import started
+from steelyard.spark.engine import readable_name, started
 from steelyard.spark.idle import tell_idle
 from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch, Settings
@@ -31,6 +32,7 @@ from steelyard.spark.program import Bound, MapFunction, Program, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.scratch import scratch
+from steelyard.spark.sinks import ParquetSink
 from steelyard.spark.sinks import sink as make_sink
 
 MODES = ("append", "update", "complete")
@@ -223,14 +225,15 @@ class Stream(Description):
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
         kind, options = self._sink
-        if kind == "parquet" and "batch_id" in map(str.lower, bound.result_columns):
-            raise OptionError("the parquet sink has a column batch_id of its own: give yours another name")
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
+        if isinstance(target, ParquetSink) and "batch_id" in map(str.lower, bound.result_columns):
+            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
         checkpoint = self._checkpoint or scratch()
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
-        return started(engine, self.rows, checkpoint, self._trigger, self._name)
+        what = f"{', '.join(self._aggregates)} by {', '.join(self._keys)}" if self._aggregates else "map"
+        return started(engine, self.rows, checkpoint, self._trigger, self._name or readable_name(what))
 
     def _resident(self) -> Resident:
         assert self._sink is not None, "`start` checks it"
@@ -271,6 +274,8 @@ class Stream(Description):
             if self._placement == "in_place":
                 raise OptionError("partition_by: osg moves rows, and placement('in_place') leaves them: take one back")
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
+        for name, use in program.pythons.items():
+            check_aggregator(name, use)
         case_sensitive = self.rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         return Bound.of(program, self.rows.schema, case_sensitive)
 
