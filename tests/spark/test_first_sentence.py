@@ -28,8 +28,8 @@ def aggregator(state="n bigint, total double", result="double", zero=(0, 0.0), f
             aggregator(zero=0),
             r"zero\(\) gives 0, .*\na state is a tuple with a value for each of the 2 fields n",
         ),
-        (aggregator(zero=(0,)), r"for each of the 2 fields n, total"),
-        (aggregator(zero=("none", 0.0)), r"'none' for field 'n' is no value of type int64"),
+        (aggregator(zero=(0,)), r"zero\(\) gives \(0,\).*\n.*each of the 2 fields n, total"),
+        (aggregator(zero=("none", 0.0)), r"zero\(\) gives .*\n'none' for field 'n' is no value of type int64"),
         (aggregator(finish="much"), r"finish\(zero\(\)\) gives 'much', and its result is 'double'"),
     ],
 )
