@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import steelyard as sy
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 from steelyard.spark.state import StateFolder
 from steelyard.workloads import workload
 from tests.spark.cases import Mean
@@ -116,4 +116,4 @@ def work(
 
 if __name__ == "__main__":
     committed = (StateFolder, "commit", COMMITTING, COMMITTED)
-    work(start, [(MicroBatch, "process", BEGUN), (ParquetSink, "write", WRITING), committed])
+    work(start, [(MicroBatch, "process", BEGUN), (FileSink, "write", WRITING), committed])

@@ -18,7 +18,7 @@ import steelyard as sy
 from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.join_engine import JoinEngine
 from steelyard.spark.join_state import JoinFolder
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 from tests.crash.driver import BEGUN, COMMITTED, COMMITTING, MICROS, ORIGIN, WRITING, say, work
 
 ROWS_PER_BATCH, BATCHES, WORKERS = 80, 10, 3
@@ -79,7 +79,7 @@ def failed_tasks(spark: SparkSession) -> int:
 def main() -> None:
     told = [
         (JoinEngine, "process", BEGUN),
-        (ParquetSink, "write", WRITING),
+        (FileSink, "write", WRITING),
         (JoinEngine, "_shipped", SHIPPING),
         (JoinFolder, "commit", COMMITTING, COMMITTED),
     ]

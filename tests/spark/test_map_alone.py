@@ -12,7 +12,7 @@ import pytest
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError
 from steelyard.spark.map_engine import MapEngine
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 from tests.spark.cases import Kept
 
 pytestmark = pytest.mark.spark
@@ -91,16 +91,16 @@ def test_a_batch_that_comes_again_after_a_crash_is_written_once_and_dead_letters
     bad = spark.createDataFrame([("bad", 3.0, None), ("good", 4.0, None)], SCHEMA)
     batches = [rows.where("x < 30").unionByName(bad), rows.where("x >= 30")]
     made = described(rows, "osg?cost_of=k").on_bad_rows("dead_letter", path=letters)
-    first = engine(spark, made, tmp_path / "state", ParquetSink(out))
+    first = engine(spark, made, tmp_path / "state", FileSink(out))
     monkeypatch.setattr(first.state, "commit", lambda commit: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         first.process(batches[0], 0)
-    second = engine(spark, made, tmp_path / "state", ParquetSink(out))
+    second = engine(spark, made, tmp_path / "state", FileSink(out))
     report = second.process(batches[0], 0)
     assert report.bad_rows == {"the map function raised": 1}
     assert report.results == 42
     second.process(batches[1], 1)
-    third = engine(spark, made, tmp_path / "state", ParquetSink(out))
+    third = engine(spark, made, tmp_path / "state", FileSink(out))
     assert third.process(batches[1], 1) is None, "a batch that was committed"
     wanted = sorted([*expected(rows), ("good", 8.0), ("good", 8.0)])
     assert pairs(spark.read.parquet(out).toArrow().to_pylist()) == wanted

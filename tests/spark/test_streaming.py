@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 from tests.spark.cases import Mean, same
 
 pytestmark = pytest.mark.spark
@@ -141,7 +141,7 @@ def test_a_delay_that_changes_after_a_crash_before_the_commit_neither_doubles_no
     def engine(delay):
         described = sy.stream(frames[0]).with_watermark("at", f"{delay} seconds").group_by("k").window("10 seconds")
         described = described.agg(v=sy.sum("v"))
-        return MicroBatch(spark, described._bound(), described._settings(), ParquetSink(out), str(tmp_path / "state"))
+        return MicroBatch(spark, described._bound(), described._settings(), FileSink(out), str(tmp_path / "state"))
 
     first = engine(before)
     for number in range(batch):

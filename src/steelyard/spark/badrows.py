@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from steelyard.core import BatchReport, JoinReport, OptionError
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 
 POLICIES = ("fail", "drop", "dead_letter")
 
@@ -46,4 +46,4 @@ class BadRows:
     def keep(self, letters: DataFrame, batch: int) -> None:
         """Write the bad rows of a batch to the dead-letter table."""
         assert self.path is not None
-        ParquetSink(self.path).write(letters, batch)
+        FileSink(self.path).write(letters, batch)

@@ -83,7 +83,7 @@ def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
 
 
 @dataclass(frozen=True)
-class ParquetSink:
+class FileSink:
     """A folder of files, Parquet or another of Spark's formats, with one part `batch_id=N` a batch: exactly once.
 
     A part appears in one step, when it is complete. Read it with `spark.read.parquet(path)`.
@@ -258,5 +258,5 @@ def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, **opt
         return makers[kind](**options)
     told = plain_options(kind, options)
     if spark_format(spark, kind) == "files":
-        return ParquetSink(told.pop("path"), kind, told)
+        return FileSink(told.pop("path"), kind, told)
     return FormatSink(kind, told, mode)

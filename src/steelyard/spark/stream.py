@@ -32,7 +32,7 @@ from steelyard.spark.program import Bound, MapFunction, Program, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.scratch import scratch
-from steelyard.spark.sinks import ParquetSink
+from steelyard.spark.sinks import FileSink
 from steelyard.spark.sinks import sink as make_sink
 
 MODES = ("append", "update", "complete")
@@ -226,7 +226,7 @@ class Stream(Description):
             )
         kind, options = self._sink
         target = make_sink(kind, self._keys, spark, settings.mode, **options)
-        if isinstance(target, ParquetSink) and "batch_id" in map(str.lower, bound.result_columns):
+        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
             raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
         checkpoint = self._checkpoint or scratch()
         run = MicroBatch if bound.program.aggregates else MapEngine
