@@ -156,6 +156,9 @@ def _bench_options(parser: _Parser) -> None:
     _out_option(run)
     run.set_defaults(command=_bench_run)
     _out_option(commands["report"])
+    commands["report"].add_argument(
+        "--redraw", action="store_true", help="draw every picture again from its JSON, without a measurement"
+    )
     commands["report"].set_defaults(command=_bench_report)
 
 
@@ -300,8 +303,10 @@ def _bench_run(options: argparse.Namespace) -> int:
 
 
 def _bench_report(options: argparse.Namespace) -> int:
-    from steelyard.bench.report import write_report  # noqa: PLC0415
+    from steelyard.bench.report import redraw, write_report  # noqa: PLC0415
 
+    if options.redraw:
+        redraw(options.out)
     page, found = write_report(options.out)
     if found.skipped:
         print(f"not a benchmark's result: {', '.join(found.skipped)}", file=sys.stderr)

@@ -61,7 +61,7 @@ def test_the_figures_are_those_of_the_headline():
 def test_one_case_and_all_cases_can_be_drawn(tmp_path, every):
     sizes = [(keys, skew) for keys in aggregate.KEYS for skew in aggregate.EXPONENTS] if every else [aggregate.HEADLINE]
     result = aggregate.result_of({size: case(*size) for size in sizes}, aggregate.REPETITIONS, slots=2)
-    assert charts.save(charts.draw_result(result), tmp_path / "a.png").stat().st_size > 10_000
+    assert charts.save(charts.draw_result("aggregate", result), tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.spark
@@ -87,15 +87,15 @@ def test_the_same_rows_are_a_new_window_each_time(spark, tmp_path):
 def test_memory_is_measured_after_the_warm_up(spark, tmp_path):
     rows = spark.createDataFrame(pa.table({"key": [1], "value": [5]}))
     stream = overhead.Stream(spark, rows, "carried", tmp_path / "state")
-    numbers, sizes = overhead.watch_memory(spark, stream, 1, 2, QUIET)
-    assert numbers == [1, 2]
+    sizes = overhead.watch_memory(spark, stream, 1, 2, QUIET)
+    assert len(sizes) == 2
     assert all(size > 50 for size in sizes)  # a JVM and a Python
 
 
 def test_overhead_is_counting_planning_and_placing_over_the_whole():
     costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
     costs[overhead.HEADLINE_ROWS]["exact"] = cost(overhead.HEADLINE_ROWS, "exact", total=2.0)
-    result = overhead.result_of(costs, [1, 2, 3, 4, 5], [100, 100, 100, 100, 105], repetitions=1, batches=5)
+    result = overhead.result_of(costs, [100, 100, 100, 100, 105], repetitions=1, batches=5)
     assert result.metrics["overhead_share_1m"] == pytest.approx(0.05)
     assert result.metrics["carried_vs_exact"] == 2.0
     assert result.metrics["driver_rss_growth"] == 1.05
@@ -105,5 +105,5 @@ def test_overhead_is_counting_planning_and_placing_over_the_whole():
 
 def test_the_overhead_can_be_drawn(tmp_path):
     costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
-    result = overhead.result_of(costs, [1, 2, 3], [100.0, 101.0, 99.0], repetitions=1, batches=3)
-    assert charts.save(charts.draw_result(result), tmp_path / "a.png").stat().st_size > 10_000
+    result = overhead.result_of(costs, [100.0, 101.0, 99.0], repetitions=1, batches=3)
+    assert charts.save(charts.draw_result("engine-overhead", result), tmp_path / "a.png").stat().st_size > 10_000

@@ -129,14 +129,13 @@ def test_two_modules_cannot_use_one_name(monkeypatch):
     [
         Result({}, {"a": 1.0, "b": 2}),
         Result({}, {"a": 1.0}, series=[Series("s", [1, 10], [1, 2], kind="simulated"), Series("t", [1], [2])]),
-        Result({}, {"a": 1.0}, chart=lambda figure: charts.bars(figure.add_subplot(), {"a": 1}, published={"a": 2})),
     ],
 )
 def test_every_result_can_be_drawn(tmp_path, result):
-    assert charts.save(charts.draw_result(result), tmp_path / "deep" / "a.png").stat().st_size > 1000
+    assert charts.save(charts.draw_result("any", result), tmp_path / "deep" / "a.png").stat().st_size > 1000
 
 
 def test_one_drawing_gives_the_same_bytes_twice(tmp_path):
-    draw = charts.draw_result(Result({}, {"a": 1.0}))
+    draw = charts.draw_result("any", Result({}, {"a": 1.0}))
     first, second = (charts.save(draw, tmp_path / name).read_bytes() for name in ("1.png", "2.png"))
     assert first == second

@@ -114,7 +114,7 @@ def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
     assert result.metrics["claims_hold"] == verdicts.count(HOLDS)
     assert all(one.source.startswith("Rivetti") for one in result.published)
     assert result.kind == "simulated"
-    assert charts.save(charts.draw_result(result), tmp_path / "picture.png").stat().st_size > 10_000
+    assert charts.save(charts.draw_result(f"osg-{name}", result), tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_every_experiment_is_a_benchmark_beside_its_figure():

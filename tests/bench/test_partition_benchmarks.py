@@ -62,7 +62,7 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
     assert result.metrics["dalton_vs_hash"] == pytest.approx(2.0)
     assert result.metrics["prompt_vs_hash_uniform"] == 1.0
     assert [target.metric for target in result.missed] == ["dalton_vs_hash"]
-    assert charts.save(charts.draw_result(result), tmp_path / "a.png").stat().st_size > 10_000
+    assert charts.save(charts.draw_result("partition-spark", result), tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.spark
@@ -91,7 +91,7 @@ def test_the_worst_regret_counts_and_a_miss_says_where(tmp_path):
     assert [target.metric for target in result.missed] == ["worst_regret"]
     assert "wild" in result.missed[0].explanation
     assert result.kind_of("worst_regret") == "simulated"
-    assert charts.save(charts.draw_result(result), tmp_path / "a.png").stat().st_size > 10_000
+    assert charts.save(charts.draw_result("partition-auto", result), tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("name", ["in_place", "hash", "prompt", "shuffle", "pk2", "dalton", "auto"])

@@ -51,8 +51,8 @@ def stream():
     return Stream.drawn(exponent=1.2, keys=300, rows=6_000, slots=4, seed=5)
 
 
-def drawn(result, tmp_path):
-    return charts.save(charts.draw_result(result), tmp_path / "picture.png").stat().st_size
+def drawn(name, result, tmp_path):
+    return charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size
 
 
 def claims_in(result):
@@ -244,7 +244,7 @@ def test_rates_of_a_tiny_cluster(run, monkeypatch, tmp_path):
     assert {f"prompt_vs_{rival}_histogram" for rival in RIVALS} <= set(result.metrics)
     assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS}
     assert result.kind_of("prompt_vs_time") == "simulated"
-    assert drawn(result, tmp_path) > 1000
+    assert drawn("prompt-rate", result, tmp_path) > 1000
 
 
 def test_a_rate_claim_follows_the_rates(run):
@@ -267,7 +267,7 @@ def test_skew_of_a_tiny_cluster(run, tmp_path):
     result = prompt_skew.result_of(found, quick=True)
     assert result.metrics["prompt_vs_hash"] > 1.5
     assert claims_in(result)["sum: Prompt's rate is flat (lowest over highest)"]["verdict"] == HOLDS
-    assert drawn(result, tmp_path) > 1000
+    assert drawn("prompt-skew", result, tmp_path) > 1000
 
 
 def test_metrics_of_small_batches(tmp_path):
@@ -283,7 +283,7 @@ def test_metrics_of_small_batches(tmp_path):
     assert claims["Zipf 1: Prompt makes fewer fragments than pk5 (difference of KSR)"]["verdict"] == HOLDS
     assert result.kind_of("prompt_relative_bci") == "measured"
     assert result.metrics["optimality_gap"] >= 0
-    assert drawn(result, tmp_path) > 1000
+    assert drawn("prompt-metrics", result, tmp_path) > 1000
 
 
 def test_a_claim_on_metrics_follows_the_measures():
@@ -319,7 +319,7 @@ def test_latency_of_a_tiny_cluster(tmp_path):
     result = prompt_latency.result_of(found, costs, largest, quick=True)
     assert result.metrics["prompt_violations"] <= result.metrics["time_violations"]
     assert result.parameters["batches"] == 40
-    assert drawn(result, tmp_path) > 1000
+    assert drawn("prompt-latency", result, tmp_path) > 1000
 
 
 def test_one_seed_gives_the_same_timeline_twice():
@@ -350,7 +350,7 @@ def test_overhead_of_small_batches(tmp_path, monkeypatch):
         "bucket allocation (Algorithm 3)",
     ]
     assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS}
-    assert drawn(result, tmp_path) > 1000
+    assert drawn("prompt-overhead", result, tmp_path) > 1000
 
 
 def test_a_first_batch_with_one_move_a_key_misses_hot_keys_where_the_scan_is_literal():

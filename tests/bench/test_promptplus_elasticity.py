@@ -99,7 +99,8 @@ def test_every_claim_has_a_verdict_and_the_picture_is_drawn(found, tmp_path):
     assert result.metrics["claims"] == len(claims.rows) == 22
     assert (result.metrics["spark_blocks_at_peak"], result.kind_of("spark_blocks_at_peak")) == (7, "measured")
     assert result.kind_of("stable_share_d1") == "simulated"
-    assert charts.save(charts.draw_result(result), tmp_path / "picture.png").stat().st_size > 10_000
+    picture = charts.save(charts.draw_result("promptplus-elasticity", result), tmp_path / "picture.png")
+    assert picture.stat().st_size > 10_000
 
 
 def test_a_claim_that_fails_says_why(found):

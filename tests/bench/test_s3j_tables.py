@@ -124,7 +124,7 @@ def test_a_small_run_finds_every_pair_and_draws_its_picture(name, tmp_path):
     result = benchmarks()[name].function(Run(quick=True, out=tmp_path))
     assert result.metrics["pairs_wrong"] == 0
     assert all(one.source for one in result.published)
-    assert charts.save(charts.draw_result(result), tmp_path / "picture.png").stat().st_size > 10_000
+    assert charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size > 10_000
     result.to_dict()
 
 

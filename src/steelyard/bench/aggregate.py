@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -247,7 +247,6 @@ def result_of(cases: Mapping[tuple[int, float], Case], repetitions: Mapping[str,
             Target("python_vs_apply_in_arrow", at_least=3, explanation=floor),
             Target("builtin_slowdown", at_most=1.15, explanation=alike),
         ],
-        chart=lambda figure: _draw(figure, cases),
         notes=[
             "python_vs_… is the speed of a Python aggregate here over that of Spark's grouped function; "
             "builtin_slowdown is time here over time in plain Spark for count, sum, min and max.",
@@ -274,18 +273,18 @@ def _series(cases: Mapping[tuple[int, float], Case]) -> list[Series]:
     return found
 
 
-def _draw(figure: Figure, cases: Mapping[tuple[int, float], Case]) -> None:
-    headline = cases[HEADLINE]
-    panels: Sequence[Any] = [figure.add_subplot()] if len(cases) == 1 else figure.subplots(1, 2)
+@charts.drawing("aggregate")
+def draw(figure: Figure, result: Result) -> None:
+    """Seconds of every way on the headline's stream, and how much faster it is here on all streams."""
+    cases = result.tables[0].records()
+    headline = next(case for case in cases if (case["keys"], case["exponent"]) == HEADLINE)
+    left = figure.add_subplot(1, 2 if len(cases) > 1 else 1, 1)
+    title = f"{ROWS:,} rows, {headline['keys']:,} keys, Zipf {headline['exponent']:g}"
+    seconds = {name: headline[name] for name in WAYS}
+    charts.dots(left, seconds, title=title, x="median time, s", y="way", ours=(OURS, OURS_BUILTIN))
     if len(cases) > 1:
-        figure.set_size_inches(12, 4.5)
-        charts.lines(panels[1], _series(cases), title="Times as fast as", x="Zipf exponent", log="y")
-    left = panels[0]
-    title = f"{ROWS:,} rows, {headline.keys:,} keys, Zipf {headline.exponent:g}: seconds"
-    charts.bars(left, headline.seconds, title=title)
-    for bar, name in zip(left.patches, headline.seconds, strict=True):
-        bar.set_color(charts.COLOURS[0] if name in (OURS, OURS_BUILTIN) else charts.GREY)
-    left.set_xscale("log")
-    left.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    left.margins(x=0.25)
-    left.grid(visible=False, axis="y")
+        figure.set_size_inches(13, 4.5)
+        right = figure.add_subplot(1, 2, 2)
+        title = "How much faster Steelyard is"
+        charts.lines(right, result.series, title=title, x="Zipf exponent", y="their time / ours", log="y")
+        right.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -180,7 +180,6 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
                 explanation="scheduling took more of a batch than with one Spark job a batch",
             )
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "Execution is the mean of a batch's map tasks, imbalance what the longest works more, rest all other time: "
             "scheduling, placing rows, moving partials, reducing, state and commits. Rows wait in their map tasks.",
@@ -200,16 +199,18 @@ def _table(found: Mapping[str, Parts]) -> Table:
     return Table("a batch", columns, rows)
 
 
-def _draw(figure: Figure, found: Mapping[str, Parts]) -> None:
+@charts.drawing("breakdown")
+def draw(figure: Figure, result: Result) -> None:
+    """A bar of three parts for each technique."""
     figure.set_size_inches(9, 4.5)
     axes = figure.add_subplot()
-    places, left = range(len(found)), np.zeros(len(found))
+    techniques = result.tables[0].records()
+    places, left = range(len(techniques)), np.zeros(len(techniques))
     for number, part in enumerate(("execution", "imbalance", "rest")):
-        values = np.array([getattr(one, part) for one in found.values()])
+        values = np.array([one[f"{part} s"] for one in techniques])
         axes.barh(places, values, left=left, height=0.6, color=charts.COLOURS[number], label=part)
         left = left + values
-    axes.set_yticks(places, list(found))
+    axes.set_yticks(places, [one["technique"] for one in techniques])
     axes.invert_yaxis()
-    axes.set_xlabel("seconds of a batch")
     charts.legend_beside(axes)
-    charts.finish(axes, "Where the time of a batch goes")
+    charts.finish(axes, title="Where the time of a batch goes", x="time of a batch, s", y="technique")

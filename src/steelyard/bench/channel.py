@@ -10,11 +10,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import charts
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
 from steelyard.core.dataflow import Channel, Instance
@@ -25,6 +26,9 @@ from steelyard.resident.seal import Seal
 from steelyard.resident.sources import Read, Reader
 from steelyard.resident.wire import CREDIT, DATA, Kind, Packer, batch_bytes, batch_from
 from steelyard.workloads import Words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MIB = 1 << 20
 LARGE_ROWS = MIB // 8
@@ -396,3 +400,10 @@ def _why(pair: Pair) -> str:
         f"packing, checksums, numbers and credit took {more:.0f} us a message more than the bare socket, whose own "
         f"rounds differ by a factor of {spread:.1f}"
     )
+
+
+@charts.drawing("channel")
+def draw(figure: Figure, result: Result) -> None:
+    """MiB per second in every round, through a channel and through a bare socket."""
+    title = "Messages of 1 MiB between two processes"
+    charts.lines(figure.add_subplot(), result.series, title=title, x="round", y="MiB per second")

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from steelyard.bench.result import Number, Result, Series
 from steelyard.core.errors import SteelyardError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^")
 """For the first lines, and for those whose colour was there before."""
+MOST_MARKERS = 40
+"""A line of more points is drawn without their marks."""
+CHARACTERS_PER_INCH = 13
+MILLION = 1_000_000
 GREY = "#6b7280"
 INK = "#1f2937"
-WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 144
+WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 110
+
+Drawing = Callable[["Figure", Result], None]
+"""Draws a benchmark's picture on an empty figure, from what its JSON holds and nothing else."""
+
+_drawings: dict[str, Drawing] = {}
 
 
 class PlottingError(SteelyardError):
@@ -46,82 +56,143 @@ def save(draw: Callable[[Figure], None], path: Path) -> Path:
     return path
 
 
-def draw_result(result: Result) -> Callable[[Figure], None]:
-    """The benchmark's own drawing; otherwise its series as lines; otherwise its metrics as bars."""
-    if result.chart is not None:
-        return result.chart
+def drawing(*names: str) -> Callable[[Drawing], Drawing]:
+    """Make a function the drawing of the benchmarks of these names; the function itself stays as it is."""
+
+    def register(draw: Drawing) -> Drawing:
+        _drawings.update(dict.fromkeys(names, draw))
+        return draw
+
+    return register
+
+
+def draw_result(name: str, result: Result) -> Callable[[Figure], None]:
+    """The drawing of the benchmark `name`; otherwise its series as lines; otherwise its metrics as bars."""
+    if name in _drawings:
+        draw = _drawings[name]
+        return lambda figure: draw(figure, result)
     if result.series:
-        return lambda figure: lines(figure.add_subplot(), result.series)
-    return lambda figure: bars(figure.add_subplot(), result.metrics)
+        return lambda figure: lines(figure.add_subplot(), result.series, title=name, x="x", y="y")
+    return lambda figure: bars(figure.add_subplot(), result.metrics, title=name, x="value", y="metric")
 
 
 def legend_beside(axes: Axes) -> None:
-    """A legend where it covers nothing."""
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    """A legend to the right of one panel, where it covers nothing."""
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
 
 
-def lines(axes: Axes, series: Sequence[Series], *, title: str = "", x: str = "", y: str = "", log: str = "") -> None:
-    """One line for each series. `log` names the axes with a logarithmic scale: "x", "y" or "xy"."""
+def legend_below(figure: Figure, *panels: Axes) -> None:
+    """One legend for several panels, below all of them; a name that several panels have stands there once."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    across = min(len(named), max(1, int(figure.get_figwidth() * CHARACTERS_PER_INCH / (6 + max(map(len, named))))))
+    figure.legend(
+        list(named.values()), list(named), loc="outside lower center", ncols=across, frameon=False, fontsize=9
+    )
+
+
+def lines(
+    axes: Axes, series: Sequence[Series], *, title: str, x: str, y: str, log: str = "", legend: bool = True
+) -> None:
+    """One line for each series, with a legend beside them.
+
+    `log` names the axes with a logarithmic scale: "x", "y" or "xy". Panels that share a legend draw none of their own.
+    """
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra, and slow to import
+
     for number, one in enumerate(series):
         dashed = "--" if one.kind == "simulated" else "-"
         again, which = divmod(number, len(COLOURS))
-        marker = MARKERS[again % len(MARKERS)]
+        marker = MARKERS[again % len(MARKERS)] if len(one.x) <= MOST_MARKERS else ""
         axes.plot(one.x, one.y, dashed, marker=marker, markersize=5, color=COLOURS[which], label=one.name)
     if "x" in log:
         axes.set_xscale("log")
+    elif all(float(value).is_integer() for one in series for value in one.x):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     if "y" in log:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    if len(series) > 1:
+    if legend and len(series) > 1:
         legend_beside(axes)
-    finish(axes, title)
+    finish(axes, title=title, x=x, y=y)
 
 
 def bars(
     axes: Axes,
     values: Mapping[str, Number],
     *,
-    title: str = "",
-    x: str = "",
-    published: Mapping[str, Number] | None = None,
+    title: str,
+    x: str,
+    y: str,
+    ours: Collection[str] | None = None,
 ) -> None:
-    """A horizontal bar for each value, with its number; a mark where a published figure stands beside it."""
+    """A horizontal bar for each value, with its number.
+
+    Where `ours` are named, all others are grey. Bars begin at zero, so there is no logarithmic scale: see `dots`.
+    """
     names = list(values)
-    places = range(len(names))
-    drawn = axes.barh(places, list(values.values()), color=COLOURS[0], height=0.6, label="measured")
-    axes.bar_label(drawn, fmt=lambda value: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}", padding=4, color=INK)
-    beside = {names.index(name): value for name, value in (published or {}).items() if name in values}
-    if beside:
-        axes.scatter(
-            list(beside.values()),
-            list(beside),
-            marker="|",
-            s=600,
-            color=COLOURS[1],
-            label="published",
-            zorder=3,
-        )
+    drawn = axes.barh(range(len(names)), list(values.values()), color=_colours(names, ours), height=0.6)
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # a bound passes under a figure
+    axes.bar_label(drawn, fmt=_figure, padding=4, color=INK, bbox=behind, zorder=4)
+    axes.margins(x=0.2)
+    _named_rows(axes, names)
+    finish(axes, title=title, x=x, y=y)
+    axes.grid(visible=False, axis="y")
+
+
+def dots(
+    axes: Axes, values: Mapping[str, Number], *, title: str, x: str, y: str, ours: Collection[str] | None = None
+) -> None:
+    """A dot for each value on a logarithmic scale, with its number: for values of different magnitude."""
+    names = list(values)
+    axes.scatter(list(values.values()), range(len(names)), s=60, color=_colours(names, ours), zorder=3)
+    for place, value in enumerate(values.values()):
+        axes.annotate(_figure(value), (value, place), xytext=(8, 0), textcoords="offset points", va="center", color=INK)
+    axes.set_xscale("log")
+    low, high = min(values.values()), max(values.values())
+    spare = (high / low) ** 0.25
+    axes.set_xlim(low / spare**0.4, high * spare)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}" if value < MILLION else f"{value / MILLION:,g}M")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+    _named_rows(axes, names)
+    finish(axes, title=title, x=x, y=y)
+
+
+def _colours(names: Sequence[str], ours: Collection[str] | None) -> list[str]:
+    return [COLOURS[0] if ours is None or name in ours else GREY for name in names]
+
+
+def _named_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def thousands(*axes: Axis) -> None:
+    """Numbers of many digits as 20k."""
+    for axis in axes:
+        axis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
+
+
+def bound(axes: Axes, value: float, label: str, *, along: Literal["x", "y"] = "y", legend: bool = True) -> None:
+    """A dotted line at a target or a limit on the axis `along`, which the legend names: words on lines hide them."""
+    line = axes.axhline if along == "y" else axes.axvline
+    line(value, linestyle=":" if along == "y" else "-.", color=INK, linewidth=1.4, label=label)
+    if legend:
         legend_beside(axes)
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlabel(x)
-    finish(axes, title)
 
 
-def bound(axes: Axes, value: float, label: str) -> None:
-    """A dashed horizontal line at a target or a published figure."""
-    axes.axhline(value, linestyle=":", color=GREY, linewidth=1.2)
-    axes.annotate(label, (0.01, value), xycoords=("axes fraction", "data"), va="bottom", color=GREY, fontsize=9)
-
-
-def finish(axes: Axes, title: str = "") -> None:
-    """The common look: title to the left, no box, light grid lines behind the data."""
-    if title:
-        axes.set_title(title, loc="left", fontsize=11, color=INK)
+def finish(axes: Axes, *, title: str, x: str, y: str) -> None:
+    """The common look: title to the left, both axes named, no box, light grid lines behind the data."""
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.set_xlabel(x, color=INK)
+    axes.set_ylabel(y, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="both", color="#e5e7eb", linewidth=0.8)
     axes.set_axisbelow(True)

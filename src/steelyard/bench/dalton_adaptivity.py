@@ -267,7 +267,6 @@ def result_of(
             Published("1.1x to 1.3x", f"{SOURCE} (Fig 9d)", "random_zipf_dalton_vs_best_rival"),
             Published("1.1x to 1.8x in micro-batches and in Correlation Clustering", f"{SOURCE} (Fig 9b, 9c)"),
         ],
-        chart=lambda figure: draw(figure, lines, drifting),
         notes=[
             "Rates are simulated from traces and measured costs, see dalton-scalability (windows). Recovery is "
             "measured on "
@@ -321,15 +320,23 @@ def _series(lines: Lines) -> list[Series]:
     ]
 
 
-def draw(figure: Figure, lines: Lines, drifting: Lines) -> None:
-    """Rates over time, on both streams."""
+@charts.drawing("dalton-adaptivity")
+def draw(figure: Figure, result: Result) -> None:
+    """Rates over time where the skew comes and goes, and on the whole where its exponent is random."""
     figure.set_size_inches(13, 4.8)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
-    titles = ("uniform and Zipf 1.5 in turn", "random exponents from 0.5 to 1.5")
-    for axes, found, title in zip(figure.subplots(1, 2), (lines, drifting), titles, strict=True):
-        policy_lines(axes, [one for one in _series(found) if one.name in names], small=True)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-        axes.set_xlabel("rows")
-        charts.finish(axes, f"{title}: rows a second")
-    figure.axes[0].legend(frameon=False, fontsize=9)
+    policy_lines(left, [result.line(name) for name in names], small=True)
+    left.set_yscale("log")
+    charts.thousands(left.xaxis)
+    charts.legend_beside(left)
+    charts.finish(left, title="Uniform and Zipf 1.5 in turn", x="rows so far", y="rows per second, simulated")
+    rates = {one["policy"]: one["random exponents"] for one in result.tables[2].records()}
+    charts.bars(
+        right,
+        {policy: rate / 1000 for policy, rate in rates.items() if rate is not None},
+        title="Random exponents from 0.5 to 1.5",
+        x="thousand rows per second, simulated",
+        y="policy",
+        ours=(DALTON, UNCAPPED),
+    )

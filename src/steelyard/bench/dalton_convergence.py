@@ -237,7 +237,6 @@ def result_of(
                 "helps static schemes, not DAGreedy; static schemes suffer from skew", f"{source} (Fig 1, section 1)"
             ),
         ],
-        chart=lambda figure: draw(figure, curves),
         notes=[
             "Imbalance and fragments are measured on the traces of the real partitioners; Fig 1's rates are "
             "simulated from "
@@ -260,14 +259,16 @@ def _series(curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
     ]
 
 
-def draw(figure: Figure, curves: Mapping[int, Sequence[Curves]]) -> None:
-    """Both curves over time."""
+@charts.drawing("dalton-convergence")
+def draw(figure: Figure, result: Result) -> None:
+    """How full the fullest combiner is over time, and where the top key is in the end."""
     figure.set_size_inches(12, 4.2)
-    titles = {"imbalance": "fullest combiner over the mean", "fragments": "combiners that have the top key"}
-    for axes, (part, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
-        policy_lines(axes, _series(curves, part), small=True)
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-        axes.set_xlabel("rows")
-        charts.finish(axes, title)
-    figure.axes[0].legend(frameon=False)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    policy_lines(left, result.series, small=True)
+    left.set_ylim(bottom=0)
+    charts.thousands(left.xaxis)
+    charts.legend_beside(left)
+    charts.finish(left, title="Balance of the combiners", x="rows so far", y="rows of the fullest / mean")
+    after = {str(one["partitioners"]): one["blocks of the top key"] for one in result.tables[1].records()}
+    title = "Spread of the top key after convergence"
+    charts.bars(right, after, title=title, x="combiners that have it", y="partitioners")

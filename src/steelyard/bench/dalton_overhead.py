@@ -34,6 +34,7 @@ SKETCH = (4, 224)
 """Depth and width: four columns a combiner."""
 FORCED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 56)
 PUBLISHED_PEAK = 4
+BY_DEFINITION = "by definition"
 ROWS = 120_000
 FULL, NO_FORWARDING, NON_HYBRID = "full", "hybrid without forwarding", "non-hybrid"
 
@@ -223,7 +224,7 @@ def result_of(
     ]
     hitters = [
         (
-            "by definition" if h == 0 else h,
+            BY_DEFINITION if h == 0 else h,
             mean(ones),
             float(np.mean([o.route_us for o in ones])) * 1e3,
             float(np.mean([o.largest_share for o in ones])),
@@ -275,7 +276,6 @@ def result_of(
                 "up to 2.7x (take-away, which disagrees with the 3x)", f"{source} (Fig 11)", "full_vs_non_hybrid"
             ),
         ],
-        chart=lambda figure: draw(figure, counting, forced),
         notes=[
             f"Counting is measured at reduced scale: {counted:,} rows of {MANY_KEYS:,} keys where the paper has "
             "100 million; "
@@ -297,18 +297,19 @@ def _series(counting: Costs10) -> list[Series]:
     ]
 
 
-def draw(figure: Figure, counting: Costs10, forced: Mapping[int, Sequence[Found]]) -> None:
+@charts.drawing("dalton-overhead")
+def draw(figure: Figure, result: Result) -> None:
     """Cost of counting by window, and rate by forced heavy hitters."""
-    figure.set_size_inches(12, 4.4)
+    figure.set_size_inches(13, 4.4)
     left, right = figure.subplots(1, 2)
-    charts.lines(left, _series(counting), title="counting: ns a row", x="rows of a statistics window", log="x")
-    rates = [float(np.mean([one.rate() for one in forced[h]])) for h in FORCED]
-    policy_lines(right, [Series("forced", FORCED, rates)])
-    own = float(np.mean([one.rate() for one in forced[0]]))
+    charts.lines(left, result.series, title="Counting", x="rows of a statistics window", y="ns per row", log="x")
+    rates = {one["heavy hitters"]: one["rows/s"] for one in result.tables[2].records()}
+    own = rates.pop(BY_DEFINITION)
+    policy_lines(right, [Series("forced", list(rates), list(rates.values()))])
     right.set_xscale("log", base=2)
-    right.set_xticks(FORCED, [str(h) for h in FORCED])
-    right.set_xlabel("forced heavy hitters, Zipf 1.0")
+    right.set_xticks(list(rates), [str(count) for count in rates])
+    right.minorticks_off()
     right.set_ylim(bottom=0)
-    right.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-    charts.finish(right, "rows a second")
-    charts.bound(right, own, "by definition")
+    charts.thousands(right.yaxis)
+    charts.finish(right, title="Rate by forced heavy hitters, Zipf 1.0", x="heavy hitters", y="rows per second")
+    charts.bound(right, own, BY_DEFINITION)

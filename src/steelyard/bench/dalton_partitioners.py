@@ -159,7 +159,6 @@ def result_of(found: Rates, seeds: int) -> Result:
             Published("1.4x to 3.4x", source, f"cooperative_vs_best_rival_{which}")
             for which in ("one_skewed", "both_skewed")
         ],
-        chart=lambda figure: draw(figure, found),
         notes=[
             "Rates are simulated from traces and measured costs, see dalton-scalability.",
             "Copies that do not know of each other may put one key in several combiners, so all their partials "
@@ -205,15 +204,15 @@ def _table(found: Rates) -> Table:
     return Table("two partitioners", columns, rows)
 
 
-def draw(figure: Figure, found: Rates) -> None:
+@charts.drawing("dalton-partitioners")
+def draw(figure: Figure, result: Result) -> None:
     """A bar for each policy, a panel for each pair of sources."""
     figure.set_size_inches(12, 4.2)
     for axes, scenario in zip(figure.subplots(1, 2), SCENARIOS, strict=True):
-        charts.bars(
-            axes, {name: _mean(found, scenario, name) / 1e6 for name in NAMES}, title=f"{scenario}: million rows/s"
-        )
-        for bar, name in zip(axes.patches, NAMES, strict=True):
-            bar.set_color(
-                charts.COLOURS[0] if name == COOPERATIVE else charts.COLOURS[5] if name == ALONE else charts.GREY
-            )
-        axes.margins(x=0.2)
+        rates = {
+            one["policy"]: one["rows/s, windows"] / 1e6
+            for one in result.tables[1].records()
+            if one["sources"] == scenario
+        }
+        x = "million rows per second, simulated"
+        charts.bars(axes, rates, title=scenario, x=x, y="policy", ours=(COOPERATIVE, ALONE))

@@ -157,7 +157,6 @@ def result_of(lines: Lines, seeds: int) -> Result:
                 "capacity_rows_per_s",
             )
         ],
-        chart=lambda figure: draw(figure, offered, mean),
         notes=[
             "Rates are simulated: a queue whose service times are stage costs from traces and measurements, see "
             "dalton-scalability (windows). Operators are not those of the authors, so offered rates are shares of the "
@@ -166,16 +165,22 @@ def result_of(lines: Lines, seeds: int) -> Result:
     )
 
 
-def draw(figure: Figure, offered: Sequence[float], mean: Mapping[tuple[int, str], Sequence[float]]) -> None:
+@charts.drawing("dalton-rates")
+def draw(figure: Figure, result: Result) -> None:
     """Achieved by offered: all policies with 64 slots, and Dalton with 8 to 64."""
-    figure.set_size_inches(12, 4.4)
+    figure.set_size_inches(14, 4.4)
     left, right = figure.subplots(1, 2)
-    policy_lines(left, [Series(name, offered, mean[64, name]) for name in ALL])
-    policy_lines(right, [Series(f"{slots} slots", offered, mean[slots, DALTON]) for slots in SLOTS])
-    for axes, title in ((left, "64 slots"), (right, "dalton")):
+    offered = result.series[0].x
+    table = result.tables[1]
+    columns = table.columns[2 : 2 + len(offered)]
+    by_slots = [
+        Series(f"{one['slots']} slots", offered, [one[column] for column in columns])
+        for one in table.records()
+        if one["policy"] == DALTON
+    ]
+    for axes, lines, title in ((left, result.series, "64 slots"), (right, by_slots, "Dalton")):
+        policy_lines(axes, lines)
         axes.plot(offered, offered, color=charts.GREY, linewidth=0.8, linestyle=":", label="offered")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-        axes.set_xlabel("offered rows a second")
-        axes.legend(frameon=False, fontsize=8)
-        charts.finish(axes, f"{title}: achieved rows a second")
+        charts.thousands(axes.xaxis, axes.yaxis)
+        charts.legend_beside(axes)
+        charts.finish(axes, title=title, x="offered rows per second", y="achieved rows per second")

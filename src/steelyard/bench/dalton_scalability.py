@@ -258,7 +258,6 @@ def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]
             Published("like hashing", f"{source} (Fig 7, text)", "dalton_vs_hash_uniform"),
             Published("1.6x to 2.1x in micro-batches", f"{source} (Fig 8, text)"),
         ],
-        chart=lambda figure: draw(figure, found),
         notes=NOTES,
     )
 
@@ -335,14 +334,17 @@ def _series(found: Rates, stream: str) -> list[Series]:
     ]
 
 
-def draw(figure: Figure, found: Rates) -> None:
+@charts.drawing("dalton-scalability")
+def draw(figure: Figure, result: Result) -> None:
     """Rates by slots, a panel for each stream of Fig 7 that tells policies apart."""
     figure.set_size_inches(13, 4.8)
-    for axes, stream in zip(figure.subplots(1, 3), (UNIFORM, ZIPF_1, ZIPF_15), strict=True):
-        policy_lines(axes, _series(found, stream.name))
+    panels = figure.subplots(1, 3)
+    for axes, stream in zip(panels, (UNIFORM, ZIPF_1, ZIPF_15), strict=True):
+        rows = [one for one in result.tables[1].records() if one["stream"] == stream.name]
+        slots = [one["slots"] for one in rows]
+        policy_lines(axes, [Series(name, slots, [one[name] for one in rows], "simulated") for name in ALL])
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xticks(SLOTS, [str(slots) for slots in SLOTS])
-        axes.set_xlabel("slots")
-        charts.finish(axes, f"{stream.name}: rows a second")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+        axes.set_xticks(slots, [str(count) for count in slots])
+        charts.finish(axes, title=f"{stream.name} keys", x="slots", y="rows per second, simulated")
+    charts.legend_below(figure, *panels)

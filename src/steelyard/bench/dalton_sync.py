@@ -213,7 +213,6 @@ def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds
             Published("never is worst, about 10 s is best", f"{source} (Fig 14a)", "sync_10s_vs_never"),
             *(Published(value, f"{source} (Fig 14b)", f"settled_s_part_{i + 1}") for i, value in enumerate(SETTLED)),
         ],
-        chart=lambda figure: draw(figure, rates, runs[0], scale),
         notes=[
             "Rates are simulated from traces and measured costs (windows), see dalton-scalability; the CPU time "
             "of rounds is "
@@ -233,32 +232,22 @@ def _changes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
     return found
 
 
-def draw(figure: Figure, rates: Mapping[int, float], rounds: Sequence[Round], scale: float) -> None:
+@charts.drawing("dalton-sync")
+def draw(figure: Figure, result: Result) -> None:
     """Rates by interval beside the adaptive interval over time."""
     figure.set_size_inches(12, 4.2)
     left, right = figure.subplots(1, 2)
-    charts.bars(
-        left,
-        {label(seconds): rate / 1e6 for seconds, rate in rates.items()},
-        title="million rows/s by time between rounds",
-    )
-    left.margins(x=0.2)
-    right.step(
-        [0, *(one.at for one in rounds)],
-        [START, *(one.interval for one in rounds)],
-        where="post",
-        color=charts.COLOURS[0],
-    )
+    rates = {one["interval"]: one["rows/s"] / 1e6 for one in result.tables[1].records()}
+    x = "million rows per second, simulated"
+    charts.bars(left, rates, title="Rate by the time between rounds", x=x, y="time between rounds")
+    adaptive = result.series[0]
+    right.step([0, *adaptive.x], [START, *adaptive.y], where="post", color=charts.COLOURS[0])
     for begin, slower in SCRIPT:
-        right.axvline(begin * scale, linestyle=":", color=charts.GREY)
+        at = begin * result.parameters["script_scale"]
+        right.axvline(at, linestyle=":", color=charts.GREY)
         right.annotate(
-            f"service x{slower}",
-            (begin * scale, 42),
-            color=charts.GREY,
-            fontsize=9,
-            xytext=(3, 0),
-            textcoords="offset points",
+            f"service x{slower}", (at, 42), color=charts.GREY, fontsize=9, xytext=(3, 0), textcoords="offset points"
         )
     right.set_ylim(0, 46)
-    right.set_xlabel("simulated seconds")
-    charts.finish(right, "adaptive time between rounds, s")
+    title = "The adaptive time between rounds"
+    charts.finish(right, title=title, x="simulated time, s", y="time between rounds, s")

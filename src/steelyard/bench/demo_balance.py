@@ -52,10 +52,8 @@ def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
     for axes, (policy, title) in zip(panels, (("hash", "by hash"), ("prompt", "by Prompt")), strict=True):
         plan = partitioner(policy).plan(counts, BLOCKS)
         _blocks(axes, hottest_rows(plan, HOTTEST), f"{title}: the largest has {plan.largest_over_mean:.2f} x the mean")
-    panels[0].set_ylabel("rows of a block")
-    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=HOTTEST + 2, frameon=False, fontsize=10)
+    charts.thousands(panels[0].yaxis)
+    charts.legend_below(figure, *panels)
     figure.suptitle(
         f"One batch of {ROWS:,} rows with {KEYS:,} skewed keys, cut into {BLOCKS} blocks",
         x=0.01,
@@ -74,8 +72,7 @@ def _blocks(axes: Axes, rows: np.ndarray[Any, np.dtype[np.int64]], title: str) -
         below += key
     axes.axhline(rows.sum() / rows.shape[1], color=charts.INK, linestyle=":", linewidth=1.4, label="mean")
     axes.set_xticks(places)
-    axes.set_xlabel("block")
-    charts.finish(axes, title)
+    charts.finish(axes, title=title, x="block", y="rows of the block")
     axes.grid(visible=False, axis="x")
 
 

@@ -55,16 +55,15 @@ def _draw(figure: Figure, views: Sequence[View]) -> None:
     panels = figure.subplots(len(views), 3, squeeze=False)
     for (times, longest, sizes), view in zip(panels, views, strict=True):
         name = view.scenario.name
-        _compare(times, view, "seconds", f"{name}: time of a batch, s")
+        _compare(times, view, "seconds", title=name, x="time of a batch, s")
         times.axvline(view.scenario.interval, color=charts.INK, linestyle=":", linewidth=1.2)
         times.annotate(" interval", (view.scenario.interval, -0.42), color=charts.INK, fontsize=8, ha="left")
-        kind = "" if view.scenario.waits else ", processor"
-        _compare(longest, view, "critical_path", f"longest task{kind}, s")
-        longest.set_yticks([])
+        kind = "time" if view.scenario.waits else "processor time"
+        _compare(longest, view, "critical_path", title="Longest task", x=f"{kind}, s")
         _sizes(sizes, view)
 
 
-def _compare(axes: Axes, view: View, figure_name: str, title: str) -> None:
+def _compare(axes: Axes, view: View, figure_name: str, *, title: str, x: str) -> None:
     values = [median(view.counted(engine), figure_name) for engine in ENGINES]
     drawn = axes.barh(range(len(ENGINES)), values, color=[COLOURS[engine] for engine in ENGINES], height=0.6)
     behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # the interval's line passes under a figure
@@ -73,7 +72,7 @@ def _compare(axes: Axes, view: View, figure_name: str, title: str) -> None:
     axes.set_yticks(range(len(ENGINES)), ENGINES)
     axes.set_ylim(len(ENGINES) - 0.4, -0.6)
     axes.margins(x=0.2)
-    charts.finish(axes, title)
+    charts.finish(axes, title=title, x=x, y="engine")
     axes.grid(visible=False, axis="y")
 
 
@@ -85,8 +84,8 @@ def _sizes(axes: Axes, view: View) -> None:
             [block + (place - 1) * width for block in range(1, SLOTS + 1)], sizes, width=width, color=COLOURS[engine]
         )
     axes.set_xticks(range(1, SLOTS + 1))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
-    charts.finish(axes, "rows of each task, largest first")
+    charts.thousands(axes.yaxis)
+    charts.finish(axes, title="Rows of each task", x="task, largest first", y="rows")
     axes.grid(visible=False, axis="x")
 
 

@@ -138,22 +138,25 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
             Published("as Full Knowledge", source, "speedup_zipf_2"),
         ],
         targets=[Target("worst_speedup", at_least=1.0, explanation="see the claims")],
-        chart=lambda figure: draw(figure, found),
         notes=[NOTE],
     )
 
 
-def draw(figure: Figure, found: Sweep[float]) -> None:
+@charts.drawing("osg-distributions")
+def draw(figure: Figure, result: Result) -> None:
     """Mean completion times, and speed-ups."""
-    figure.set_size_inches(12, 4.6)
+    figure.set_size_inches(12, 5)
     left, right = figure.subplots(1, 2)
-    for number, name in enumerate(found.policies):
-        means = [float(np.mean(found.completions[x, name])) for x in EXPONENTS]
+    rows = result.tables[1].records()
+    for number, name in enumerate((ROUND_ROBIN, *(one.name for one in result.series))):
+        own = [one for one in rows if one["grouping"] == name]
         colour = charts.COLOURS[number - 1] if number else charts.GREY  # as in the picture beside it
-        left.plot(EXPONENTS, means, marker="o", markersize=4, color=colour, label=name)
+        exponents, means = [one["exponent"] for one in own], [one["mean completion, ms"] for one in own]
+        left.plot(exponents, means, "--", marker="o", markersize=5, color=colour, label=name)
     left.set_ylim(bottom=0)
-    left.set_xlabel("exponent of Zipf's law")
-    left.legend(frameon=False, fontsize=8)
-    charts.finish(left, "Mean completion time, ms")
-    charts.lines(right, found.series(), title="Speed-up over round robin", x="exponent of Zipf's law")
-    charts.bound(right, 1.0, "round robin")
+    x = "exponent of Zipf's law"
+    charts.finish(left, title="Mean completion time", x=x, y="time, ms, simulated")
+    title = "Speed-up over round robin"
+    charts.lines(right, result.series, title=title, x=x, y="speed-up, simulated", legend=False)
+    charts.bound(right, 1.0, "no speed-up", legend=False)
+    charts.legend_below(figure, left, right)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from steelyard.bench import charts
 from steelyard.bench.dalton_claims import Claim
-from steelyard.bench.osg_results import sweep_result
+from steelyard.bench.osg_results import sweep_drawing, sweep_result
 from steelyard.bench.osg_settings import FULL_KNOWLEDGE, OSG, POLICIES, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result
@@ -70,3 +71,6 @@ def result_of(found: Sweep[int], seeds: list[int]) -> Result:
             Published(2.7, TEXT, "full_knowledge_20"),
         ],
     )
+
+
+charts.drawing("osg-instances")(sweep_drawing())

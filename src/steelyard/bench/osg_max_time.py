@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from steelyard.bench import charts
 from steelyard.bench.dalton_claims import Claim
-from steelyard.bench.osg_results import sweep_result
+from steelyard.bench.osg_results import sweep_drawing, sweep_result
 from steelyard.bench.osg_settings import FULL_KNOWLEDGE, OSG, POLICIES, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result
@@ -67,5 +68,7 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
         POLICIES,
         what="max_w, ms",
         published=[Published(1.25, TEXT, "speedup_1024"), Published(3.4, TEXT, "full_knowledge_1024")],
-        log="x",
     )
+
+
+charts.drawing("osg-max-time")(sweep_drawing(log="x"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.bench import charts
 from steelyard.bench.dalton_claims import Claim
-from steelyard.bench.osg_results import sweep_result
+from steelyard.bench.osg_results import sweep_drawing, sweep_result
 from steelyard.bench.osg_settings import OSG, ROUND_ROBIN, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result
@@ -103,5 +104,7 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
         {**COMPARED, **at_precision(0.05)},
         what="epsilon",
         published=[Published(1.25, TEXT, "speedup_a_decade"), Published("above 1", TEXT, "worst_stream_009")],
-        log="x",
     )
+
+
+charts.drawing("osg-precision")(sweep_drawing(log="x"))

@@ -24,7 +24,6 @@ def sweep_result(
     what: str,
     published: Sequence[Published],
     targets: Sequence[Target] = (),
-    log: str = "",
     notes: Sequence[str] = (),
 ) -> Result:
     """Claims, speed-ups and a picture of a sweep over `what`."""
@@ -36,13 +35,18 @@ def sweep_result(
         series=found.series(),
         published=published,
         targets=targets,
-        chart=lambda figure: _draw(figure, found, what, log),
         notes=[NOTE, *notes],
     )
 
 
-def _draw(figure: Figure, found: Sweep[Any], what: str, log: str) -> None:
-    axes = figure.add_subplot()
-    title = "Speed-up in mean completion time over round robin (simulated)"
-    charts.lines(axes, found.series(), title=title, x=what, y="speed-up", log=log)
-    charts.bound(axes, 1.0, "round robin")
+def sweep_drawing(log: str = "") -> charts.Drawing:
+    """The drawing of a sweep: speed-ups by what its table's first column names."""
+
+    def draw(figure: Figure, result: Result) -> None:
+        axes = figure.add_subplot()
+        title = "Mean completion time: speed-up over round robin"
+        x = result.tables[1].columns[0]
+        charts.lines(axes, result.series, title=title, x=x, y="speed-up, simulated", log=log)
+        charts.bound(axes, 1.0, "round robin")
+
+    return draw

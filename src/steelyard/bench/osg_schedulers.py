@@ -99,7 +99,6 @@ def result_of(found: Sweep[str], seeds: list[int]) -> Result:
         tables=[claims_table(claims, len(seeds)), found.table("schedulers")],
         series=series_of(found),
         targets=[Target("worst_speedup_tracking", at_least=ALIKE, explanation="see the table")],
-        chart=lambda figure: draw(figure, found),
         notes=[
             "Simulated tuple by tuple: each source is a scheduler of its own, to which rows come at random. They know "
             "nothing of each other; the paper proves that makespans get worse by their number at most.",
@@ -121,10 +120,11 @@ def series_of(found: Sweep[str]) -> list[Series]:
     ]
 
 
-def draw(figure: Figure, found: Sweep[str]) -> None:
+@charts.drawing("osg-schedulers")
+def draw(figure: Figure, result: Result) -> None:
     """Speed-ups by the number of schedulers."""
     figure.set_size_inches(9, 4.6)
     axes = figure.add_subplot()
-    title = "Speed-up in mean completion time over round robin (simulated)"
-    charts.lines(axes, series_of(found), title=title, x="schedulers", y="speed-up")
+    title = "Mean completion time: speed-up over round robin"
+    charts.lines(axes, result.series, title=title, x="schedulers", y="speed-up, simulated")
     charts.bound(axes, 1.0, "round robin")

@@ -174,7 +174,6 @@ def result_of(
             Target("completion_vs_round_robin", at_most=MOST_COMPLETION, explanation=why),
             Target("routing_mtps", at_least=LEAST_ROUTED, explanation="the machine is slower than was aimed at"),
         ],
-        chart=lambda figure: _draw(figure, means),
         notes=[
             f"Every row waits 1 to 64 ms by its customer in one of {SLOTS} slots, instances of a map on {WORKERS} "
             "workers in a Spark barrier job. Completion counts from when a row is due to when it is done.",
@@ -209,8 +208,18 @@ def _table(found: Found, planned_ms: float) -> Table:
     )
 
 
-def _draw(figure: Figure, means: Mapping[float, Mapping[str, float]]) -> None:
-    figure.set_size_inches(12, 4.5)
-    for axes, (provisioning, by_way) in zip(figure.subplots(1, len(means)), means.items(), strict=True):
-        shown = {way: 1000 * value for way, value in by_way.items()}
-        charts.bars(axes, shown, title=f"{100 * provisioning:.0f} % of the needed", x="mean completion time, ms")
+@charts.drawing("osg-spark")
+def draw(figure: Figure, result: Result) -> None:
+    """A bar for each grouping, a panel for each degree of provisioning."""
+    figure.set_size_inches(12, 3.6)
+    runs = result.tables[0].records()
+    degrees = list(dict.fromkeys(one["provisioning %"] for one in runs))
+    for axes, degree in zip(figure.subplots(1, len(degrees), squeeze=False)[0], degrees, strict=True):
+        shown = {
+            way: float(
+                np.mean([one["mean ms"] for one in runs if (one["provisioning %"], one["grouping"]) == (degree, way)])
+            )
+            for way in dict.fromkeys(one["grouping"] for one in runs)
+        }
+        title = f"Slots for {degree} % of the need"
+        charts.bars(axes, shown, title=title, x="mean completion time, ms", y="grouping")

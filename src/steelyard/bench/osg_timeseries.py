@@ -241,7 +241,6 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
             Target("recovery_tuples", at_most=published, explanation="see the table"),
             Target("own_recovery_tuples", at_most=published, explanation="see the table"),
         ],
-        chart=lambda figure: draw(figure, found),
         notes=[
             NOTE,
             "recovery_tuples is tracking OSG's, osg_recovery_tuples the paper's OSG's. In balance means: the slowest "
@@ -258,19 +257,22 @@ def middles() -> list[int]:
     return list(range(BUCKET // 2, TUPLES, BUCKET))
 
 
-def draw(figure: Figure, found: Mapping[str, Sequence[Line]]) -> None:
-    """One stream: means with their ranges, and how far queues are out of balance."""
-    figure.set_size_inches(12, 4.6)
-    left, right = figure.subplots(1, 2)
-    shown = (ROUND_ROBIN, OSG, TRACKING, FULL_KNOWLEDGE)
-    for number, name in enumerate(shown):
-        line, colour = found[name][0], charts.COLOURS[number]
-        left.plot(middles(), line.mean / 1_000, color=colour, label=name)
-        left.fill_between(middles(), line.low / 1_000, line.high / 1_000, color=colour, alpha=0.12, linewidth=0)
-        right.plot(middles(), line.spread / 1_000, color=colour, label=name)
-    for axes, title in ((left, "Completion time, s: mean and range"), (right, "Slowest minus fastest instance, s")):
-        axes.axvline(CHANGE, color=charts.GREY, linestyle=":", linewidth=1.2)
-        axes.set_xlabel("tuple (speeds change at 75,000)")
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=8)
-        charts.finish(axes, title)
+@charts.drawing("osg-timeseries")
+def draw(figure: Figure, result: Result) -> None:
+    """Completion times over one stream, and how far instances were out of balance at most."""
+    figure.set_size_inches(13, 4.8)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    for name, colour in zip((ROUND_ROBIN, OSG, TRACKING, FULL_KNOWLEDGE), charts.COLOURS, strict=False):
+        line = result.line(name)
+        left.plot(line.x, [value / 1_000 for value in line.y], color=colour, label=name)
+    left.axvline(CHANGE, color=charts.GREY, linestyle=":", linewidth=1.2)
+    left.set_ylim(bottom=0)
+    charts.thousands(left.xaxis)
+    charts.legend_beside(left)
+    title = "Completion time over one stream"
+    charts.finish(left, title=title, x="tuple (speeds change at 75k)", y="mean completion time, s, simulated")
+    spreads = {
+        one["grouping"]: float(one["largest spread, ms"].split()[0]) / 1_000 for one in result.tables[1].records()
+    }
+    title = "Slowest minus fastest instance, at most"
+    charts.dots(right, spreads, title=title, x="completion time, s, mean of streams", y="grouping")

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard.bench import charts
 from steelyard.bench.aggregate import WrongAnswerError
 from steelyard.bench.osg_completion import Completed, Edge
 from steelyard.bench.osg_settings import SOURCE
@@ -23,6 +24,9 @@ from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads.ranks import rank_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHUFFLE, OSG, TRACKING = "ASSG", "OSG", "tracking OSG"
 SIMULATED = {SHUFFLE: "assg", OSG: "osg", TRACKING: "tracking_osg"}
@@ -323,3 +327,11 @@ def reach(run: Run) -> Result:
     found = measured(reach_stream, QUICK_TUPLES if run.quick else POSTS, run)
     note = "The graph has as many users, edges and followers of the most followed user as published, in circles."
     return result_of(found, published, note, "section 5 and Figure 14")
+
+
+@charts.drawing("osg-mention", "osg-reach")
+def draw(figure: Figure, result: Result) -> None:
+    """Mean completion times by the number of instances."""
+    title = f"{result.parameters['tuples']:,} tweets at {100 * result.parameters['provisioning']:.0f} % provisioning"
+    y = "mean completion time, ms, simulated"
+    charts.lines(figure.add_subplot(), result.series, title=title, x="instances", y=y)

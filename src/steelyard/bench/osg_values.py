@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.bench import charts
 from steelyard.bench.dalton_claims import Claim
-from steelyard.bench.osg_results import sweep_result
+from steelyard.bench.osg_results import sweep_drawing, sweep_result
 from steelyard.bench.osg_settings import OSG, POLICIES, ROUND_ROBIN, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result
@@ -59,5 +60,7 @@ def result_of(found: Sweep[int], seeds: list[int]) -> Result:
         POLICIES,
         what="n(w)",
         published=[Published("19 % on average", TEXT, "mean_speedup")],
-        log="x",
     )
+
+
+charts.drawing("osg-values")(sweep_drawing(log="x"))

@@ -187,15 +187,13 @@ def _median(values: Any) -> float:
     return float(statistics.median(list(values)))
 
 
-def watch_memory(
-    spark: SparkSession, stream: Stream, warm_ups: int, batches: int, run: Run
-) -> tuple[list[int], list[float]]:
-    """Numbers of batches, and the driver's memory in MiB after each, garbage collected."""
+def watch_memory(spark: SparkSession, stream: Stream, warm_ups: int, batches: int, run: Run) -> list[float]:
+    """The driver's memory in MiB after batches, a hundred of them at most, garbage collected."""
     java = spark.sparkContext._jvm
     assert java is not None, "a driver has a JVM"
     machine = java.java.lang.ProcessHandle.current().pid()
     every = max(1, batches // 100)
-    numbers, sizes = [], []
+    sizes = []
     for batch in run.progress.track(range(warm_ups + batches), "memory"):
         stream.next()
         if batch >= warm_ups and batch % every:
@@ -203,9 +201,8 @@ def watch_memory(
         gc.collect()
         java.java.lang.System.gc()  # in the warm-up too: a heap gives memory back bit by bit
         if batch >= warm_ups:
-            numbers.append(batch - warm_ups + 1)
             sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
-    return numbers, sizes
+    return sizes
 
 
 def resident_mib(process: int) -> float:
@@ -254,15 +251,14 @@ def overhead(run: Run) -> Result:
             run.progress.say(f"memory over {batches} batches")
             few = write_rows(Path(scratch) / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
             stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory", MEMORY_SLOTS)
-            numbers, memory = watch_memory(spark, stream, first, batches, run)
+            memory = watch_memory(spark, stream, first, batches, run)
     finally:
         spark.stop()
-    return result_of(costs, numbers, memory, repetitions, batches)
+    return result_of(costs, memory, repetitions, batches)
 
 
 def result_of(
     costs: dict[int, dict[str, Cost]],
-    numbers: Sequence[int],
     memory: Sequence[float],
     repetitions: int,
     batches: int,
@@ -299,7 +295,6 @@ def result_of(
             Target("overhead_share_1m", at_most=0.10, explanation=parts),
             Target("driver_rss_growth", at_most=1.10, explanation="memory was still growing after the warm-up"),
         ],
-        chart=lambda figure: _draw(figure, costs, numbers, memory),
         notes=[
             "A batch is one window: its rows are combined by a Python aggregate, and the window before it closes.",
             "Overhead is key counting, planning and making the placement in the driver; joining rows with it and "
@@ -327,14 +322,14 @@ def _series(costs: dict[int, dict[str, Cost]]) -> list[Series]:
     ]
 
 
-def _draw(figure: Figure, costs: dict[int, dict[str, Cost]], numbers: Sequence[int], memory: Sequence[float]) -> None:
-    figure.set_size_inches(12, 4.5)
+@charts.drawing("engine-overhead")
+def draw(figure: Figure, result: Result) -> None:
+    """What counting, planning and placing take of a batch, and what a batch takes, by its rows."""
+    figure.set_size_inches(13, 4.5)
     left, right = figure.subplots(1, 2)
-    title = "Counting, planning and placing, share of a batch"
-    charts.lines(left, _series(costs), title=title, x="rows of a batch", log="x")
-    left.set_ylim(0, max(0.25, *(cost.share * 1.15 for both in costs.values() for cost in both.values())))
+    title = "Counting, planning and placing"
+    charts.lines(left, result.series, title=title, x="rows of a batch", y="share of the batch's time", log="x")
+    left.set_ylim(0, 1.15 * max(0.25, *(share for one in result.series for share in one.y)))
     charts.bound(left, 0.10, "target")
-    right.plot(numbers, memory, color=charts.COLOURS[0])
-    right.set_ylim(0, max(memory) * 1.2)
-    right.set_xlabel("batch")
-    charts.finish(right, "Memory of the driver and its JVM, MiB")
+    whole = result.tables[0].lines("way", "rows", "batch s")
+    charts.lines(right, whole, title="The whole batch", x="rows of a batch", y="median time, s", log="x")

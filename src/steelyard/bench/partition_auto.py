@@ -296,7 +296,6 @@ def result_of(cases: Sequence[Case], batches: int, seeds: int) -> Result:
                 explanation=f"{worst.workload}, {worst.operator}, moving {worst.moving_us:g} us: {worst.best} is best",
             )
         ],
-        chart=lambda figure: _draw(figure, cases),
         notes=[
             "Simulated: batches of real size through the real policies, priced by task costs that were measured in "
             "this process (Eq 2.1 of Abdelhamid 2021) and by three prices of moving a row, with noise in what is told.",
@@ -322,10 +321,10 @@ def _table(cases: Sequence[Case]) -> Table:
     return Table("cases", columns, rows)
 
 
-def _draw(figure: Figure, cases: Sequence[Case]) -> None:
-    names = (AUTO, *FIXED)
-    worst = {name: max(case.seconds[name] / case.seconds[case.best] for case in cases) for name in names}
-    axes = figure.add_subplot()
-    charts.bars(axes, worst, title="Worst case: time over that of the best fixed policy")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+@charts.drawing("partition-auto")
+def draw(figure: Figure, result: Result) -> None:
+    """The worst case of every policy."""
+    worst = {AUTO: result.metrics["worst_regret"]} | {name: result.metrics[f"worst_regret_{name}"] for name in FIXED}
+    times = {name: 1 + regret for name, regret in worst.items()}
+    title = "Worst of all cases, against the policy that is best there"
+    charts.bars(figure.add_subplot(), times, title=title, x="time / time of the best", y="policy", ours=(AUTO,))

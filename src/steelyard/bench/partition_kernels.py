@@ -147,7 +147,6 @@ def result_of(found: Mapping[float, Speeds], planning: float, routing: float, re
             Target("dalton_vs_hash", at_least=0.15, explanation=fast),
             Target("prompt_vs_dalton", at_least=1, explanation="counting a million ids is most of a plan"),
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "One core, every loop compiled; keys are 64-bit ids, times count tuples. a_vs_b is a's speed over b's, "
             "each at its fastest turn: policies take turns, and other users of the machine's caches slow some of them.",
@@ -165,17 +164,20 @@ def _table(found: Mapping[float, Speeds]) -> Table:
     return Table("speeds", ("policy", "exponent", "million tuples a second", "of hash"), rows)
 
 
-def _draw(figure: Figure, found: Mapping[float, Speeds]) -> None:
-    headline = found[HEADLINE]
-    values = {policy: headline.tuples / seconds / 1e6 for policy, seconds in headline.seconds.items()}
-    if len(found) == 1:
-        charts.bars(figure.add_subplot(), values, title=f"Million tuples a second, one core, Zipf {HEADLINE:g}")
-        return
-    figure.set_size_inches(12, 4.5)
-    left, right = figure.subplots(1, 2)
-    charts.bars(left, values, title=f"Million tuples a second, one core, Zipf {HEADLINE:g}")
-    lines = [
-        Series(policy, list(found), [one.tuples / one.seconds[policy] / 1e6 for one in found.values()])
-        for policy in headline.seconds
-    ]
-    charts.lines(right, lines, title="Million tuples a second", x="Zipf exponent", log="y")
+@charts.drawing("partition-kernels")
+def draw(figure: Figure, result: Result) -> None:
+    """Speeds at the headline's skew, and at all."""
+    several = len(result.series[0].x) > 1
+    if several:
+        figure.set_size_inches(13, 4.8)
+    left = figure.add_subplot(1, 1 + several, 1)
+    values = {
+        one["policy"]: one["million tuples a second"]
+        for one in result.tables[0].records()
+        if one["exponent"] == HEADLINE
+    }
+    speed = "million tuples per second, one core"
+    charts.dots(left, values, title=f"Zipf {HEADLINE:g}", x=speed, y="policy")
+    if several:
+        right = figure.add_subplot(1, 2, 2)
+        charts.lines(right, result.series, title="By skew", x="Zipf exponent", y=speed, log="y")

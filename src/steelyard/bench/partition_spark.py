@@ -237,7 +237,6 @@ def result_of(
             *(Target(f"{name}_vs_hash", at_least=2.5, explanation=why) for name in ("prompt", "dalton")),
             *(Target(f"{name}_vs_hash_uniform", at_least=0.95, explanation=noise) for name in ("prompt", "dalton")),
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             f"Every row waits {WAIT_US:g} microseconds, as for a remote service, in one of {SLOTS} slots: balance "
             "shows on the clock whatever the number of cores.",
@@ -266,8 +265,13 @@ def _table(found: Sequence[Mapping[str, Sustained]]) -> Table:
     return Table("batches", columns, rows)
 
 
-def _draw(figure: Figure, found: Mapping[float, Mapping[str, Sustained]]) -> None:
+@charts.drawing("partition-spark")
+def draw(figure: Figure, result: Result) -> None:
+    """Rates that are sustained, with uniform and with skewed keys."""
     figure.set_size_inches(12, 4.5)
-    for axes, (exponent, policies) in zip(figure.subplots(1, 2), found.items(), strict=True):
-        title = "uniform keys" if not exponent else f"Zipf {exponent:g}"
-        charts.bars(axes, {n: one.rate for n, one in policies.items()}, title=f"{title}: rows a second sustained")
+    batches = [one for one in result.tables[0].records() if one["wait us"] == WAIT_US]
+    exponents = sorted({one["exponent"] for one in batches}, reverse=True)
+    for axes, exponent in zip(figure.subplots(1, len(exponents), squeeze=False)[0], exponents, strict=True):
+        rates = {one["policy"]: one["rows a second"] for one in batches if one["exponent"] == exponent}
+        title = f"Zipf {exponent:g}" if exponent else "Uniform keys"
+        charts.bars(axes, rates, title=title, x="rows per second, sustained", y="policy")

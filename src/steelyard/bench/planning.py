@@ -142,7 +142,6 @@ def planning(run: Run) -> Result:
             )
         ],
         targets=[Target("prompt_plan_ms", at_most=SLACK_MS, explanation=_why_slow(headline))],
-        chart=lambda figure: _draw(figure, cases),
         notes=["plan_vs_sort is the speed of a plan over that of np.sort on the same counts: below 1 is expected."],
     )
 
@@ -179,8 +178,10 @@ def _series(cases: dict[tuple[int, int], Case]) -> list[Series]:
     return found
 
 
-def _draw(figure: Figure, cases: dict[tuple[int, int], Case]) -> None:
+@charts.drawing("planning")
+def draw(figure: Figure, result: Result) -> None:
+    """Median times by the number of keys."""
     axes = figure.add_subplot()
-    title = "Time to plan a batch (Zipf 1.0, 50 rows a key)"
-    charts.lines(axes, _series(cases), title=title, x="distinct keys", y="median time, ms", log="xy")
+    title = "Time to plan a batch (Zipf 1.0, 50 rows per key)"
+    charts.lines(axes, result.series, title=title, x="distinct keys", y="median time, ms", log="xy")
     charts.bound(axes, SLACK_MS, "5 % of a one-second batch")

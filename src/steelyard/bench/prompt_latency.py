@@ -182,7 +182,6 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
             Target("prompt_violations", at_most=0.01, explanation="batches of Prompt's own load took too long"),
         ],
         kind="simulated",
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "Simulated from measured task costs; both policies get the same batches, at four fifths of the rate that "
             "Prompt sustains at the top of the wave, and the same noise of tasks.",
@@ -245,24 +244,23 @@ def _series(found: Sequence[Mapping[str, Timeline]]) -> list[Series]:
     return [Series(policy, number, (found[0][policy].mean_reduce * 1e3).tolist(), kind="simulated") for policy in BOTH]
 
 
-def _draw(figure: Figure, found: Sequence[Mapping[str, Timeline]]) -> None:
+@charts.drawing("prompt-latency")
+def draw(figure: Figure, result: Result) -> None:
+    """How reduce times spread over the batches of one stream, and what a batch takes."""
     figure.set_size_inches(12, 4.5)
     left, right = figure.subplots(1, 2)
-    every = np.concatenate([one[policy].mean_reduce for one in found for policy in BOTH]) * 1e3
+    every = np.concatenate([one.y for one in result.series])
     bins = np.linspace(every.min(), every.max(), 41).tolist()
-    for policy, colour in zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True):
-        of = [one[policy] for one in found]
-        reduces = np.concatenate([one.mean_reduce for one in of]) * 1e3
-        processing = np.concatenate([one.processing for one in of])
-        left.hist(reduces, bins=bins, color=colour, alpha=0.75, label=policy)
-        right.plot(np.sort(processing), np.linspace(0, 1, len(processing)), color=colour, label=policy)
-    left.set_xlabel("mean time of a batch's reduce tasks, ms, simulated")
-    left.set_ylabel("batches")
-    left.legend(frameon=False)
-    charts.finish(left, "Reduce time from batch to batch")
-    right.axvline(INTERVAL, linestyle=":", color=charts.GREY)
-    right.annotate("T", (INTERVAL, 0.02), xytext=(4, 0), textcoords="offset points", color=charts.GREY)
-    right.set_xlabel("processing time, s, simulated")
-    right.set_ylabel("share of batches")
-    right.legend(frameon=False)
-    charts.finish(right, f"Processing time at {LOAD:.0%} of what Prompt sustains")
+    for one, colour in zip(result.series, (charts.COLOURS[1], charts.COLOURS[0]), strict=True):
+        left.hist(one.y, bins=bins, color=colour, alpha=0.75, label=one.name)
+    charts.legend_beside(left)
+    title = "Reduce time from batch to batch"
+    charts.finish(left, title=title, x="mean time of a batch's reduce tasks, ms, simulated", y="batches")
+    times = {
+        f"{one['policy']}, {what}": one[column] / 1000
+        for one in result.tables[1].records()
+        for what, column in (("mean", "processing"), ("longest", "longest processing"))
+    }
+    title = f"Processing time at {LOAD:.0%} of what Prompt sustains"
+    charts.bars(right, times, title=title, x="processing time of a batch, s, simulated", y="policy")
+    charts.bound(right, INTERVAL, "interval", along="x")

@@ -196,7 +196,6 @@ def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quic
             Target("prompt_relative_bsi", at_most=LEVEL, explanation="blocks differ by more than rounding"),
             Target("prompt_relative_bci", at_most=0.05, explanation="see the table of imbalances"),
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "All measured: every row is routed, every plan is made. BCI is against the ideal mean K/p, with which the "
             "published order appears; bci_literal, as Eq 2.4 is printed, makes shuffling look good.",
@@ -281,20 +280,20 @@ def _gap_table(gaps: Mapping[str, GapReport]) -> Table:
     return Table("gap to the exact optimum", ("policy", "cases", "mean gap", "largest gap", "share optimal"), rows)
 
 
-def _draw(figure: Figure, found: Mapping[str, Measured]) -> None:
-    figure.set_size_inches(12, 8)
-    shown = [name for name in (TWEETS, ITEMS) if name in found] or list(found)
-    panels = figure.subplots(len(shown), 3, squeeze=False)
-    for line, name in zip(panels, shown, strict=True):
-        measured = found[name]
-        values = (
-            ("BSI over hash's", {p: float(np.mean(relative(measured, "bsi", p, HASH))) for p in POLICIES}),
-            ("BCI over shuffle's", {p: float(np.mean(relative(measured, "bci", p, SHUFFLE))) for p in POLICIES}),
-            ("KSR", {p: float(np.mean(measured[p]["ksr"])) for p in POLICIES}),
-        )
-        for axes, (title, bars) in zip(line, values, strict=True):
-            charts.bars(axes, bars, title=f"{name}: {title}")
-            for bar, policy in zip(axes.patches, bars, strict=True):
-                bar.set_color(charts.COLOURS[0] if policy == PROMPT else charts.GREY)
-            axes.grid(visible=False, axis="y")
-            axes.margins(x=0.25)
+@charts.drawing("prompt-metrics")
+def draw(figure: Figure, result: Result) -> None:
+    """Three measures of every policy, a row of panels for each workload."""
+    figure.set_size_inches(13, 8)
+    rows = result.tables[1].records()
+    present = list(dict.fromkeys(one["workload"] for one in rows))
+    shown = [name for name in (TWEETS, ITEMS) if name in present] or present
+    measures = (
+        ("sizes of blocks", "BSI / hash's BSI", "BSI/hash"),
+        ("keys of blocks", "BCI / shuffle's BCI", "BCI/shuffle"),
+        ("split keys", "KSR: parts per key", "KSR"),
+    )
+    for line, name in zip(figure.subplots(len(shown), 3, squeeze=False), shown, strict=True):
+        own = [one for one in rows if one["workload"] == name]
+        for axes, (title, x, column) in zip(line, measures, strict=True):
+            values = {one["policy"]: one[column] for one in own}
+            charts.bars(axes, values, title=f"{name}: {title}", x=x, y="policy", ours=(PROMPT,))

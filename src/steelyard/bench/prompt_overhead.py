@@ -145,7 +145,6 @@ def result_of(
             Target("misses_with_most_slack", at_most=0.01, explanation="wall-clock time, with others on the machine"),
         ],
         kinds=kinds,
-        chart=lambda figure: _draw(figure, timed, budgets),
         notes=[
             "Measured: times of a row, of the tree's walk, of the sort and of the plan (processor time, fastest of "
             "three plans); the early release is driven by wall-clock times, unless it says processor.",
@@ -259,17 +258,30 @@ def _series(timed: Sequence[Timed]) -> list[Series]:
     ]
 
 
-def _draw(figure: Figure, timed: Sequence[Timed], budgets: Sequence[Mapping[int, Mapping[str, float]]]) -> None:
-    figure.set_size_inches(12, 4.5)
+@charts.drawing("prompt-overhead")
+def draw(figure: Figure, result: Result) -> None:
+    """Time after the cut-off by keys, and how even blocks are by the tree's budget."""
+    figure.set_size_inches(14, 4.5)
     left, right = figure.subplots(1, 2)
-    charts.lines(left, _series(timed), title="After the cut-off", x="distinct keys", y="ms of processor", log="xy")
+    title = "Partitioning after the cut-off"
+    charts.lines(left, result.series, title=title, x="distinct keys", y="processor time, ms", log="xy")
     charts.bound(left, 1e3 * MOST_SLACK * INTERVAL, "5 % of a one-second batch")
+    rows = result.tables[2].records()
     lines = [
-        Series(f"{scan}, {when}", BUDGETS, [100 * _mean(budgets, budget, f"BSI, {scan}, {when}") for budget in BUDGETS])
+        Series(
+            f"{scan}, {when}",
+            BUDGETS,
+            [
+                100 * one[f"BSI, {scan}"]
+                for budget in BUDGETS
+                for one in rows
+                if (one["when"], one["budget"]) == (when, budget)
+            ],
+        )
         for scan, when in ((LITERAL, WHEN[0]), (LITERAL, WHEN[1]), (FULL, WHEN[0]))
     ]
-    title = "Budget of the tree: how far the fullest block is above the mean"
-    charts.lines(right, lines, title=title, x="moves a key", y="%", log="x")
+    title = "Budget of the tree: the fullest block"
+    charts.lines(right, lines, title=title, x="moves per key", y="rows above the mean, %", log="x")
     right.set_xticks(BUDGETS, [str(budget) for budget in BUDGETS])
     right.minorticks_off()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,7 +130,6 @@ def result_of(found: Found, quick: bool) -> Result:
             Target("prompt_vs_cam", at_least=2.0, explanation=_why(found, CAM)),
         ],
         kind="simulated",
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "Measured: what a task costs (its own code, one core, processor time), and sizes and keys of all blocks "
             "and buckets at full scale. Simulated: the rates, as the largest mean rate at which no batch of a period "
@@ -244,28 +243,31 @@ def _series(found: Found) -> list[Series]:
     ]
 
 
-def _draw(figure: Figure, found: Found) -> None:
-    figure.set_size_inches(12, 4.5)
+@charts.drawing("prompt-rate")
+def draw(figure: Figure, result: Result) -> None:
+    """Rates of all policies by interval, a panel for each operator."""
+    figure.set_size_inches(12, 4.8)
     shown = (PROMPT, *PUBLISHED_RIVALS)
-    panels = figure.subplots(1, len(found.costs), sharey=False)
-    for axes, operator in zip(panels, found.costs, strict=True):
-        width = 0.8 / len(shown)
+    rows = [one for one in result.tables[1].records() if one["period, T"] == HEADLINE[2]]
+    operators = list(dict.fromkeys(one["operator"] for one in rows))
+    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    width = 0.8 / len(shown)
+    for axes, operator in zip(panels, operators, strict=True):
+        own = [one for one in rows if one["operator"] == operator]
         for place, policy in enumerate(shown):
-            means, errors = [], []
-            for seconds in INTERVALS:
-                rates = [one[policy] / 1e6 for one in found.rates[operator, seconds, HEADLINE[2]]]
-                mean, _, high = interval(rates)
-                means.append(mean)
-                errors.append(high - mean)
             colour = charts.COLOURS[place] if place < len(charts.COLOURS) else charts.GREY
-            x = np.arange(len(INTERVALS)) + (place - len(shown) / 2 + 0.5) * width
-            axes.bar(x, means, 0.9 * width, yerr=errors, color=colour, ecolor=charts.INK, capsize=1.5, label=policy)
-        axes.set_xticks(range(len(INTERVALS)), [f"T = {seconds:g} s" for seconds in INTERVALS])
-        axes.set_ylabel("million rows a second, simulated")
-        costs = found.costs[operator]
-        cost = f"{1e6 * costs.map_row:.0f} us a row, {1e6 * costs.map_key:.0f} us a key"
-        charts.finish(axes, f"{operator}: {cost}")
+            at = np.arange(len(own)) + (place - len(shown) / 2 + 0.5) * width
+            axes.bar(at, [one[policy] for one in own], 0.9 * width, color=colour, label=policy)
+        axes.set_xticks(range(len(own)), [f"{one['T, s']:g}" for one in own])
+        title = operator_title(operator, result.parameters)
+        charts.finish(axes, title=title, x="interval T, s", y="million rows per second, simulated")
         axes.grid(visible=False, axis="x")
-    panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
-    title = f"Sustainable rate, {found.slots} slots, tweet words, rate swings by half within each T"
+    charts.legend_below(figure, *panels)
+    title = f"Sustainable rate, {result.parameters['slots']} slots, tweet words, rate swings by half within each T"
     figure.suptitle(title, fontsize=11, color=charts.INK)
+
+
+def operator_title(operator: str, parameters: Mapping[str, Any]) -> str:
+    """The operator with what its map tasks cost."""
+    costs = parameters[f"{operator}_costs_us"]
+    return f"{operator}: {costs['map_row']:.0f} us per row, {costs['map_key']:.0f} us per key"

@@ -30,7 +30,7 @@ from steelyard.bench.prompt_policies import (
     ratios,
     shapes_of,
 )
-from steelyard.bench.prompt_rate import Rates, costs_in_us
+from steelyard.bench.prompt_rate import Rates, costs_in_us, operator_title
 from steelyard.bench.prompt_shapes import Stream
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
@@ -139,7 +139,6 @@ def result_of(found: Found, quick: bool) -> Result:
             Target("prompt_flatness", at_least=FLAT, explanation="keys cost more where there are more of them"),
         ],
         kind="simulated",
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "Measured: task costs, and sizes and keys of all blocks and buckets. Simulated: the rates (Eq 2.1), at a "
             "constant input rate; no driver, no network. prompt_flatness is the lowest rate over the highest.",
@@ -219,21 +218,27 @@ def series_of(found: Found, operator: str) -> list[Series]:
     ]
 
 
-def _draw(figure: Figure, found: Found) -> None:
-    figure.set_size_inches(12, 4.5)
-    panels = figure.subplots(1, len(found.costs))
-    for axes, operator in zip(panels, found.costs, strict=True):
-        costs = found.costs[operator]
-        title = f"{operator}: {1e6 * costs.map_row:.0f} us a row, {1e6 * costs.map_key:.0f} us a key"
-        charts.lines(axes, series_of(found, operator), title=title, x="Zipf exponent")
+@charts.drawing("prompt-skew")
+def draw(figure: Figure, result: Result) -> None:
+    """Rates of all policies by skew, a panel for each operator."""
+    figure.set_size_inches(12, 4.8)
+    rows = result.tables[1].records()
+    operators = list(dict.fromkeys(one["operator"] for one in rows))
+    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    for axes, operator in zip(panels, operators, strict=True):
+        own = [one for one in rows if one["operator"] == operator]
+        skews = [one["Zipf"] for one in own]
+        lines = [Series(policy, skews, [one[policy] for one in own]) for policy in (PROMPT, *PUBLISHED_RIVALS)]
+        title = operator_title(operator, result.parameters)
+        y = "million rows per second, simulated"
+        charts.lines(axes, lines, title=title, x="Zipf exponent", y=y, legend=False)
         for place, line in enumerate(axes.lines):
             line.set_linestyle("--" if line.get_label() == TIME else "-")
             line.set_zorder(4 if line.get_label() == TIME else 3)  # time lies on shuffle
             line.set_linewidth(2.6 if place == 0 else 1.4)
             if place >= len(charts.COLOURS):
                 line.set_color(charts.GREY)
-        axes.set_ylabel("million rows a second, simulated")
-        axes.get_legend().remove()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
-    title = f"Sustainable rate, {found.slots} slots, {found.keys:,} keys, T = {INTERVAL:g} s"
+    charts.legend_below(figure, *panels)
+    given = result.parameters
+    title = f"Sustainable rate, {given['slots']} slots, {given['keys']:,} keys, T = {given['interval_s']:g} s"
     figure.suptitle(title, fontsize=11, color=charts.INK)

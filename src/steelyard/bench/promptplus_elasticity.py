@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,7 +131,6 @@ def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick
         ],
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
-        chart=lambda figure: _draw(figure, found[0], spark),
         notes=[
             "Measured: task costs, how even Prompt's blocks and buckets are, and all that begins with spark_. "
             f"Simulated: {SLOTS} slots, {INTERVAL:g} s batches, max Map + max Reduce (Eq 2.1); no driver, no network.",
@@ -272,40 +271,32 @@ def _series(found: Courses) -> list[Series]:
     ]
 
 
-def _draw(figure: Figure, found: Courses, spark: Measured) -> None:
-    figure.set_size_inches(15, 8)
-    above, below = figure.subplots(2, 4)
-    for top, bottom, pattern in zip(above, below, (RISE, FALL, KEYS_FALL), strict=False):
-        _draw_tasks(top, {policy: found[pattern, policy] for policy in JUDGED}, pattern)
-        for policy, colour in zip((*JUDGED, FIXED), (*charts.COLOURS[:2], charts.GREY), strict=True):
-            bottom.plot(found[pattern, policy].load, color=colour, label=policy)
-        charts.bound(bottom, 1.0, "stability line")
-        bottom.set_ylim(0, 2)
-        bottom.set_xlabel("batch")
-        bottom.set_ylabel("W, simulated")
-        charts.finish(bottom)
-    below[0].legend(frameon=False)
-    batches = range(len(spark.reports))
-    above[-1].step(batches, spark.blocks, where="mid", color=charts.COLOURS[0], label="blocks")
-    above[-1].step(batches, spark.buckets, where="mid", color=charts.COLOURS[1], label="buckets")
-    above[-1].bar(batches, promptplus_spark.MULTIPLES, color="#e5e7eb", label="rows, times the least")
-    above[-1].legend(frameon=False)
-    charts.finish(above[-1], "on Spark, measured")
-    below[-1].plot(batches, [spark.load(batch) for batch in batches], color=charts.COLOURS[2], marker="o")
-    charts.bound(below[-1], 1.0, "stability line")
-    below[-1].set_ylim(bottom=0)
-    below[-1].set_xlabel("batch")
-    below[-1].set_ylabel("W, measured")
-    charts.finish(below[-1])
+@charts.drawing("promptplus-elasticity")
+def draw(figure: Figure, result: Result) -> None:
+    """Tasks and load from batch to batch: simulated with the published rule, and measured on Spark."""
+    figure.set_size_inches(14, 7.5)
+    above, below = figure.subplots(2, 3)
+    for top, bottom, pattern in zip(above, below, (RISE, FALL), strict=False):
+        for kind, colour in zip(("map tasks", "reduce tasks"), charts.COLOURS, strict=False):
+            line = result.line(f"{pattern}: {kind}")
+            top.step(line.x, line.y, where="post", color=colour, label=kind)
+        top.set_ylim(0, SLOTS + 1)
+        _load(bottom, result.line(f"{pattern}: W"))
+        charts.finish(top, title=f"{pattern}, {SLOW}: tasks", x="batch", y="tasks, simulated")
+        charts.finish(bottom, title=f"{pattern}, {SLOW}: load", x="batch", y="W, simulated")
+    on_spark = result.tables[2].records()
+    batches = [one["batch"] for one in on_spark]
+    for kind, column, colour in zip(("map tasks", "reduce tasks"), ("blocks", "buckets"), charts.COLOURS, strict=False):
+        above[-1].step(batches, [one[column] for one in on_spark], where="mid", color=colour, label=kind)
+    times = [one["rows"] / promptplus_spark.ROWS for one in on_spark]
+    above[-1].bar(batches, times, color="#e5e7eb", label="rows, times the least")
+    _load(below[-1], Series("W", batches, [one["W"] for one in on_spark]))
+    charts.finish(above[-1], title="On Spark: tasks", x="batch", y="tasks, measured")
+    charts.finish(below[-1], title="On Spark: load", x="batch", y="W, measured")
+    charts.legend_below(figure, *above, *below)
 
 
-def _draw_tasks(axes: Axes, of: Mapping[str, Course], title: str) -> None:
-    for (policy, course), colour in zip(of.items(), charts.COLOURS, strict=False):
-        axes.step(range(len(course.blocks)), course.blocks, where="post", color=colour, label=f"map, {policy}")
-        axes.step(
-            range(len(course.buckets)), course.buckets, "--", where="post", color=colour, label=f"reduce, {policy}"
-        )
-    axes.set_ylabel("tasks, simulated")
-    axes.set_ylim(0, SLOTS + 1)
-    axes.legend(frameon=False, fontsize=8)
-    charts.finish(axes, title)
+def _load(axes: Axes, line: Series) -> None:
+    axes.plot(line.x, line.y, color=charts.COLOURS[2], label="W: processing time / interval")
+    axes.set_ylim(0, max(1.2, *(1.1 * value for value in line.y)))
+    charts.bound(axes, 1.0, "stability line", legend=False)

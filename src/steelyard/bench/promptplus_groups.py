@@ -242,7 +242,6 @@ def result_of(seconds: Mapping[str, Mapping[int, float]], rounds: int) -> Result
         tables=[_rate_table(rates, at_spark, overhead, gains), _seconds_table(seconds)],
         series=[Series(name, list(INTERVALS), [rate for rate, _ in found]) for name, found in rates.items()],
         targets=[Target("group_ahead_vs_spark_100ms", at_least=5, explanation=reason)],
-        chart=lambda figure: _draw(figure, rates, gains),
         notes=notes,
     )
 
@@ -269,13 +268,20 @@ def _seconds_table(seconds: Mapping[str, Mapping[int, float]]) -> Table:
     return Table("milliseconds from batch to batch", ("rows of a batch", *seconds), rows)
 
 
-def _draw(
-    figure: Figure, rates: Mapping[str, Sequence[tuple[float, bool]]], gains: Mapping[str, Sequence[float]]
-) -> None:
-    figure.set_size_inches(13, 4.8)
-    left, right = figure.subplots(1, 2)
-    shown = [Series(name, list(INTERVALS), [rate or np.nan for rate, _ in found]) for name, found in rates.items()]
-    charts.lines(left, shown, title="Rows a second that are sustained", x="interval, s", log="xy")
-    over = [Series(name, list(INTERVALS), list(gain)) for name, gain in gains.items()]
-    charts.lines(right, over, title="Over one Spark job a batch", x="interval, s", log="xy")
-    charts.bound(right, 5, "target at 100 ms")
+@charts.drawing("promptplus-groups")
+def draw(figure: Figure, result: Result) -> None:
+    """Rates by interval, and how they compare with one Spark job per batch."""
+    figure.set_size_inches(14, 4.8)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    rates = [Series(one.name, one.x, [rate / 1e6 or np.nan for rate in one.y]) for one in result.series]
+    title = "Rates that are sustained"
+    charts.lines(left, rates, title=title, x="interval, s", y="million rows per second", log="x", legend=False)
+    intervals = result.series[0].x
+    gains = [one["gain, prompt"] for one in result.tables[0].records()]
+    title = f"{HEADLINE_WAY}, over {SPARK}"
+    charts.lines(right, [Series("gain", intervals, gains)], title=title, x="interval, s", y="rate / rate", log="xy")
+    charts.bound(right, 5, "target at 100 ms", legend=False)
+    for axes in (left, right):
+        axes.set_xticks(intervals, [f"{interval:g}" for interval in intervals])
+        axes.minorticks_off()
+    charts.legend_below(figure, left, right)

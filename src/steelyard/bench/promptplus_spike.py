@@ -110,7 +110,6 @@ def result_of(found: Courses, interval: float) -> Result:
             Target("stable_batch", at_most=20, explanation=decisions),
             Target("boundary_effect_batch", at_least=21, explanation="; ".join(step[BOUNDARY].changes)),
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "Batches are counted from 1, as in the dissertation: the spike falls into the group of batches 11 to 20.",
             "W is processing time over interval, without the time that a batch waits for those before it. Rows wait in "
@@ -136,11 +135,20 @@ def _table(kind: str, courses: Mapping[str, Course]) -> Table:
     )
 
 
-def _draw(figure: Figure, found: Courses) -> None:
-    figure.set_size_inches(6.5 * len(found), 4.8)
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for axes, (kind, courses) in zip(panels, found.items(), strict=True):
-        shown = [Series(name, list(range(1, BATCHES + 1)), one.loads) for name, one in courses.items()]
-        charts.lines(axes, shown, title=f"{kind}: W of each batch", x="batch")
-        charts.bound(axes, 1, "stable below")
-        axes.axvline(GROUP * 2 + 0.5, linestyle=":", color=charts.GREY)
+@charts.drawing("promptplus-spike")
+def draw(figure: Figure, result: Result) -> None:
+    """The load of each batch, a panel for each kind of change."""
+    kinds = [table.title for table in result.tables]
+    figure.set_size_inches(6.5 * len(kinds), 4.8)
+    panels = figure.subplots(1, len(kinds), squeeze=False)[0]
+    for axes, kind in zip(panels, kinds, strict=True):
+        shown = [
+            Series(one.name.removeprefix(f"{kind}: "), one.x, one.y)
+            for one in result.series
+            if one.name.startswith(f"{kind}: ")
+        ]
+        y = "W: processing time / interval"
+        charts.lines(axes, shown, title=kind.capitalize(), x="batch", y=y, legend=False)
+        charts.bound(axes, 1, "stable up to here", legend=False)
+        charts.bound(axes, GROUP * 2 + 0.5, "end of the group", along="x", legend=False)
+    charts.legend_below(figure, *panels)

@@ -94,7 +94,6 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
                 f"small beside this interval. Prompt+ changed its plan {len(found[PROMPTPLUS].changes)} times",
             )
         ],
-        chart=lambda figure: _draw(figure, found),
         notes=[
             "A batch is late if it ends more than an interval after the end of its own, the wait for batches before it "
             "included. No source is held back.",
@@ -121,12 +120,14 @@ def _table(found: Mapping[str, Course]) -> Table:
     return Table("late batches", columns, rows)
 
 
-def _draw(figure: Figure, found: Mapping[str, Course]) -> None:
-    figure.set_size_inches(12, 4.8)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-    charts.bars(left, {name: 100 * one.violations for name, one in found.items()}, title="Late batches, %")
-    shown = [
-        Series(name, [ran.batch + 1 for ran in one.ran], [ran.delay for ran in one.ran]) for name, one in found.items()
-    ]
-    charts.lines(right, shown, title="Delay in intervals", x="batch")
-    charts.bound(right, 1, "late above")
+@charts.drawing("promptplus-violations")
+def draw(figure: Figure, result: Result) -> None:
+    """How many batches were late, and the load of each."""
+    figure.set_size_inches(13, 5)
+    left, right = figure.subplots(1, 2, width_ratios=(2, 3))
+    late = {one["technique"]: one["late, %"] for one in result.tables[0].records()}
+    charts.bars(left, late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
+    y = "W: processing time / interval"
+    charts.lines(right, result.series, title="Load of each batch", x="batch", y=y, legend=False)
+    charts.bound(right, 1, "stable up to here", legend=False)
+    charts.legend_below(figure, right)

@@ -9,7 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from steelyard.bench import charts
 from steelyard.bench.display import readable
+from steelyard.bench.registry import benchmarks
+from steelyard.bench.result import Result
 from steelyard.bench.runner import FORMAT
 from steelyard.core.errors import OptionError
 
@@ -71,6 +74,15 @@ def read_results(directory: Path) -> Found:
             f"no benchmark results in {directory}: make some with `steelyard bench run --all --out {directory}`"
         )
     return found
+
+
+def redraw(directory: Path) -> list[Path]:
+    """Draw the picture of every result in `directory` again, from its JSON; nothing is measured."""
+    benchmarks()  # each comes with its drawing
+    return [
+        charts.save(charts.draw_result(record["name"], Result.from_dict(record)), directory / f"{record['name']}.png")
+        for record in read_results(directory).records
+    ]
 
 
 def write_report(directory: Path) -> tuple[Path, Found]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from steelyard.core.errors import OptionError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Kind = Literal["measured", "simulated"]
 Number = int | float
@@ -102,6 +99,19 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.title!r} has {len(self.columns)} columns and a row of {len(row)}: {row}")
 
+    def records(self) -> list[dict[str, Any]]:
+        """Each row as values by the name of their column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def lines(self, by: str, x: str, y: str) -> list[Series]:
+        """A series for each value of the column `by`, from the columns `x` and `y`."""
+        found: dict[str, tuple[list[Number], list[Number]]] = {}
+        for row in self.records():
+            at, values = found.setdefault(row[by], ([], []))
+            at.append(row[x])
+            values.append(row[y])
+        return [Series(name, at, values) for name, (at, values) in found.items()]
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return {
@@ -152,8 +162,6 @@ class Result:
         `"measured"` on this machine or `"simulated"`.
     kinds
         For single metrics that are of the other kind.
-    chart
-        Draws the picture on an empty matplotlib figure; see `steelyard.bench.charts`.
     notes
         Sentences that a reader of the figures needs.
 
@@ -171,7 +179,6 @@ class Result:
     targets: Sequence[Target] = ()
     kind: Kind = "measured"
     kinds: Mapping[str, Kind] = field(default_factory=dict)
-    chart: Callable[[Figure], None] | None = None
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -186,9 +193,37 @@ class Result:
         """The targets that were not reached."""
         return [target for target in self.targets if not target.met(self.metrics)]
 
+    def line(self, name: str) -> Series:
+        """The series of this name; OptionError where there is none."""
+        for one in self.series:
+            if one.name == name:
+                return one
+        raise OptionError.unknown("series", name, [one.name for one in self.series])
+
     def kind_of(self, metric: str) -> Kind:
         """Whether this metric was measured or simulated."""
         return self.kinds.get(metric, self.kind)
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Result:
+        """The result that `to_dict` wrote; what was not a number has become None.
+
+        >>> Result.from_dict(Result({"keys": 3}, {"plan_ms": 2.5}).to_dict()).metrics
+        {'plan_ms': 2.5}
+        """
+        return cls(
+            parameters=saved["parameters"],
+            metrics=saved["metrics"],
+            tables=[Table(one["title"], one["columns"], one["rows"]) for one in saved["tables"]],
+            series=[Series(one["name"], one["x"], one["y"], one["kind"]) for one in saved["series"]],
+            published=[Published(one["value"], one["source"], one["metric"]) for one in saved["published"]],
+            targets=[
+                Target(one["metric"], one["at_least"], one["at_most"], one["explanation"]) for one in saved["targets"]
+            ],
+            kind=saved["kind"],
+            kinds=saved["kinds"],
+            notes=saved["notes"],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON; what is not a number becomes null."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -47,7 +49,7 @@ def run_benchmark(benchmark: Benchmark, run: Run, console: Console) -> Result:
         "machine": machine(),
         **result.to_dict(),
     }
-    picture = _draw(result, run.out / f"{benchmark.name}.png", console)
+    picture = _draw(record, run.out / f"{benchmark.name}.png", console)
     record["picture"] = picture.name if picture else None
     saved = run.out / f"{benchmark.name}.json"
     saved.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -74,9 +76,10 @@ def last_line(name: str, result: Result) -> str:
     return json.dumps({"name": name, "metrics": plain(result.metrics)}, separators=(",", ":"), allow_nan=False)
 
 
-def _draw(result: Result, path: Path, console: Console) -> Path | None:
+def _draw(record: Mapping[str, Any], path: Path, console: Console) -> Path | None:
+    """The picture of what is saved, so that it can be drawn again from the JSON alone."""
     try:
-        return charts.save(charts.draw_result(result), path)
+        return charts.save(charts.draw_result(record["name"], Result.from_dict(record)), path)
     except charts.PlottingError as problem:
         console.print(f"[yellow]no picture: {escape(str(problem))}[/yellow]")
         return None

@@ -265,7 +265,6 @@ def result_of(still: Course, moving: Course, rows: int) -> Result:
             Target("critical_path_reduction", at_least=0.30, explanation=heavy),
             Target("plans_that_raise_imbalance", at_most=0),
         ],
-        chart=lambda figure: _draw(figure, still, moving),
         notes=[
             "Loads are comparisons and free pairs, counted in each worker's task. critical_path_reduction is of "
             f"window {third + 1}; a plan is made when a window has started, so the first one serves the third window.",
@@ -303,21 +302,21 @@ def _plans(moving: Course) -> Table:
     return Table("plans", ("plan", "imbalance before", "imbalance after", "moves"), rows)
 
 
-def _draw(figure: Figure, still: Course, moving: Course) -> None:
-    figure.set_size_inches(12, 4.0)
+@charts.drawing("s3j-balancing")
+def draw(figure: Figure, result: Result) -> None:
+    """Shares of the workers with balancing, and the load of the busiest with and without."""
+    figure.set_size_inches(13, 4.0)
     shares, paths = figure.subplots(1, 2)
-    windows = list(range(len(moving.reports)))
+    courses = [one for one in result.tables[0].records() if one["course"] == MOVING]
+    loads = np.array([[float(load) for load in one["loads"].split(", ")] for one in courses])
+    windows = [one["window"] for one in courses]
     bottom = np.zeros(len(windows))
-    for worker in range(len(moving.reports[0].loads)):
-        height = np.array([report.loads[worker] / sum(report.loads) for report in moving.reports])
+    for worker, height in enumerate((loads / loads.sum(axis=1, keepdims=True)).T):
         colour = charts.COLOURS[worker % len(charts.COLOURS)]
         shares.bar(windows, height, bottom=bottom, color=colour, label=f"worker {worker}")
         bottom += height
-    shares.set_xlabel("window")
     charts.legend_beside(shares)
-    charts.finish(shares, f"Share of the load, {MOVING}")
-    lines = [
-        Series(name, windows, [course.critical(window) for window in windows])
-        for name, course in ((STILL, still), (MOVING, moving))
-    ]
-    charts.lines(paths, lines, title="Load of the busiest worker", x="window", y="comparisons and free pairs")
+    charts.finish(shares, title=f"Load of the workers, {MOVING}", x="window", y="share of the load")
+    y = "comparisons and free pairs"
+    charts.lines(paths, result.series, title="Load of the busiest worker", x="window", y=y)
+    charts.thousands(paths.yaxis)

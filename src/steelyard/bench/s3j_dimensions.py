@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -205,7 +205,6 @@ def result_of(
             for (d, t), value in REPLICA.items()
         ],
         targets=[Target("pairs_wrong", at_most=0)],
-        chart=lambda figure: draw(figure, by, sizes, grown),
         notes=_notes(found),
     )
 
@@ -284,22 +283,23 @@ def _notes(found: Sequence[Found]) -> list[str]:
     return notes
 
 
-def draw(figure: Figure, by: dict[tuple[str, int], Found], sizes: Sequence[int], grown: Sequence[Found]) -> None:
+@charts.drawing("s3j-dimensions")
+def draw(figure: Figure, result: Result) -> None:
     """Copies, distances and seconds by dimension, and seconds by the size of the window."""
-    figure.set_size_inches(14, 9)
+    figure.set_size_inches(13, 9)
     ticks = ((1, 2, 5, 10, 20), (0.01, 0.1, 1, 2), (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
     *places, last = figure.subplots(2, 2).flat
-    for axes, (title, value), marks in zip(places, _VIEWS.items(), ticks, strict=True):
-        lines = [Series(case, sizes, [value(by[case, size]) for size in sizes]) for case in CASES]
-        charts.lines(axes, lines, title=title, x="dimensions", log="xy")
-        axes.set_xticks(sizes, [str(size) for size in sizes])
+    for axes, view, marks in zip(places, _VIEWS, ticks, strict=True):
+        lines = [replace(result.line(f"{case}, {view}"), name=case) for case in CASES]
+        charts.lines(axes, lines, title=f"{view[0].upper()}{view[1:]}", x="dimensions", y=view, log="xy")
+        axes.set_xticks(lines[0].x, [str(size) for size in lines[0].x])
         plain_log(axes, marks)
     lines = []
     for case, dimension in BY_SIZE:
-        ones = [one for one in grown if (one.case, one.dimension) == (case, dimension)]
-        speeds = [one.brute_s / one.join_s for one in ones]
-        lines.append(Series(f"{case}, {dimension} dimensions", [one.cost.records // 2 for one in ones], speeds))
-    charts.lines(last, lines, title="the same by size of the window", x="records a side", log="xy")
+        ones = [one for one in result.tables[1].records() if (one["vectors"], one["dimensions"]) == (case, dimension)]
+        speeds = [one["brute force s"] / one["S3J s"] for one in ones]
+        lines.append(Series(f"{case}, {dimension} dimensions", [one["records a side"] for one in ones], speeds))
+    charts.lines(last, lines, title="The same by size of the window", x="records per side", y=view, log="xy")
     last.set_xticks(lines[0].x, [f"{size:,}" for size in lines[0].x])
     plain_log(last, ticks[-1])
     for axes in (places[-1], last):

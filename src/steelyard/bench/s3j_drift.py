@@ -263,7 +263,6 @@ def result_of(
         tables=[_table(moved), _table(retired)],
         series=[Series(name, list(range(len(found[0]))), _mean_path(found)) for name, found in moved.items()],
         targets=_targets(),
-        chart=lambda figure: _draw(figure, moved, retired),
         notes=[
             "Everything is counted, in one process: comparisons and free pairs of each worker, distances to centroids. "
             "No clock is involved. All variants found the same pairs in every window.",
@@ -304,21 +303,17 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
     return Table(" against ".join(variants), columns, rows)
 
 
-def _draw(
-    figure: Figure,
-    moved: Mapping[str, Sequence[Sequence[Window]]],
-    retired: Mapping[str, Sequence[Sequence[Window]]],
-) -> None:
-    figure.set_size_inches(12, 4.5)
-    left, right = figure.subplots(1, 2)
-    windows = list(range(len(moved[NONE][0])))
-    paths = [Series(name, windows, _mean_path(found)) for name, found in moved.items()]
-    charts.lines(left, paths, title="busiest worker, in fair shares", x="window", y="load over mean load")
-    for axes in (left, right):
-        for drift in windows[DRIFT::DRIFT]:
+@charts.drawing("s3j-drift")
+def draw(figure: Figure, result: Result) -> None:
+    """The busiest worker with and without balancing, and worksets with and without retiring."""
+    figure.set_size_inches(14, 4.5)
+    panels = figure.subplots(1, 2)
+    views = (
+        ("Load of the busiest worker", "critical path", "load / mean load"),
+        ("Worksets with a centroid", "worksets", "worksets"),
+    )
+    for axes, table, (title, column, y) in zip(panels, result.tables, views, strict=True):
+        lines = table.lines("variant", "window", column)
+        charts.lines(axes, lines, title=title, x="window (dotted: topics drift)", y=y)
+        for drift in lines[0].x[DRIFT::DRIFT]:
             axes.axvline(drift - 0.5, color=charts.GREY, linestyle=":", linewidth=1)
-    counts = [
-        Series(name, windows, [float(np.mean([course[window].worksets for course in found])) for window in windows])
-        for name, found in retired.items()
-    ]
-    charts.lines(right, counts, title="worksets with a centroid", x="window", y="worksets")

@@ -20,6 +20,7 @@ from steelyard.bench.s3j_windows import (
     beside,
     check,
     clusterjoin,
+    columns_of,
     largest_difference,
     published_window,
     s3j,
@@ -133,7 +134,6 @@ def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, fa
         series=[Series(method, WORKERS, found.ratios(method, faster), estimated) for method in METHODS],
         published=_published(),
         targets=_targets(faster),
-        chart=lambda figure: draw(figure, found, faster),
         notes=_notes(found, faster),
     )
 
@@ -262,22 +262,24 @@ def _notes(found: Found, faster: int) -> list[str]:
     return notes
 
 
-def draw(figure: Figure, found: Found, faster: int) -> None:
+@charts.drawing("s3j-parallelism")
+def draw(figure: Figure, result: Result) -> None:
     """Both ratios and the busiest worker, by workers."""
-    figure.set_size_inches(15, 4.5)
+    figure.set_size_inches(14, 4.8)
     names = [str(count) for count in WORKERS]
-    copies, ratios, busiest = figure.subplots(1, 3)
-    flat = [found.costs[CJ][count].duplication for count in WORKERS]
-    ours = [found.costs[S3J][count].duplication for count in WORKERS]
+    copies, ratios, busiest = panels = figure.subplots(1, 3)
+    ours, compared = columns_of(result.tables[0], 0, 2), columns_of(result.tables[0], 0, 4)
     rival = [PRINTED_RIVAL] * len(WORKERS)
-    printed = {S3J: PRINTED_COPIES, "ClusterJoin": [one[0] for one in rival]}
-    beside(copies, names, {S3J: ours, "ClusterJoin": flat}, printed)
-    printed = {S3J: PRINTED_COMPARISONS, CJ: [one[1] for one in rival]}
-    beside(ratios, names, {method: found.ratios(method, faster) for method in METHODS}, printed)
-    millions = {method: [cost.workers.max() / 1e6 for cost in found.costs[method].values()] for method in METHODS}
+    beside(copies, names, {S3J: ours[S3J], CJ: ours[CJ]}, {S3J: PRINTED_COPIES, CJ: [one[0] for one in rival]})
+    beside(ratios, names, compared, {S3J: PRINTED_COMPARISONS, CJ: [one[1] for one in rival]})
+    millions = {name: [one / 1e6 for one in column] for name, column in columns_of(result.tables[2], 0, 2).items()}
     beside(busiest, names, millions, {})
-    titles = ("copies of a record", "comparisons for each nominal pair", "busiest worker, million distances")
-    for axes, title in zip((copies, ratios, busiest), titles, strict=True):
-        axes.set_ylim(0, 1.35 * axes.get_ylim()[1])  # room for the legend
-        axes.set_xlabel("workers")
-        charts.finish(axes, title)
+    titles = {
+        "Copies": "copies per record",
+        "Comparisons": "comparisons per nominal pair",
+        "Busiest worker": "million distances",
+    }
+    for axes, (title, y) in zip(panels, titles.items(), strict=True):
+        axes.set_ylim(bottom=0)
+        charts.finish(axes, title=title, x="workers", y=y)
+    charts.legend_below(figure, *panels)

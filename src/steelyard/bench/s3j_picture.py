@@ -150,9 +150,8 @@ def _partitions(axes: Axes, made: Scene) -> None:
     stars = made.space.centroids
     axes.scatter(stars[:, 0], stars[:, 1], s=170, marker="*", color=charts.INK, label="centroids")
     copies = len(made.routed.record) / len(made.points)
-    charts.finish(axes, f"{PARTS} space partitions: a record has {copies:.2f} copies on average")
-    axes.grid(visible=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, frameon=False, fontsize=9)
+    title = f"{PARTS} space partitions: a record has {copies:.2f} copies on average"
+    _finish(axes, title, columns=3)
 
 
 def _worksets(axes: Axes, made: Scene) -> None:
@@ -176,11 +175,15 @@ def _worksets(axes: Axes, made: Scene) -> None:
         axes.scatter(
             made.points[of_role, 0], made.points[of_role, 1], s=22, color=ROLE_COLOURS[role], label=label, zorder=3
         )
-    charts.finish(
-        axes, f"The {len(made.centroids)} worksets of partition {SHOWN + 1}, and the members of workset {shown}"
-    )
+    title = f"The {len(made.centroids)} worksets of partition {SHOWN + 1}, and the members of workset {shown}"
+    _finish(axes, title, columns=2)
+
+
+def _finish(axes: Axes, title: str, *, columns: int) -> None:
+    """A plane has no scale that a reader needs; its legend is below it."""
+    charts.finish(axes, title=title, x="first coordinate", y="second coordinate")
     axes.grid(visible=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2, frameon=False, fontsize=9)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=columns, frameon=False, fontsize=9)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,6 @@ def result_of(cases: Sequence[Case]) -> Result:
         metrics=metrics,
         tables=[_answers(cases), _work(cases), _times(cases)],
         targets=targets,
-        chart=lambda figure: draw(figure, cases),
         notes=[
             "Everything runs in this process on one core, the parts of the join one after the other; seconds are of "
             "processor time, which others on the machine do not lengthen. "
@@ -324,26 +323,22 @@ def _times(cases: Sequence[Case]) -> Table:
     return Table("seconds", ("metric", "copies", "join", "longest part", "brute force", "scan"), rows)
 
 
-def draw(figure: Figure, cases: Sequence[Case]) -> None:
+@charts.drawing("s3j-real")
+def draw(figure: Figure, result: Result) -> None:
     """Seconds of all three ways, by the share of copies; one panel for each metric."""
-    figure.set_size_inches(10, 4.2)
+    figure.set_size_inches(10, 4.5)
     panels = figure.subplots(1, len(KINDS), squeeze=False)[0]
+    ways = {"brute force": "brute force", "scan": "scan", "join": "join", "longest part": "join, longest part"}
+    width = 0.8 / len(ways)
     for axes, kind in zip(panels, KINDS, strict=True):
-        own = [case for case in cases if case.kind == kind]
+        own = [one for one in result.tables[2].records() if one["metric"] == kind.metric]
         places = np.arange(len(own))
-        ways = {
-            "brute force": [case.brute.seconds for case in own],
-            "scan": [case.scan.seconds for case in own],
-            "join": [case.joined.seconds for case in own],
-            "join, longest part": [case.joined.longest for case in own],
-        }
-        width = 0.8 / len(ways)
-        for number, (label, seconds) in enumerate(ways.items()):
+        for number, (column, label) in enumerate(ways.items()):
             colour = charts.COLOURS[(1, 4, 0, 5)[number]]
+            seconds = [one[column] for one in own]
             axes.bar(places + (number - 1.5) * width, seconds, width, color=colour, label=label)
-        axes.set_xticks(places, [f"{case.copies:.0%} copies" for case in own])
-        axes.set_ylabel("seconds of processor time")
-        charts.finish(axes, f"{kind.metric} distance up to {kind.threshold:g}, {own[0].texts:,} texts")
+        axes.set_xticks(places, [f"{one['copies']:.0%}" for one in own])
+        title = f"{kind.metric} distance up to {kind.threshold:g}, {result.parameters['texts']:,} texts"
+        charts.finish(axes, title=title, x="texts that are changed copies", y="processor time, s")
         axes.grid(visible=False, axis="x")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
+    charts.legend_below(figure, *panels)

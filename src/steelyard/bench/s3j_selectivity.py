@@ -19,6 +19,7 @@ from steelyard.bench.s3j_windows import (
     beside,
     check,
     clusterjoin,
+    columns_of,
     largest_difference,
     plain_log,
     published_window,
@@ -156,7 +157,6 @@ def result_of(
         ],
         published=_published(),
         targets=_targets(faster),
-        chart=lambda figure: draw(figure, found, faster),
         notes=_notes(faster),
     )
 
@@ -346,22 +346,18 @@ def _notes(faster: int) -> list[str]:
     return notes
 
 
-def draw(figure: Figure, found: Mapping[str, Found], faster: int) -> None:
+@charts.drawing("s3j-selectivity")
+def draw(figure: Figure, result: Result) -> None:
     """Both ratios by selectivity, with crosses where the table has figures."""
-    figure.set_size_inches(12, 4.5)
+    figure.set_size_inches(12, 4.8)
     names = [row.name for row in PRINTED]
-    copies = {method: [found[name].costs[method].duplication for name in names] for method in (S3J, CJ)}
-    copies = {S3J: copies[S3J], "ClusterJoin": copies[CJ]}
-    ratios = {method: _ratios(found, method, faster) for method in METHODS}
-    printed = [{method: row.of(method) for method in (S3J, CJ)} for row in PRINTED]
-
-    def column(method: str, number: int) -> list[Number | None]:
-        return [pair[number] if (pair := one[method]) else None for one in printed]
-
-    left, right = figure.subplots(1, 2)
-    beside(left, names, copies, {S3J: column(S3J, 0), "ClusterJoin": column(CJ, 0)})
-    beside(right, names, ratios, {method: column(method, 1) for method in (S3J, CJ)})
-    for axes, title in ((left, "copies of a record"), (right, "comparisons for each nominal pair")):
+    table = result.tables[0]
+    copies, printed_copies = columns_of(table, 1, 2), columns_of(table, 1, 3)
+    left, right = panels = figure.subplots(1, 2)
+    beside(left, names, {name: copies[name] for name in (S3J, CJ)}, printed_copies)
+    beside(right, names, columns_of(table, 1, 4), columns_of(table, 1, 6))
+    titles = {"Copies": "copies per record", "Comparisons": "comparisons per nominal pair"}
+    for axes, (title, y) in zip(panels, titles.items(), strict=True):
         plain_log(axes, (1, 2, 5, 10, 20, 50))
-        axes.set_xlabel("selectivity")
-        charts.finish(axes, title)
+        charts.finish(axes, title=title, x="selectivity", y=y)
+    charts.legend_below(figure, *panels)

@@ -386,7 +386,6 @@ def result_of(found: Sequence[Timed], kernels: Mapping[str, float], repetitions:
             Target("kernel_vs_matmul", at_least=0.5, explanation="another program had the cores, or the cache"),
         ],
         kinds=dict.fromkeys(scaled, "simulated"),
-        chart=lambda figure: _draw(figure, found),
         notes=_notes(found, scaled),
     )
 
@@ -437,9 +436,14 @@ def _samples(found: Sequence[Timed]) -> Table:
     return Table("cross joins of samples", ("vectors", "form", "rows", "seconds", "pairs a second"), rows)
 
 
-def _draw(figure: Figure, found: Sequence[Timed]) -> None:
-    figure.set_size_inches(12, 4.0)
-    for axes, one in zip(figure.subplots(1, len(found)), found, strict=True):
-        rates = {way: one.rows / one.median(way) for way in (*one.seconds, CROSS)}
-        charts.bars(axes, rates, title=f"{one.title}, {one.rows:,} records: records a second")
-        axes.set_xscale("log")
+@charts.drawing("s3j-speed")
+def draw(figure: Figure, result: Result) -> None:
+    """Records per second of every way, a panel for each kind of vectors."""
+    figure.set_size_inches(13, 4.0)
+    joins = result.tables[0].records()
+    kinds = list(dict.fromkeys(one["vectors"] for one in joins))
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        own = [one for one in joins if one["vectors"] == kind]
+        rates = {one["way"]: one["records a second"] for one in own}
+        title = f"{kind}, {own[0]['rows']:,} records"
+        charts.dots(axes, rates, title=title, x="records per second", y="way", ours=(OURS,))

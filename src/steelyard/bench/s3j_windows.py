@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.result import Number
+from steelyard.bench.result import Number, Table
 from steelyard.similarity.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
 from steelyard.similarity.members import LEFT, RIGHT, Rows
 from steelyard.similarity.metrics import metric as metric_of
@@ -239,7 +239,14 @@ def beside(axes: Axes, x: Sequence[str], ours: Mapping[str, Sequence[Number]], p
             label = f"{name}, published"
             axes.scatter(list(marks), list(marks.values()), marker="x", s=70, color=colour, label=label, zorder=3)
     axes.set_xticks(places, x)
-    axes.legend(frameon=False, fontsize=8, loc="upper right" if len(ours) < 3 else "upper left")
+
+
+def columns_of(table: Table, method: int, value: int) -> dict[str, list[Any]]:
+    """The values of a column for each method, by the places of both columns: two are called `published`."""
+    found: dict[str, list[Any]] = {}
+    for row in table.rows:
+        found.setdefault(str(row[method]), []).append(row[value])
+    return found
 
 
 def plain_log(axes: Axes, ticks: Sequence[Number]) -> None:

@@ -190,7 +190,6 @@ def result_of(found: Sequence[Compared], known: Calibrated, sizes: Mapping[str, 
             ),
             Target("throughput_error", at_most=MOST_WRONG, explanation="the machine was busy with other work"),
         ],
-        chart=lambda figure: _draw(figure, steady),
         notes=[
             "Rows come at even distances, in turn, to 4 instances of a map that waits 2 to 20 ms by the row's item; "
             "both runs have the same items in the same order. Latency counts from when a row is due.",
@@ -220,11 +219,8 @@ def _table(found: Sequence[Compared]) -> Table:
     return Table("measured beside simulated", columns, rows)
 
 
-def _draw(figure: Figure, steady: Sequence[Compared]) -> None:
-    axes = figure.add_subplot()
-    loads = [one.load for one in steady]
-    shown = [
-        Series("measured", loads, [1000 * one.real_latency for one in steady]),
-        Series("simulated", loads, [1000 * one.simulated_latency for one in steady], kind="simulated"),
-    ]
-    charts.lines(axes, shown, title="Mean latency, ms", x="load")
+@charts.drawing("sim-reality")
+def draw(figure: Figure, result: Result) -> None:
+    """Latencies by load."""
+    title = "Latency of resident workers, and of the simulator"
+    charts.lines(figure.add_subplot(), result.series, title=title, x="load (1: all slots busy)", y="mean latency, ms")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 RUNS = 20
 """Independent runs of a cluster, each with a seed of its own."""
+OUTSIDE = "(outside)"
+"""Marks a figure whose interval does not hold theory."""
 STUDENT_T = 3.883
 """Of 19 degrees of freedom, for intervals that hold the true mean in 999 of 1000 cases."""
 SECONDS, QUICK_SECONDS = 800.0, 120.0
@@ -97,7 +98,6 @@ def sim_theory(run: Run) -> Result:
             Target("widest_interval", at_most=precision, explanation="give the runs more seconds"),
         ],
         kind="simulated",
-        chart=lambda picture: _draw(picture, found),
         notes=[
             f"The interval is that of Student's t over {RUNS} independent runs; it holds the true mean in 999 of 1000 "
             "cases. An approximation may be off by the share that its authors give.",
@@ -109,19 +109,23 @@ def sim_theory(run: Run) -> Result:
 
 def _row(one: Estimate) -> tuple[str, ...]:
     numbers = [f"{value:.4g}" for value in (one.figure.theory, one.mean)]
-    mark = "" if one.inside else " (outside)"
+    mark = "" if one.inside else f" {OUTSIDE}"
     return one.case.name, one.figure.name, numbers[0], numbers[1] + mark, f"{one.half:.2g}", one.case.by
 
 
-def _draw(picture: Picture, found: Sequence[Estimate]) -> None:
-    picture.set_figheight(0.24 * len(found) + 1.2)
+@charts.drawing("sim-theory")
+def draw(picture: Picture, result: Result) -> None:
+    """How far every figure is from theory, with its interval."""
+    rows = result.tables[0].records()
+    picture.set_size_inches(9, 0.24 * len(rows) + 1.2)
     axes = picture.add_subplot()
-    places = range(len(found))
-    colours = [charts.COLOURS[1] if not one.inside else charts.COLOURS[0] for one in found]
-    for place, one, colour in zip(places, found, colours, strict=True):
-        axes.errorbar(100 * one.off, place, xerr=100 * one.precision, fmt="o", markersize=4, color=colour, capsize=2)
+    for place, one in enumerate(rows):
+        theory, simulated, half = float(one["theory"]), float(one["simulated"].split()[0]), float(one["±"])
+        colour = charts.COLOURS[1] if OUTSIDE in one["simulated"] else charts.COLOURS[0]
+        off, wide = 100 * (simulated / theory - 1), 100 * half / theory
+        axes.errorbar(off, place, xerr=wide, fmt="o", markersize=4, color=colour, capsize=2)
     axes.axvline(0.0, color=charts.GREY, linewidth=1.0)
-    axes.set_yticks(places, [f"{one.case.name}: {one.figure.name}" for one in found], fontsize=7)
+    axes.set_yticks(range(len(rows)), [f"{one['cluster']}: {one['figure']}" for one in rows], fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlabel("% off theory, with the interval of 20 runs")
-    charts.finish(axes, "The simulator beside queueing theory")
+    x = f"difference from theory, %, with the interval of {RUNS} runs"
+    charts.finish(axes, title="The simulator beside queueing theory", x=x, y="cluster and figure")

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import charts
 from steelyard.bench.overhead import growth, resident_mib
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
@@ -21,6 +22,9 @@ from steelyard.resident import Callback, Flow, Settings
 from steelyard.resident.channel import CREDIT
 from steelyard.resident.jobs import Job, ProcessLauncher
 from steelyard.resident.sources import Read, Reader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BATCH_ROWS = 1 << 16
 BATCH_SECONDS = 0.02
@@ -192,3 +196,10 @@ def result_of(seen: Soaked, seconds: float) -> Result:
             "rss_growth: mean of the last fifth of the samples over mean of the first, of the worker that grew more.",
         ],
     )
+
+
+@charts.drawing("resident-soak")
+def draw(figure: Figure, result: Result) -> None:
+    """Memory of both workers over time."""
+    named = [Series(one.name.removesuffix(", MiB"), one.x, one.y) for one in result.series]
+    charts.lines(figure.add_subplot(), named, title="Memory of resident workers", x="time, s", y="memory (RSS), MiB")
