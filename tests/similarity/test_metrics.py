@@ -407,3 +407,12 @@ def test_what_is_no_metric_is_refused():
         metric(3)
     angular = metric("angular")
     assert metric(angular) is angular
+
+
+def test_vectors_have_the_length_of_most_that_can_be_used():
+    wild = [[float("nan"), 1.0]] * 3
+    column = pa.array([[1.0, 2.0, 3.0], [1.0, 2.0], [3.0, 4.0], [], None, *wild])
+    vectors, bad = metric("euclidean").records(column)
+    assert vectors[~bad].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert metric("euclidean").records(pa.array([*wild, [1.0, 2.0, 3.0]]))[0][-1].tolist() == [1.0, 2.0, 3.0]
+    assert metric("euclidean").records(pa.array(wild))[1].all()

@@ -136,7 +136,10 @@ def test_the_dimension_is_found_behind_many_bad_rows(spark):
     bad = [(f"bad{n}", 0, [float("nan"), 1.0]) for n in range(FIRST + 5)]
     good = [(name, 0, vector) for name, _, vector in vectors(30, seed=2)]
     rows = frame(spark, bad + good).coalesce(1)
-    found = sy.similarity_join(rows, on="vector", id="id", threshold=0.1, workers=2).to_df().toArrow()
+    join = sy.similarity_join(rows, on="vector", id="id", threshold=0.1, workers=2)
+    with pytest.raises(Exception, match=r"a row cannot be joined: .*bad0.*on_bad_rows"):
+        join.to_df().toArrow()
+    found = join.on_bad_rows("drop").to_df().toArrow()
     pairs = [(a, b, 0) for a, b in zip(found["left_id"].to_pylist(), found["right_id"].to_pylist(), strict=True)]
     same(pairs, brute_force(good, good, "angular", 0.1, 1), ordered=False)
 

@@ -198,21 +198,38 @@ def vectors_of(column: pa.Array, metric: str, dimension: int | None) -> tuple[Ar
         raise wrong_column(metric, column.type, "lists of numbers, such as array<double>")
     values, starts, lengths = parts
     bad = ~column.is_valid().to_numpy(zero_copy_only=False)
-    if dimension is None:
-        filled = np.flatnonzero(~bad & (lengths > 0))
-        dimension = int(lengths[filled[0]]) if len(filled) else 0
-    bad |= (lengths != dimension) | (dimension == 0)
     narrow = pa.types.is_float32(values.type) or pa.types.is_float16(values.type)
     flat = pc.cast(values, pa.float32() if narrow else pa.float64(), safe=False)
     numbers = pc.fill_null(flat, math.nan).to_numpy(zero_copy_only=False)
+    if dimension is None:
+        unfit = np.concatenate([[0], np.cumsum(~_usable(numbers))])
+        filled = ~bad & (lengths > 0)
+        clean = filled & (unfit[starts + lengths] == unfit[starts])
+        dimension = _most_frequent(lengths[clean if clean.any() else filled])
+    bad |= (lengths != dimension) | (dimension == 0)
     vectors = np.zeros((len(column), dimension), dtype=numbers.dtype)
     good = np.flatnonzero(~bad)
     if dimension:
         vectors[good] = numbers[starts[good][:, None] + np.arange(dimension)]
-    usable = np.isfinite(vectors) if narrow else np.abs(vectors) <= _LARGEST  # the squares of float32 fit a double
-    wild = ~usable.all(axis=1)
+    wild = ~_usable(vectors).all(axis=1)
     vectors[wild] = 0
     return vectors, bad | wild
+
+
+def _usable(numbers: Array) -> Bools:
+    """Which numbers can be squared: the squares of float32 fit a double."""
+    finite = np.isfinite(numbers) if numbers.dtype == np.float32 else np.abs(numbers) <= _LARGEST
+    return np.asarray(finite)
+
+
+def _most_frequent(lengths: Ints) -> int:
+    """The length that most vectors have, the first one of several; 0 where there is none.
+
+    >>> _most_frequent(np.array([3, 2, 2, 4])), _most_frequent(np.array([3, 2]))
+    (2, 3)
+    """
+    found, first, count = np.unique(lengths, return_index=True, return_counts=True)
+    return int(found[np.lexsort((first, -count))[0]]) if len(found) else 0
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -129,7 +129,7 @@ class Plan:
         # A task that is asked again must number its rows alike, where files and moves go by the numbers. Where nothing
         # is kept, a pair is found in one task, whatever the numbers.
         if run.name and not is_determinate(rows):
-            rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id"))
+            rows = rows.sortWithinPartitions("at", "side", F.xxhash64("id", "item"))
         kept, pairs = Kept(commit.records, commit.left), arrow_schema(self.pairs_schema)
         join = joiner(program, kept, run, log, pairs)
         if EVERYTHING in commit.assignment:
@@ -224,6 +224,16 @@ class JoinEngine(BatchEngine[JoinReport]):
             self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
 
     def _process(self, batch: DataFrame, number: int) -> JoinReport:
+        # The first records, and dead letters, are read beside the join: Spark is to count its input rows once.
+        if self.last.centroids and self.settings.bad.policy != "dead_letter":
+            return self._work(batch, number)
+        batch = batch.persist()
+        try:
+            return self._work(batch, number)
+        finally:
+            batch.unpersist()
+
+    def _work(self, batch: DataFrame, number: int) -> JoinReport:
         spark, clock = batch.sparkSession, self._clock(batch, number)
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         self.log.take()
@@ -232,7 +242,9 @@ class JoinEngine(BatchEngine[JoinReport]):
         )
         centroids, commit = self._space(batch, self.last, run)
         if centroids is None:  # not one record yet
-            return self._finish(replace(commit, batch=number), JoinReport(number), clock)
+            report = _without_records(batch, number)
+            self._refuse(batch, report)
+            return self._finish(replace(commit, batch=number), report, clock)
         room = ROOM if self._may_change(commit) else None
         plan = Plan(batch, replace(self.program, room=room), centroids)
         with clock.phase("join"):
@@ -243,8 +255,7 @@ class JoinEngine(BatchEngine[JoinReport]):
                 run = replace(run, name=self.state.new_folder(number))
                 folder, entries = self._joined(plan, batch, commit, run)
         report = self._accounted(entries, number)
-        if report.bad_rows:
-            self._refuse(batch, report)
+        self._refuse(batch, report)
         with clock.phase("sink"):
             found = spark.read.schema(plan.pairs_schema).parquet(folder)
             pairs = shown(found, self.program, time.time_ns() // 1000)
@@ -314,7 +325,7 @@ class JoinEngine(BatchEngine[JoinReport]):
 
     def _refuse(self, batch: DataFrame, report: JoinReport) -> None:
         bad = self.settings.bad
-        if bad.policy == "drop":
+        if not report.bad_rows or bad.policy == "drop":
             return
         schema = _fields(("reason", T.StringType()), ("row", T.StringType()))
         letters = map_in_arrow(batch, refuser(self.program, arrow_schema(schema)), schema)
@@ -436,6 +447,12 @@ class JoinEngine(BatchEngine[JoinReport]):
         seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)
         self.reports.append(seen)
         return self.reports[-1]
+
+
+def _without_records(batch: DataFrame, number: int) -> JoinReport:
+    """The report of a batch of which no row has a record that can be read."""
+    rows = batch.count()
+    return JoinReport(number, rows=rows, bad_rows={BAD: rows} if rows else {})
 
 
 def as_list(kind: pa.DataType) -> pa.DataType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from steelyard.similarity import SpacePartitions
 from steelyard.similarity.members import to_column
 from steelyard.similarity.pairblocks import TRIED, PairBlocks, copies_by_space, copies_by_worksets
 from steelyard.similarity.vectors import VectorMetric
+from steelyard.spark.arrow import map_in_arrow
 from steelyard.spark.join_tasks import JoinProgram
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,11 @@ def chosen_space(rows: DataFrame, program: JoinProgram, space: str, seed: int) -
         first = pa.array([row.item for row in items.take(FIRST)], to_arrow_type(rows.schema["item"].dataType))
         records = _good_records(program, first)
     if records is None:
-        records = _good_records(program, items.limit(SAMPLE).toArrow().column("item"))
+        sample = items.limit(SAMPLE).toArrow().column("item")
+        records = _good_records(program, sample)
+    if records is None and len(sample) == SAMPLE:  # however many bad ones come first, there may be good ones behind
+        good = map_in_arrow(items, _good_items(program), items.schema)
+        records = _good_records(program, good.limit(SAMPLE).toArrow().column("item"))
     if records is None:
         return None
     vectors = isinstance(records, np.ndarray) and records.ndim == 2
@@ -86,6 +92,17 @@ def tell_blocks(program: JoinProgram, copies: float) -> None:
 def dimension_of(centroids: pa.ChunkedArray) -> int | None:
     """Length of the vectors, where records are vectors."""
     return int(centroids.type.list_size) if pa.types.is_fixed_size_list(centroids.type) else None
+
+
+def _good_items(program: JoinProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The rows whose record can be read."""
+
+    def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            _, bad = program.metric.records(part.column("item"), program.dimension)
+            yield part.filter(pa.array(~bad))
+
+    return work
 
 
 def _good_records(program: JoinProgram, column: pa.Array | pa.ChunkedArray) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steelyard.core import BadRowError
 from steelyard.similarity import Formulation, Members, Metric, Rows, SpacePartitions, WindowJoin, Windows
 from steelyard.similarity.members import OUTER, from_column, split_key, to_column
 from steelyard.similarity.pairblocks import everything
@@ -37,7 +38,7 @@ POSITION_BITS, PARTITION_BITS, BATCH_BITS = 28, 14, 20
 SENT = 100000
 """Pairs that go to Spark at a time."""
 SENT_BYTES = 1 << 28
-"""Bytes of vectors that go to Spark at a time: Arrow counts the bytes of a batch in 32 bits."""
+"""Bytes of records that go to Spark at a time: Arrow counts the bytes of a batch in 32 bits."""
 NUMBERS = {4: np.float32, 8: np.float64}
 """Of which vectors are made, by their width."""
 CARRIED = ("id", "at")
@@ -117,12 +118,15 @@ class Run:
         The join's folder under the checkpoint.
     closed
         The last window that had ended before the batch.
+    strict
+        Whether a task fails at the first bad row; else bad ones are counted.
     """
 
     batch: int = 0
     name: str = ""
     root: str = ""
     closed: int = BEFORE_ALL
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,12 @@ class _Read:
     def rows(self, part: pa.RecordBatch) -> Rows:
         program = self._program
         records, good = _records(program, part)
+        if self._run.strict and not good.all():
+            row = part.slice(int(np.argmin(good)), 1)
+            raise BadRowError(
+                f"a row cannot be joined: {as_json(row)} ({_reason(program, row)}). Mend the source, or choose "
+                ".on_bad_rows('drop')"
+            )
         at = _instants(part.column("at"))
         numbers = _numbers(self._run.batch, self._task, self._position, part.num_rows)
         self._position += part.num_rows
@@ -569,13 +579,14 @@ def _bytes(vectors: Any) -> pa.Array:
 
 def _sent(program: JoinProgram, columns: Mapping[str, Any], records: Any, schema: pa.Schema) -> Batches:
     """Columns and their records as batches for Spark. Vectors go as bytes: Spark need not look at each number."""
-    if not pa.types.is_binary(schema.field("record").type):
-        yield _batch({**columns, "record": to_column(program.metric, records)}, schema)
-        return
-    step = max(1, SENT_BYTES // (records.shape[1] * records.itemsize))
+    vectors = pa.types.is_binary(schema.field("record").type)
+    column = None if vectors else to_column(program.metric, records)
+    size = records.nbytes if column is None else column.nbytes
+    step = max(1, SENT_BYTES * len(records) // max(1, size))
     for start in range(0, len(records), step):
-        some = {name: column.slice(start, step) for name, column in columns.items()}
-        yield _batch({**some, "record": _bytes(records[start : start + step])}, schema)
+        sent = _bytes(records[start : start + step]) if column is None else column.slice(start, step)
+        some = {name: one.slice(start, step) for name, one in columns.items()}
+        yield _batch({**some, "record": sent}, schema)
 
 
 def _columns(members: Members, worker: Any) -> dict[str, Any]:

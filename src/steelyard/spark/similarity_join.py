@@ -97,7 +97,7 @@ class SimilarityJoin(Description):
     def to_df(self) -> DataFrame:
         """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.
 
-        Rows that cannot be joined are left out.
+        A row that cannot be joined makes the job that reads the pairs fail, or is left out with `on_bad_rows("drop")`.
         """
         if self.rows.isStreaming:
             raise OptionError("to_df() is for static DataFrames; for streaming ones use start()")
@@ -112,7 +112,8 @@ class SimilarityJoin(Description):
             tell_blocks(program, space.copies)
             blocks = blocks_of(program)
             commit = replace(commit, splits=blocks.splits, assignment=blocks.assignment)
-        return shown(plan.pairs(self.rows, commit, Run(), None), program, None)
+        run = Run(strict=self.settings.bad.policy == "fail")
+        return shown(plan.pairs(self.rows, commit, run, None), program, None)
 
     def _signature(self) -> dict[str, Any]:
         program, windows = self.program, self.program.windows
