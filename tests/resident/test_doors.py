@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -35,7 +36,10 @@ from tests.resident.relay import Relay, RelayedLauncher, authority
 SECONDS = 30
 """Within which everything here must end."""
 ROWS = 4000
-QUICK = Settings(heartbeat=0.05, silence=1.0, restarts=3)
+QUICK = Settings(heartbeat=0.05, silence=1.0, restarts=10)
+"""Soon takes a link for dead; on a slow machine one that is alive, too: restarts beside the one that must come."""
+PATIENT = replace(QUICK, silence=2 * SECONDS)
+"""Takes no link for dead in the time of a test: a restart has another reason."""
 
 
 def eventually(condition):
@@ -210,9 +214,9 @@ def test_a_job_does_not_run_through_a_tls_relay_and_is_right_without_it(tmp_path
     made = authority(tmp_path)
     stranger = made("stranger")
     launcher = RelayedLauncher(lambda address: Relay(address, tls=stranger))
-    outcome = run_within(job_through(launcher, credentials=Credentials.new(made("worker"))))
+    outcome = run_within(job_through(launcher, PATIENT, Credentials.new(made("worker"))))
     launcher.close()
-    assert outcome.restarts == 1
+    assert outcome.restarts >= 1
     assert answer(outcome) == right_answer()
 
 
@@ -231,7 +235,7 @@ def forged(connection, inward, data):
 
 def test_frames_that_are_changed_on_the_way_without_tls_are_refused_and_the_answer_is_right():
     launcher = RelayedLauncher(lambda address: Relay(address, forged))
-    outcome = run_within(job_through(launcher))
+    outcome = run_within(job_through(launcher, PATIENT))
     launcher.close()
     assert outcome.restarts >= 1
     assert answer(outcome) == right_answer()
@@ -239,7 +243,7 @@ def test_frames_that_are_changed_on_the_way_without_tls_are_refused_and_the_answ
 
 def test_a_relay_that_changes_nothing_changes_nothing():
     launcher = RelayedLauncher(Relay)
-    outcome = run_within(job_through(launcher))
+    outcome = run_within(job_through(launcher, PATIENT))
     launcher.close()
     assert outcome.restarts == 0
     assert answer(outcome) == right_answer()
@@ -261,16 +265,16 @@ def test_a_link_that_swallows_bytes_leads_to_the_next_generation(after):
     launcher = RelayedLauncher(lambda address: Relay(address, swallowing(after)))
     outcome = run_within(job_through(launcher))
     launcher.close()
-    assert outcome.restarts == 1
+    assert outcome.restarts >= 1
     assert answer(outcome) == right_answer()
 
 
 def test_a_link_between_workers_of_groups_that_swallows_bytes_leads_to_the_next_generation():
     program = BatchProgram(Rows(pa.table({"k": [1, 2, 3, 4] * 500})), ("k",), {"n": count()})
     launcher = RelayedLauncher(lambda address: Relay(address, swallowing(600)), kind=GroupWorker)
-    outcome = run_within(GroupJob(program, Scheduling(interval=0.05, silence=1.0), 2, launcher))
+    outcome = run_within(GroupJob(program, Scheduling(interval=0.05, silence=1.0, restarts=10), 2, launcher))
     launcher.close()
-    assert outcome.restarts == 1
+    assert outcome.restarts >= 1
     found = pa.concat_tables(outcome.results.values()).group_by("k").aggregate([("n", "sum")])
     assert sorted(map(tuple, (row.values() for row in found.to_pylist()))) == [(k, 500) for k in (1, 2, 3, 4)]
 
@@ -297,20 +301,22 @@ def test_a_body_that_only_beats_trickle_into_counts_as_silence():
 
 
 def test_beats_keep_an_idle_connection_alive_and_nobody_sees_them():
-    ours, theirs = socket.socketpair()
-    left, right = Connection(ours), Connection(theirs)
-    pulses = [Pulse(0.02, 0.25) for _ in range(2)]
+    left, right = map(Connection, socket.socketpair())
+    lonely, mute = map(Connection, socket.socketpair())
+    pulses = [Pulse(0.02, 2.0) for _ in range(2)]
     pulses[0].watch(left)
     pulses[1].watch(right)
     got = []
     for one in (left, right):
         threading.Thread(target=lambda one=one: got.append(one.receive()), daemon=True).start()
-    time.sleep(0.6)  # longer than the silence that is borne
+    pulses[0].watch(lonely)
+    with pytest.raises(ConnectionError, match="silent"):  # so long the others are idle, too
+        lonely.receive()
     left.send(Kind.END, 1, 1)
     right.send(Kind.END, 2, 2)
     eventually(lambda: len(got) == 2)
     assert left.received.frames == right.received.frames == 1
-    for one in (*pulses, left, right):
+    for one in (*pulses, left, right, lonely, mute):
         one.stop() if isinstance(one, Pulse) else one.close()
 
 
@@ -513,7 +519,7 @@ def test_a_worker_that_waits_for_others_hears_a_stop(kind, number):
     thread.join(0.5)  # it has begun to wait
     assert thread.is_alive()
     driver.say(do="stop", why="no longer wanted")
-    thread.join(5)
+    thread.join(SECONDS)
     assert not thread.is_alive()
     assert raised == ["no longer wanted"]
     silent.close()

@@ -470,7 +470,7 @@ def coordinator(workers=2, **options):
 
 
 def test_a_worker_that_waits_for_others_is_not_taken_for_dead():
-    made, dataflow, credentials = coordinator(heartbeat=0.05, silence=0.5)
+    made, dataflow, credentials = coordinator(heartbeat=0.05, silence=1.5)
     workers = [Worker(number, dataflow, credentials) for number in range(2)]
     peers = [worker.address for worker in workers]
     outcomes = []
@@ -479,7 +479,7 @@ def test_a_worker_that_waits_for_others_is_not_taken_for_dead():
     threads[0].start()
     threads[1].start()
     eventually(lambda: 0 in made.present)
-    time.sleep(1.0)  # longer than the silence that is borne
+    time.sleep(2.0)  # longer than the silence that is borne
     threads[2].start()
     for thread in threads:
         thread.join(SECONDS)
