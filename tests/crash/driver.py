@@ -1,7 +1,8 @@
 """A driver program that a test kills and starts again: python -m tests.crash.driver FOLDER SOURCE JAVA_OPTION...
 
-It makes its session, says `ready`, and waits for a line on its standard input before it touches the query's
+It makes its session, says `ready`, and waits for `begin` on its standard input before it touches the query's
 folders: the next driver can get ready while one works. Then it says each step of each batch, and at last `finished`.
+After `begin 7` it stops at the seventh step, so that it can be killed just there.
 """
 
 from __future__ import annotations
@@ -71,15 +72,30 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+class Steps:
+    """Says steps, and stops for good at one of them."""
+
+    last = 0
+    """The step to stop at; 0, none."""
+    said = 0
+
+    @classmethod
+    def say(cls, step: str) -> None:
+        say(step)
+        cls.said += 1
+        if cls.said == cls.last:
+            sys.stdin.readline()  # nobody writes it: somebody kills
+
+
 def say_when(owner: type, method: str, before: str, after: str | None = None) -> None:
     """Say a line whenever a method is called, and another when it is done."""
     original = getattr(owner, method)
 
     def told(self: Any, *given: Any) -> Any:
-        say(before)
+        Steps.say(before)
         result = original(self, *given)
         if after is not None:
-            say(after)
+            Steps.say(after)
         return result
 
     setattr(owner, method, told)
@@ -108,7 +124,7 @@ def work(
     for one in told:
         say_when(*one)
     say("ready")
-    sys.stdin.readline()
+    Steps.last = int(sys.stdin.readline().removeprefix("begin"))
     start(spark, folder, source).await_termination()
     at_end(spark)
     say("finished")

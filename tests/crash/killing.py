@@ -34,11 +34,11 @@ class Driver:
                 start_new_session=True,
             )
 
-    def begin(self) -> None:
-        """Let it begin, as soon as it is ready."""
+    def begin(self, last: int = 0) -> None:
+        """Let it begin, as soon as it is ready; it stops at step number `last`."""
         assert self.next_line() == "ready"
         assert self.process.stdin is not None
-        self.process.stdin.write("begin\n")
+        self.process.stdin.write(f"begin {last}\n")
         self.process.stdin.flush()
 
     def next_line(self) -> str:
@@ -77,8 +77,11 @@ class Driver:
         return bool(workers)
 
     def live(self, steps: int, pause: float, longest: Mapping[str, float]) -> None:
-        """Work for some steps and a share `pause` of the next, then die; `longest` has the seconds of each step."""
-        self.begin()
+        """Work for some steps and a share `pause` of the next, then die; `longest` has the seconds of each step.
+
+        Without a pause it dies just there: no machine is too fast or too slow for that.
+        """
+        self.begin(0 if pause else steps)
         for _ in range(steps):
             said = self.next_line()
         if not self.ends_within(pause * longest[said]):
