@@ -73,11 +73,21 @@ def test_a_batch_that_fails_says_so_in_one_short_sentence(spark, tmp_path):
     rows = source(spark, tmp_path, 1)
     described = sy.stream(rows).group_by("k").agg(n=sy.count()).sink("foreach_batch", function=refuse)
     query = described.name("barrels").trigger(available_now=True).start()
-    with pytest.raises(BatchError, match=r"^barrels, batch 0 failed: RuntimeError: the cellar is full$") as raised:
+    place = r"\(test_first_sentence\.py:\d+ in refuse\)"
+    sentence = rf"^barrels, batch 0 failed: RuntimeError: the cellar is full {place}$"
+    with pytest.raises(BatchError, match=sentence) as raised:
         query.await_termination()
-    assert raised.value.__cause__ is None
+    assert isinstance(raised.value.error, RuntimeError)
+    assert raised.value.__cause__ is None, "it would be printed before the sentence"
     assert str(query.exception()) == str(raised.value)
     assert query.status["message"] == f"failed: {raised.value}"
+
+
+def test_a_writer_of_spark_that_fails_is_told_with_its_own_reason(spark, tmp_path):
+    described = sy.stream(source(spark, tmp_path, 1)).group_by("k").agg(n=sy.count())
+    query = described.sink("jdbc", url="jdbc:nothing://x", dbtable="t").trigger(available_now=True).start()
+    with pytest.raises(BatchError, match=r"batch 0 failed: java\.sql\.SQLException: No suitable driver"):
+        query.await_termination()
 
 
 def test_the_reason_of_a_task_is_found_in_what_the_jvm_passes_on():

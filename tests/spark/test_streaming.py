@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core import BadRowError, OptionError
+from steelyard.core import BadRowError, BatchError, OptionError
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.sinks import FileSink
 from tests.spark.cases import Mean, same
@@ -346,3 +349,38 @@ def test_a_batch_that_comes_while_the_query_is_being_stopped_is_left_to_the_next
     again.await_termination()
     assert [report.batch for report in again.recent_progress] == [1]
     assert {row["k"]: row["v"] for row in spark.table("left").collect()} == {"a": 8, "b": 7, "c": 6}
+
+
+def test_what_spark_removes_of_its_own_log_is_no_damage(spark, tmp_path):
+    keeps_little = {
+        "spark.sql.streaming.minBatchesToRetain": "1",
+        "spark.sql.streaming.fileSource.log.compactInterval": "2",
+        "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
+    }
+    folder, seen, files = tmp_path / "in", {}, 7
+    folder.mkdir()
+    for number in range(files):
+        pq.write_table(pa.table({"k": [number % 2] * 3}), folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (number, number))
+
+    def fail_once(results, batch):
+        if batch not in seen:
+            seen[batch] = None
+            raise RuntimeError("once")
+        seen[batch] = {row.k: row.n for row in results.collect()}
+
+    for name, value in keeps_little.items():
+        spark.conf.set(name, value)
+    try:
+        for _ in range(files + 1):
+            rows = spark.readStream.schema("k bigint").option("maxFilesPerTrigger", 1).parquet(str(folder))
+            described = sy.stream(rows).group_by("k").agg(n=sy.count()).output_mode("complete")
+            described = described.sink("foreach_batch", function=fail_once).checkpoint(str(tmp_path / "state"))
+            query = described.trigger(available_now=True).start()
+            with contextlib.suppress(BatchError):
+                query.await_termination()
+    finally:
+        for name in keeps_little:
+            spark.conf.unset(name)
+    assert len(seen) == files
+    assert seen[files - 1] == {0: 12, 1: 9}

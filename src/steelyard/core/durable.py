@@ -41,8 +41,9 @@ def told(error: BaseException) -> StateError | None:
 
     >>> print(told(ValueError("in a task: StateError: the state in a is missing\\n  at b")))
     the state in a is missing
+    >>> told(ValueError("in a task: orders.StateError: order 7 is closed"))
     """
-    found = re.search(rf"\b{StateError.__name__}: (.*)", str(error))
+    found = re.search(r"\bStateError: (the state in .*)", str(error))
     return StateError(found[1]) if found else None
 
 

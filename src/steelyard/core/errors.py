@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +34,19 @@ class StateError(SteelyardError):
 
 
 class BatchError(SteelyardError):
-    """A batch that failed for a reason that is not Steelyard's own; the whole story is in the log."""
+    """A batch that failed for a reason that is not Steelyard's own; the whole story is in the log.
+
+    Parameters
+    ----------
+    told
+        The sentence.
+    error
+        The error itself, as it was raised.
+    """
+
+    def __init__(self, told: str, error: Exception | None = None) -> None:
+        super().__init__(told)
+        self.error = error
 
 
 class BadRowError(SteelyardError):
@@ -53,10 +66,16 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
 
 
 def place_of(error: BaseException) -> str:
-    """File, line and name of the user's function that raised: the first that is not the library's, or nothing."""
-    ours = str(Path(__file__).parents[1])
+    """File, line and name of the user's function that raised: the innermost that no library has, or nothing."""
+    not_users = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *_installed())
+    found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
-        if not code.co_filename.startswith(ours):
-            return f" ({Path(code.co_filename).name}:{line} in {code.co_name})"
-    return ""
+        if not code.co_filename.startswith((*not_users, "<")):
+            found = f" ({Path(code.co_filename).name}:{line} in {code.co_name})"
+    return found
+
+
+def _installed() -> tuple[str, ...]:
+    """Folders of installed packages; a user's own code may be one, but then its name is in the message already."""
+    return sysconfig.get_path("purelib"), sysconfig.get_path("platlib")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,10 +14,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from steelyard.core import BatchError, SteelyardError
 from steelyard.core.durable import damaged, told
+from steelyard.core.errors import place_of
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
 from steelyard.spark.scratch import let_go
@@ -30,6 +33,7 @@ REPORTS = 100
 LONGEST = 500
 """Characters of a reason that a user is shown; the log has all."""
 Report = TypeVar("Report")
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class StoppedError(SteelyardError):
@@ -125,7 +129,7 @@ def in_a_sentence(error: BaseException, where: str) -> BaseException:
     if isinstance(error, SteelyardError) or not isinstance(error, Exception):
         return error
     log.error("%s failed", where, exc_info=error)
-    return BatchError(f"{where} failed: {reason(error)}")
+    return BatchError(f"{where} failed: {reason(error)}{place_of(error)}", error)
 
 
 def reason(error: Exception) -> str:
@@ -134,13 +138,27 @@ def reason(error: Exception) -> str:
     >>> reason(ValueError("no"))
     'ValueError: no'
     """
+    if isinstance(error, Py4JJavaError):  # its first line names only the call
+        return _java_reason(str(error))[:LONGEST]
     text = str(error).partition("\n\tat ")[0].partition("JVM stacktrace:")[0]
-    _, traced, tail = text.rpartition("Traceback (most recent call last):")
+    _, traced, tail = text.rpartition(_TRACEBACK)
     lines = [line.rstrip() for line in tail.splitlines() if line.strip()]
     if traced:  # a task's: behind the indented frames stands the error
         lines = [line for line in lines if not line.startswith(" ")]
     line = lines[0] if lines else repr(error)
     return (line if traced else f"{type(error).__name__}: {line}")[:LONGEST]
+
+
+def _java_reason(text: str) -> str:
+    """The deepest cause in the text of a Java error; of a failed Python task, what Python raised.
+
+    >>> _java_reason("calling o3.save.\\n: a.SaveError: no\\n\\tat b\\nCaused by: a.DiskError: full")
+    'a.DiskError: full'
+    """
+    if _TRACEBACK in text:
+        return reason(RuntimeError(text))
+    causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
+    return causes[-1] if causes else text.partition("\n")[0]
 
 
 class Clock:

@@ -84,10 +84,19 @@ class SparkLog:
         return self._newest("commits")
 
     def require(self, batch: int, files: tuple[Described, ...]) -> None:
-        """StateError where the files that a commit describes are not as they were."""
-        if self.begun < batch:
+        """StateError where the files that a commit describes are not as they were, but for those that Spark removed."""
+        begun = self.begun
+        if begun < batch:
             raise damaged(self._folder.child(f"offsets/{batch}"), f"of batch {batch} is missing")
-        self._folder.require(files, f"batch {batch}")
+        needed = [one for one in files if not self._outlived(one.name, batch, begun) or self._folder.exists(one.name)]
+        self._folder.require(needed, f"batch {batch}")
+
+    def _outlived(self, name: str, batch: int, begun: int) -> bool:
+        """Whether Spark may have removed a file that the commit of a batch describes, since it needs it no more."""
+        folder, number = name.rpartition("/")[0], _number(name)
+        if folder == "offsets":
+            return number < batch < begun
+        return any(one.endswith(".compact") and _number(one) > number for one in self._folder.names(folder))
 
 
 def _log_offset(line: str) -> int | None:
@@ -100,7 +109,8 @@ def _log_offset(line: str) -> int | None:
         found = json.loads(line)
     except ValueError:
         return None
-    return found.get("logOffset") if isinstance(found, dict) else None
+    at = found.get("logOffset") if isinstance(found, dict) else None
+    return at if isinstance(at, int) else None
 
 
 def _number(name: str) -> int:
