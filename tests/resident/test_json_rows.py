@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +38,16 @@ def test_each_document_is_a_row_and_what_is_none_is_a_row_of_nulls(given_documen
         {name: one.get(name) for name in SCHEMA.names} if isinstance(one, dict) else NOTHING for one in given_documents
     ]
     assert read(values) == known
+
+
+@pytest.mark.parametrize("every", [1, 10, 700])
+def test_documents_of_other_types_are_read_right_with_few_starts_of_arrows_reader(every, monkeypatch):
+    starts, start = [], pyarrow.json.read_json
+    monkeypatch.setattr(pyarrow.json, "read_json", lambda *given, **how: starts.append(1) or start(*given, **how))
+    values = [json.dumps({"k": n if n % every == 0 else f"k{n}", "n": n}).encode() for n in range(2000)]
+    known = [{**NOTHING, "k": str(n) if n % every == 0 else f"k{n}", "n": n} for n in range(2000)]
+    assert read(values) == known
+    assert 1 < len(starts) < (12 if every <= 10 else 60)
 
 
 @pytest.mark.parametrize(
