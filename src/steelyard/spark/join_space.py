@@ -19,7 +19,7 @@ from steelyard.similarity.members import to_column
 from steelyard.similarity.pairblocks import TRIED, PairBlocks, copies_by_space, copies_by_worksets
 from steelyard.similarity.vectors import VectorMetric
 from steelyard.spark.arrow import map_in_arrow
-from steelyard.spark.join_tasks import JoinProgram
+from steelyard.spark.join_program import JoinProgram
 
 log = logging.getLogger(__name__)
 

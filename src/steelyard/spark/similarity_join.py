@@ -23,10 +23,11 @@ from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.description import Description
 from steelyard.spark.engine import readable_name, started
-from steelyard.spark.join_engine import JoinEngine, JoinSettings, Plan, shown
+from steelyard.spark.join_engine import JoinEngine, JoinSettings
+from steelyard.spark.join_plan import Plan, shown
+from steelyard.spark.join_program import JoinProgram, Run
 from steelyard.spark.join_space import blocks_of, chosen_space, tell_blocks
 from steelyard.spark.join_state import JoinCommit
-from steelyard.spark.join_tasks import JoinProgram, Run
 from steelyard.spark.query import Query
 from steelyard.spark.rows import quoted
 from steelyard.spark.scratch import scratch
