@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 import steelyard as sy
 from steelyard.core import BatchError, OptionError
+from steelyard.spark.combine import encoded
 from steelyard.spark.engine import reason
+from steelyard.spark.partials import ddl_fields
 from tests.spark.cases import Longest, Mean
 
 pytestmark = pytest.mark.spark
@@ -30,6 +38,17 @@ def aggregator(state="n bigint, total double", result="double", zero=(0, 0.0), f
         ),
         (aggregator(zero=(0,)), r"zero\(\) gives \(0,\).*\n.*each of the 2 fields n, total"),
         (aggregator(zero=("none", 0.0)), r"zero\(\) gives .*\n'none' for field 'n' is no value of type int64"),
+        (aggregator(zero={"n": 0, "total": 0.0}), r"zero\(\) gives .*\n.*each of the 2 fields n, total"),
+        (aggregator("a string, b string", zero="ab"), r"zero\(\) gives 'ab'.*\n.*each of the 2 fields a, b"),
+        (aggregator(zero={0, 1.5}), r"zero\(\) gives .*\n.*each of the 2 fields n, total"),
+        (aggregator(zero=np.zeros(3)), r"zero\(\) gives array.*\n.*each of the 2 fields n, total"),
+        (
+            aggregator(zero=np.array(["none", "0"])),
+            r"zero\(\) gives array.*\n.*none.* for field 'n' is no value of type int64",
+        ),
+        (aggregator("n bigint", zero=10**400), r"zero\(\) gives 1000+, .*\nit must be a value of type int64"),
+        (aggregator("xs array<double>", zero=("a",)), r"zero\(\) gives .*\nit must be a value of type list"),
+        (aggregator("n decimal(9,2)", zero=0.5), r"zero\(\) gives 0.5.*\nit must be a value of type decimal"),
         (aggregator(finish="much"), r"finish\(zero\(\)\) gives 'much', and its result is 'double'"),
     ],
 )
@@ -52,6 +71,116 @@ def test_an_aggregator_that_may_work_is_not_refused(spark):
 
     for made in [*fine, Raising()]:
         sy.stream(rows).group_by("k").agg(mine=made.of("x"))._bound()
+
+
+class Pair(NamedTuple):
+    n: int
+    total: float
+
+
+def summing(state, zero, add, merge, finish, result="double"):
+    """An aggregator of the sum of a column, in a shape of its own."""
+    made = {"state": state, "result": result, "zero": lambda self: zero(), "finish": lambda self, state: finish(state)}
+    made |= {"add": lambda self, state, xs: add(state, xs), "merge": lambda self, left, right: merge(left, right)}
+    return type("Mine", (sy.Aggregator,), made)().of("x")
+
+
+def both(left, right):
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def last(state):
+    return state[-1]
+
+
+DAY = date(2024, 1, 1)
+SUMS = {
+    "arrays": summing(
+        "n double, s double", lambda: np.zeros(2), lambda s, xs: s + np.array([len(xs), xs.sum()]), np.add, last
+    ),
+    "lists": summing("n bigint, s double", lambda: [0, 0.0], lambda s, xs: both(s, [len(xs), xs.sum()]), both, last),
+    "named": summing(
+        "n bigint, s double", lambda: Pair(0, 0), lambda s, xs: Pair(len(xs), s.total + xs.sum()), both, last
+    ),
+    "iterators": summing(
+        "n bigint, s double", lambda: iter((0, 0.0)), lambda s, xs: iter((len(xs), xs.sum())), both, last
+    ),
+    "nothing": summing("n bigint, s double", lambda: None, lambda s, xs: (len(xs), xs.sum()), both, last),
+    "scalar": summing("s double", np.float32, lambda s, xs: s + xs.sum(), np.add, float),
+    "whole": summing("n bigint", lambda: 0.0, lambda s, xs: int(xs.sum()), np.add, float),
+    "infinite": summing("n bigint", lambda: float("inf"), lambda s, xs: int(xs.sum()), np.add, float),
+    "empty_tuple": summing("xs array<double>", lambda: (), lambda s, xs: (*s, *xs), lambda a, b: [*a, *b], sum),
+    "one_array": summing("xs array<double>", lambda: np.zeros(1), lambda s, xs: s + xs.sum(), np.add, sum),
+    "set": summing("xs array<double>", set, lambda s, xs: s | {xs.sum()}, lambda a, b: [*a, *b], sum),
+    "map": summing(
+        "m map<string,double>",
+        dict,
+        lambda s, xs: {"s": xs.sum()},
+        lambda a, b: [*a, *b],
+        lambda s: sum(value for _, value in s),
+    ),
+    "pairs": summing(
+        "m map<string,double>",
+        tuple,
+        lambda s, xs: (("s", xs.sum()),),
+        lambda a, b: [*a, *b],
+        lambda s: sum(value for _, value in s),
+    ),
+    "struct": summing(
+        "p struct<n:bigint,s:double>",
+        lambda: Pair(0, 0.0),
+        lambda s, xs: Pair(len(xs), xs.sum()),
+        lambda a, b: {"n": 0, "s": a["s"] + b["s"]},
+        lambda s: s["s"],
+    ),
+    "nested": summing(
+        "n bigint, p struct<s:double>",
+        lambda: (0, {"s": 0.0}),
+        lambda s, xs: (1, {"s": xs.sum()}),
+        lambda a, b: (2, {"s": a[1]["s"] + b[1]["s"]}),
+        lambda s: s[1]["s"],
+    ),
+    "decimal": summing("d decimal(20,2)", Decimal, lambda s, xs: s + Decimal(int(xs.sum())), lambda a, b: a + b, float),
+    "dates": summing(
+        "d date",
+        lambda: DAY,
+        lambda s, xs: s + timedelta(days=int(xs.sum())),
+        lambda a, b: a + (b - DAY),
+        lambda s: float((s - DAY).days),
+    ),
+    "bytes": summing(
+        "b binary, n int", lambda: (b"", 0), lambda s, xs: (b"x" * int(xs.sum()), 0), both, lambda s: float(len(s[0]))
+    ),
+}
+"""States of every legitimate shape; a set keeps one of equal values, so that slices must have different sums."""
+
+
+def test_no_aggregator_that_works_is_refused_whatever_the_shape_of_its_states(spark):
+    rows = spark.range(0, 40, 1, 2).selectExpr("id % 3 as k", "cast(id as double) as x")
+    found = sy.stream(rows).group_by("k").agg(**SUMS).to_df().collect()
+    right = {k: float(sum(range(k, 40, 3))) for k in range(3)}
+    assert {row["k"]: {name: row[name] for name in SUMS} for row in found} == {
+        k: dict.fromkeys(SUMS, total) for k, total in right.items()
+    }
+
+
+@pytest.mark.parametrize("wrong", ["ab", b"ab", {"a": 1, "b": 2}, {1, 2}])
+def test_a_state_without_an_order_of_its_fields_is_not_taken_apart(wrong):
+    kind = pa.struct({"a": pa.string(), "b": pa.string()})
+    with pytest.raises(ValueError, match=f"a state of several fields is a tuple, not a {type(wrong).__name__}"):
+        encoded([("a", "b"), wrong], kind)
+
+
+@pytest.mark.parametrize("text", ["a foo", "a decimal(99,2)", "a timestamp(3)", "a int,", None, 3])
+def test_a_text_that_is_no_ddl_is_told(spark, text):
+    with pytest.raises(OptionError, match=r"`state`: .* is not a DDL type"):
+        ddl_fields(text, "`state`")
+
+
+def test_that_there_is_no_session_is_not_said_to_be_wrong_ddl(monkeypatch):
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    with pytest.raises(PySparkRuntimeError, match="SparkSession should be created first"):
+        ddl_fields("n bigint", "`state`")
 
 
 def source(spark, tmp_path, files=2):

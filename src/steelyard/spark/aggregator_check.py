@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.combine import NO_FIELDS
 from steelyard.spark.partials import ddl_fields
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -20,7 +22,8 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
     """Raise an OptionError of two lines where an aggregator cannot work, whatever the rows.
 
     It is asked for `zero()`, and for two of them merged and one finished. That these two may raise is its own affair:
-    a key without rows has no result. None, infinities and NaN stand for anything.
+    a key without rows has no result. None, infinities and NaN stand for anything: what `zero()` gives is encoded only
+    as far as `add` leaves it as it was.
     """
     aggregator = use.aggregator
     kind = type(aggregator).__name__
@@ -57,27 +60,32 @@ def _given(call: Callable[[], Any]) -> Any:
 
 
 def _unfit_state(value: Any, state: pa.Schema) -> str:
-    """Why a value is no state, or nothing."""
+    """Why a value is no state, or nothing: by the rule of `encoded`."""
     if value is None:
         return ""
     if len(state) == 1:
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and not pa.types.is_nested(state.field(0).type):
             return f"a state of the one field {state.field(0).name!r} is the bare value, not a tuple"
         return "" if _fits(value, state.field(0).type) else f"it must be a value of type {state.field(0).type}"
-    if not isinstance(value, tuple | list) or len(value) != len(state):
+    try:
+        parts = () if isinstance(value, NO_FIELDS) else tuple(value)
+    except TypeError:  # no iterable
+        parts = ()
+    if len(parts) != len(state):
         return f"a state is a tuple with a value for each of the {len(state)} fields {', '.join(state.names)}"
-    for part, field in zip(value, state, strict=True):
+    for part, field in zip(parts, state, strict=True):
         if not _fits(part, field.type):
             return f"{part!r} for field {field.name!r} is no value of type {field.type}"
     return ""
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        if value is None or not math.isfinite(value):
-            return True
-    except (TypeError, ValueError, OverflowError):
-        pass  # no number
+    if isinstance(value, Decimal):
+        is_any = not value.is_finite()
+    else:
+        is_any = value is None or (isinstance(value, float | np.floating) and not np.isfinite(value))
+    if is_any:
+        return True
     try:
         pa.array([value], kind)
     except _UNFIT:

@@ -274,12 +274,22 @@ def _dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
+NO_FIELDS = (str, bytes, dict, set, frozenset)
+"""Iterables that have no values of several fields in them, one after the other."""
+
+
 def encoded(states: list[Any], kind: pa.DataType) -> pa.Array:
-    """States as one Arrow column of structs. A state of one field is the bare value."""
+    """States as one Arrow column of structs.
+
+    A state of one field is the bare value; one of several, any iterable of as many values, in their order.
+    """
     if kind.num_fields == 1:
-        if any(isinstance(state, tuple) for state in states[:1]):
+        if isinstance(next(iter(states), None), tuple) and not pa.types.is_nested(kind.field(0).type):
             raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
         return pa.StructArray.from_arrays([pa.array(states, kind.field(0).type)], fields=[kind.field(0)])
+    for state in states:
+        if isinstance(state, NO_FIELDS):
+            raise ValueError(f"a state of several fields is a tuple, not a {type(state).__name__}")
     parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
     if len(parts) != kind.num_fields:
         raise ValueError(f"a state must have {kind.num_fields} fields ({kind}), got {len(parts)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -265,10 +267,13 @@ def nullable(kind: T.DataType) -> T.DataType:
 
 def ddl_fields(text: str, what: str) -> T.StructType:
     """The fields of a DDL text; an OptionError that says `what` where it cannot be read."""
+    wrong = OptionError(f"{what}: {text!r} is not a DDL type, such as 'n bigint, total double'")
+    if not isinstance(text, str):
+        raise wrong
     try:
         fields = T.StructType.fromDDL(text)
-    except Exception as error:
-        raise OptionError(f"{what}: {text!r} is not a DDL type, such as 'n bigint, total double'") from error
+    except (CapturedException, Py4JJavaError) as error:  # what the JVM says of the text
+        raise wrong from error
     if not isinstance(fields, T.StructType):
         raise OptionError(f"{what}: {text!r} is one type; name its fields, such as 'n bigint, total double'")
     return fields
