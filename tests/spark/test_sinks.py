@@ -30,7 +30,7 @@ def rows(spark):
     ],
 )
 def test_every_format_of_files_is_written_once_a_batch_with_its_options(spark, rows, tmp_path, kind, options):
-    made = sink(kind, ("k",), spark, "append", path=str(tmp_path), **options)
+    made = sink(kind, ("k",), spark, "append", {"path": str(tmp_path), **options})
     assert isinstance(made, FileSink)
     opened(made, spark, rows.schema, "one")
     for batch, part in ((0, rows), (0, rows.limit(0)), (1, rows)):  # batch 0 comes again after a crash
@@ -74,7 +74,7 @@ def test_a_python_data_source_gets_each_batch_and_at_least_once_is_said_aloud(
     spark, rows, tmp_path, mode, overwrites, caplog
 ):
     spark.dataSource.register(Into)
-    made = sink("into", (), spark, mode, path=str(tmp_path))
+    made = sink("into", (), spark, mode, {"path": str(tmp_path), "mode": "hash", "keys": "k"})
     with caplog.at_level(logging.WARNING, logger="steelyard"):
         opened(made, spark, rows.schema, "one")
     assert "sink 'into' writes at least once" in caplog.text
@@ -97,7 +97,7 @@ def test_delta_is_told_the_query_and_the_batch_and_nothing_else_is(spark, rows, 
 
 
 def test_the_noop_format_takes_results_and_says_nothing(spark, rows, caplog):
-    made = opened(sink("noop", (), spark, "append"), spark, rows.schema, "one")
+    made = opened(sink("noop", (), spark, "append", {}), spark, rows.schema, "one")
     assert made.write(rows, 0) == 2
     assert caplog.text == ""
 
@@ -110,6 +110,10 @@ def test_the_noop_format_takes_results_and_says_nothing(spark, rows, caplog):
         ("json", {}, "the json sink needs path"),
         ("parquet", {"compression": "zstd"}, "the parquet sink needs path"),
         ("csv", {"path": "x", "header": [1]}, "option 'header' of the csv sink must be text, a number"),
+        ("csv", {"path": "x", "mode": "overwrite"}, r"has no option 'mode': .* said by \.output_mode\('append'\)"),
+        ("memory", {"name": "x", "mode": "complete"}, r"has no option 'mode': .*\.output_mode"),
+        ("parquet", {"path": "x", "partitionBy": "k"}, r"no option 'partitionBy': .*rows\.write\.partitionBy"),
+        ("json", {"path": "x", "partition_by": "k"}, "the json sink has no option 'partition_by'"),
         ("memory", {"name": "a b"}, "letters, digits"),
         ("memory", {"nam": "a"}, "did you mean 'name'"),
         ("foreach_batch", {"function": 3}, "needs a function of"),

@@ -143,7 +143,7 @@ def _sink(
     spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes
 ) -> tuple[SinkLogic, Show | None]:
     """The sink's operator, and what the driver does with results that come to it."""
-    made = make_sink(how.sink, bound.program.keys, spark, settings.mode, **how.options)
+    made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
     if how.sink == "parquet":
         path = str(_local(spark, how.options["path"]))
         claim(spark, path, notes.identity)

@@ -84,7 +84,7 @@ class SimilarityJoin(Description):
             raise OptionError("a join of streams needs a window: similarity_join(..., window='1 minute')")
         spark = self.rows.sparkSession
         kind, options = self._sink
-        target = make_sink(kind, ("left_id", "right_id"), spark, "append", **options)
+        target = make_sink(kind, ("left_id", "right_id"), spark, "append", options)
         checkpoint = self._checkpoint or scratch()
         if "://" not in checkpoint and not checkpoint.startswith("file:"):
             checkpoint = os.path.abspath(checkpoint)

@@ -222,8 +222,17 @@ SHIPPED = ("parquet", "json", "csv", "orc", "text", "xml", "avro", "jdbc", "noop
 """Formats that Spark has without further jars, for suggestions."""
 
 
+SAVE_MODES = ("append", "overwrite", "ignore", "error", "errorifexists", "update", "complete")
+"""What Spark's writers call a mode; a format of somebody else's may have a `mode` of another kind."""
+
+
 def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
     """Raise an OptionError that names a kind or an option that is wrong, as far as it can be told without results."""
+    if str(options.get("mode")).lower() in SAVE_MODES:
+        raise OptionError(
+            f"the {kind} sink has no option 'mode': which results a batch writes is said by .output_mode('append'), "
+            "'update' or 'complete'"
+        )
     needed: tuple[str, ...] = ()
     if kind in _NEEDED:
         needed = _NEEDED[kind]
@@ -236,6 +245,12 @@ def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
         if found is None:
             raise OptionError.unknown("sink", kind, [*_NEEDED, *SHIPPED])
         needed = ("path",) if found == "files" else ()
+        for option in options:
+            if option.lower().replace("_", "") == "partitionby":
+                raise OptionError(
+                    f"the {kind} sink has no option {option!r}: for folders by a column, write them yourself, with "
+                    ".sink('foreach_batch', function=...) and rows.write.partitionBy(...)"
+                )
         plain_options(kind, options)
     missing = [option for option in needed if not options.get(option)]
     if missing:
@@ -246,7 +261,7 @@ def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
         raise OptionError(f"the memory sink's name becomes a table: letters, digits and '_', got {options['name']!r}")
 
 
-def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, **options: Any) -> Sink:
+def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, options: dict[str, Any]) -> Sink:
     """A sink by its kind; an OptionError names a kind or an option that is wrong."""
     check_sink(kind, options, spark)
     if kind == "kafka":

@@ -225,7 +225,7 @@ class Stream(Description):
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
         kind, options = self._sink
-        target = make_sink(kind, self._keys, spark, settings.mode, **options)
+        target = make_sink(kind, self._keys, spark, settings.mode, options)
         if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
             raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
         checkpoint = self._checkpoint or scratch()
