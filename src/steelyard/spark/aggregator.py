@@ -20,7 +20,8 @@ class Aggregator(ABC):
     ----------
     state
         The fields of the state in Spark's DDL, such as `"n bigint, total double"`. A state is a tuple of these,
-        or another iterable in their order; of a single field, the bare value. It crosses tasks as Arrow columns, and is never pickled.
+        or another iterable in their order; of a single field, the bare value. It crosses tasks as Arrow
+        columns, and is never pickled.
     result
         The type of the result in DDL, such as `"double"`.
 
