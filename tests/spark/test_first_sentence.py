@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError, PythonException
 
 import steelyard as sy
 from steelyard.core import BatchError, OptionError
@@ -167,8 +168,8 @@ def test_no_aggregator_that_works_is_refused_whatever_the_shape_of_its_states(sp
 @pytest.mark.parametrize("wrong", ["ab", b"ab", {"a": 1, "b": 2}, {1, 2}])
 def test_a_state_without_an_order_of_its_fields_is_not_taken_apart(wrong):
     kind = pa.struct({"a": pa.string(), "b": pa.string()})
-    with pytest.raises(ValueError, match=f"a state of several fields is a tuple, not a {type(wrong).__name__}"):
-        encoded([("a", "b"), wrong], kind)
+    with pytest.raises(ValueError, match="a state of several fields is a tuple, got"):
+        encoded([("a", "b"), wrong], kind, "add()")
 
 
 @pytest.mark.parametrize("text", ["a foo", "a decimal(99,2)", "a timestamp(3)", "a int,", None, 3])
@@ -246,3 +247,49 @@ def test_spark_counts_each_input_row_once_and_the_query_has_a_readable_name(spar
         counted = [one["numInputRows"] for one in query._query.recentProgress]
         assert sum(counted) == 60, query.name
         assert query.name.startswith(("n, mean by k #", "n by k #", "map #"))
+
+
+class Wrong(sy.Aggregator):
+    """Fits where there are no rows, and no more where there are."""
+
+    state, result = "n bigint", "bigint"
+
+    def __init__(self, added=1, finished=1):
+        self.added, self.finished = added, finished
+
+    def zero(self):
+        return 0
+
+    def add(self, state, values):
+        return self.added
+
+    def merge(self, left, right):
+        return left
+
+    def finish(self, state):
+        return self.finished if state else 0
+
+
+class WrongPair(Wrong):
+    state = "n bigint, m bigint"
+
+    def zero(self):
+        return (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (Wrong(added=0.5), "add() of aggregate 'g' gave what is no state of (n int64): 0.5 is no value of type int64"),
+        (
+            WrongPair(added=None),
+            "add() of aggregate 'g' gave what is no state of (n int64, m int64): a state of several",
+        ),
+        (WrongPair(added=(1, 2, 3)), "a state must have 2 fields, got 3"),
+        (Wrong(finished=0.5), "Wrong.finish() gave what is no bigint: 0.5 is no value of type int64"),
+    ],
+)
+def test_what_an_aggregator_gives_in_mid_run_is_told_by_name_and_never_cut(spark, wrong, sentence):
+    rows = spark.range(4).selectExpr("id % 2 as k", "cast(id as double) as x")
+    with pytest.raises(PythonException, match=re.escape(sentence)):
+        sy.stream(rows).group_by("k").agg(g=wrong.of("x")).to_df().collect()

@@ -38,6 +38,8 @@ def test_what_fits_is_kept_as_it_is(values, kind):
         ([1, 0.5], pa.list_(pa.int32())),
         (np.array([1, 0.5]), pa.list_(pa.int32())),
         ({"a": 1.5, "b": 0.5}, RECORD),
+        ((1.5, 0.5), RECORD),
+        ([("a", 1.5), ("b", 0.5)], RECORD),
         ({"x": 1.5}, COUNTS),
         ("a", pa.int64()),
         (float("nan"), pa.int64()),

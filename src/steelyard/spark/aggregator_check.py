@@ -14,6 +14,7 @@ from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.combine import NO_FIELDS
 from steelyard.spark.partials import ddl_fields
+from steelyard.spark.values import column_of
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -87,7 +88,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     if is_any:
         return True
     try:
-        pa.array([value], kind)
+        column_of([value], kind)
     except _UNFIT:
         return False
     return True

@@ -18,6 +18,7 @@ from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
 from steelyard.spark.tasklog import TaskLog, timed
+from steelyard.spark.values import column_of
 
 ROWS, BUCKET = "__rows", "__bucket"
 Batches = Iterator[pa.RecordBatch]
@@ -226,7 +227,7 @@ def _clusters(
     columns[ROWS] = pa.array(groups.ends - groups.starts, pa.int64())
     columns[BUCKET] = _local_buckets(columns, split, buckets)
     for name, values in states.items():
-        columns[schema.field(name).name] = encoded(values, schema.field(name).type)
+        columns[schema.field(name).name] = encoded(values, schema.field(name).type, f"add() of aggregate {name!r}")
     columns[BAD] = pa.nulls(count, pa.string())
     columns[BAD_ROW] = pa.nulls(count, pa.string())
     return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
@@ -278,23 +279,34 @@ NO_FIELDS = (str, bytes, dict, set, frozenset)
 """Iterables that have no values of several fields in them, one after the other."""
 
 
-def encoded(states: list[Any], kind: pa.DataType) -> pa.Array:
-    """States as one Arrow column of structs.
+def encoded(states: list[Any], kind: pa.DataType, of: str) -> pa.Array:
+    """States as one Arrow column of structs; ValueError where one is none, with who gave it (`of`).
 
     A state of one field is the bare value; one of several, any iterable of as many values, in their order.
     """
+    try:
+        return pa.StructArray.from_arrays(_parts(states, kind), fields=kind.fields)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{of} gave what is no state of ({', '.join(map(_spoken, kind.fields))}): {error}") from error
+
+
+def _spoken(field: pa.Field) -> str:
+    return f"{field.name} {field.type}"
+
+
+def _parts(states: list[Any], kind: pa.DataType) -> list[pa.Array]:
+    """For each field of a state, the values of all states."""
     if kind.num_fields == 1:
         if isinstance(next(iter(states), None), tuple) and not pa.types.is_nested(kind.field(0).type):
             raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
-        return pa.StructArray.from_arrays([pa.array(states, kind.field(0).type)], fields=[kind.field(0)])
+        return [column_of(states, kind.field(0).type)]
     for state in states:
-        if isinstance(state, NO_FIELDS):
-            raise ValueError(f"a state of several fields is a tuple, not a {type(state).__name__}")
+        if state is None or isinstance(state, NO_FIELDS):
+            raise ValueError(f"a state of several fields is a tuple, got {state!r}")
     parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
     if len(parts) != kind.num_fields:
-        raise ValueError(f"a state must have {kind.num_fields} fields ({kind}), got {len(parts)}")
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    return pa.StructArray.from_arrays([pa.array(p, f.type) for p, f in zip(parts, fields, strict=True)], fields=fields)
+        raise ValueError(f"a state must have {kind.num_fields} fields, got {len(parts)}")
+    return [column_of(list(part), field.type) for part, field in zip(parts, kind.fields, strict=True)]
 
 
 def decoded(column: pa.Array) -> list[Any]:
@@ -344,7 +356,7 @@ def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batch
     """Fold each list of states, in the column of an aggregate's name, into a list of one."""
 
     def folded(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
-        single = encoded(states, kind.value_type)
+        single = encoded(states, kind.value_type, f"{type(use.aggregator).__name__}.merge()")
         return pa.ListArray.from_arrays(pa.array(np.arange(len(states) + 1), pa.int32()), single).cast(kind)
 
     return _of_states(uses, schema, folded)
@@ -354,9 +366,20 @@ def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Bat
     """The last step: fold each list of states, and finish what comes of it into the result."""
 
     def finished(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
-        return pa.array([use.aggregator.finish(state) for state in states], kind)
+        return results_of(use, states, kind)
 
     return _of_states(uses, schema, finished)
+
+
+def results_of(use: AggregatorUse, states: list[Any], kind: pa.DataType) -> pa.Array:
+    """What an aggregator makes of states; ValueError where that is not of its type."""
+    results = [use.aggregator.finish(state) for state in states]
+    try:
+        return column_of(results, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{type(use.aggregator).__name__}.finish() gave what is no {use.aggregator.result}: {error}"
+        ) from error
 
 
 def _of_states(

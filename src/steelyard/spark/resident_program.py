@@ -25,7 +25,7 @@ from steelyard.resident.transformed import Tidied, Transformed
 from steelyard.spark import aggregates as builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.arrow import arrow_schema
-from steelyard.spark.combine import decoded, encoded, slices_of
+from steelyard.spark.combine import decoded, encoded, results_of, slices_of
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound
@@ -227,7 +227,8 @@ class PythonAggregate(StateAggregate):
         slices = [slices_of(column, groups.order) for column in columns]
         bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
         with self._blamed():
-            return encoded([add(zero(), *[part[start:end] for part in slices]) for start, end in bounds], self.state)
+            found = [add(zero(), *[part[start:end] for part in slices]) for start, end in bounds]
+            return encoded(found, self.state, "add()")
 
     def merged(self, states: pa.Array, groups: Groups) -> pa.Array:
         """`merge` one state after the other of each group."""
@@ -240,12 +241,12 @@ class PythonAggregate(StateAggregate):
                 for other in given[start + 1 : end]:
                     state = merge(state, other)
                 found.append(state)
-            return encoded(found, self.state)
+            return encoded(found, self.state, "merge()")
 
     def finished(self, states: pa.Array) -> pa.Array:
         """`finish` each."""
         with self._blamed():
-            return pa.array([self.use.aggregator.finish(state) for state in decoded(states)], self.result)
+            return results_of(self.use, decoded(states), self.result)
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -45,8 +45,13 @@ def _is_cut(value: Any, kind: pa.DataType) -> bool:
         pairs = value.items() if isinstance(value, Mapping) else value
         return any(_is_cut(key, kind.key_type) or _is_cut(item, kind.item_type) for key, item in pairs)
     if pa.types.is_struct(kind):
-        named = value if isinstance(value, Mapping) else dict(value)  # Arrow takes pairs too
-        return any(_is_cut(named.get(field.name), field.type) for field in kind.fields)
-    if pa.types.is_nested(kind):
-        return any(_is_cut(part, kind.field(0).type) for part in value)
-    return False
+        return any(_is_cut(part, field.type) for part, field in zip(_by_field(value, kind), kind.fields, strict=False))
+    return pa.types.is_nested(kind) and any(_is_cut(part, kind.field(0).type) for part in value)
+
+
+def _by_field(value: Any, kind: pa.DataType) -> Iterable[Any]:
+    """A struct's values by the place of their fields; Arrow takes tuples, mappings and lists of pairs."""
+    if isinstance(value, tuple):
+        return value
+    named = value if isinstance(value, Mapping) else dict(value)
+    return (named.get(field.name) for field in kind.fields)
