@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import steelyard as sy
-from steelyard.core import BadRowError, OptionError
+from steelyard.core import BadRowError, OptionError, StateError
 from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.state import StateFolder
 from tests.spark.cases import Kept, Mean
 
 pytestmark = pytest.mark.spark
@@ -243,8 +245,45 @@ def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, t
     first = sy.stream(good).group_by("k").agg(n=sy.count())
     run(spark, first, tmp_path, [good])
     other = sy.stream(good).group_by("k").agg(n=sy.sum("x"))
-    with pytest.raises(OptionError, match=r"belongs to another query: its aggregates: .*; now: "):
+    said = r"belongs to another query: its aggregates: n = count\(\); now: n = sum\(x double\)\. Use a new"
+    with pytest.raises(OptionError, match=said):
         run(spark, other, tmp_path, [good])
     changed = sy.stream(good.selectExpr("length(k) as k", "x")).group_by("k").agg(n=sy.count())
     with pytest.raises(OptionError, match="its keys: "):
         run(spark, changed, tmp_path, [good])
+
+
+def test_every_aggregate_is_called_in_a_checkpoint_as_the_user_calls_it():
+    for name in ("count", "sum", "min", "max", "mean", "variance", "approx_distinct", "collect", "top_k"):
+        assert getattr(sy, name)("x").word == name
+
+
+def test_a_checkpoint_without_a_commit_takes_another_program_and_keeps_its_sink(spark, tmp_path, monkeypatch):
+    spark.createDataFrame([("a", "1"), ("a", "many")], "k string, v string").write.parquet(str(tmp_path / "in"))
+    rows = spark.readStream.schema("k string, v string").parquet(str(tmp_path / "in"))
+
+    def start(**aggregates):
+        described = sy.stream(rows).group_by("k").agg(**aggregates).sink("parquet", path=str(tmp_path / "out"))
+        query = described.checkpoint(str(tmp_path / "state")).trigger(available_now=True).start()
+        query.await_termination()
+
+    def lost(self, commit):
+        raise RuntimeError("before the commit")
+
+    with pytest.raises(BadRowError, match="many"):
+        start(n=sy.sum("v"))
+    with monkeypatch.context() as stopping:
+        stopping.setattr(StateFolder, "commit", lost)
+        with pytest.raises(Exception, match="before the commit"):
+            start(rows=sy.count())
+    said = r"its aggregates: rows = count\(\); now: most = max\(v string\)"
+    for _ in range(2):  # what was written would pass for the other program's, also at a second try
+        with pytest.raises(OptionError, match=said):
+            start(most=sy.max("v"))
+    start(rows=sy.count())
+    assert [tuple(row) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [("a", 2, 0)]
+    shutil.rmtree(tmp_path / "state" / "steelyard" / "commits")
+    with pytest.raises(OptionError, match=said):
+        start(most=sy.max("v"))
+    with pytest.raises(StateError, match="which is done by Spark's own log, is missing"):
+        start(rows=sy.count())

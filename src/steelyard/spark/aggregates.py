@@ -6,6 +6,7 @@ what the tests compare it to.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column
@@ -33,6 +34,12 @@ class Builtin:
     """Whether `finish` gives another type than plain Spark, to be cast to Spark's."""
     is_plain: bool = field(default=True, init=False)
     """Whether `plain` gives the same result, where no states need merging."""
+
+    @property
+    def word(self) -> str:
+        """The function that a user calls for it, such as `top_k`."""
+        words = {Least: "min", Greatest: "max"}
+        return words.get(type(self)) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -51,12 +51,15 @@ class CheckpointFolder:
         self.first: dict[str, Any] = {}
         """What the first start was told that holds until there is a commit."""
         self._program = ""
+        self._other: tuple[OptionError, dict[str, Any]] | None = None
         self._before: Link | None = None
         self._needed: deque[set[str]] = deque(maxlen=KEPT_COMMITS)
         self._of_spark: tuple[Described, ...] = ()
 
     def open(self, signature: dict[str, Any], first: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """What the newest commit says, or None before the first; `first` is kept if this is the first start.
+
+        Before the first commit the program may be another one: `take` then makes it the checkpoint's.
 
         Raises
         ------
@@ -66,7 +69,7 @@ class CheckpointFolder:
             Where the checkpoint is another program's.
         """
         newest = self._newest()
-        self._same_program(signature, first or {}, is_new=newest is None and self.log_of_spark.begun < 0)
+        self._same_program(signature, first or {}, is_free=newest is None and self._done_by_spark < 0)
         if newest is None:
             return None
         if newest["program"] != self._program:
@@ -74,10 +77,31 @@ class CheckpointFolder:
         self._of_spark = Described.listed(newest["spark"], self.commits.child(_commit_name(newest["batch"])))
         return newest
 
+    def take(self, results: Iterable[str]) -> None:
+        """Make another program than before the checkpoint's, which has no commit, once the sink is claimed.
+
+        Its identity stays, by which folders of results are claimed. What a batch has left in one of these (`results`)
+        would pass for this program's: then it is refused.
+        """
+        if self._other is None:
+            return
+        wrong, body = self._other
+        for path in results:
+            if any(name.startswith("batch_id=") for name in Folder(self.spark, path).names()):
+                raise wrong
+        self.root.delete(PROGRAM)
+        self._write_program(body)
+        self.first = body["first"]
+
+    @property
+    def _done_by_spark(self) -> int:
+        """The newest batch that must have a commit, by Spark's own log; -1 before the first."""
+        return max(self.log_of_spark.done, self.log_of_spark.begun - 1)
+
     def require_spark(self) -> None:
         """StateError where Spark's own log is not at the batch of the newest commit, or the one behind it."""
         batch = self._before.number if self._before else -1
-        known = max(self.log_of_spark.done, self.log_of_spark.begun - 1)
+        known = self._done_by_spark
         if known > batch:
             raise damaged(
                 self.commits.child(_commit_name(known)),
@@ -119,21 +143,30 @@ class CheckpointFolder:
             raise damaged(self.commits.child(name), f"of batch {batch} is of batch {body.get('batch')}")
         return body, seal
 
-    def _same_program(self, signature: dict[str, Any], first: dict[str, Any], *, is_new: bool) -> None:
-        """Write the program's signature at the first start; later, refuse another."""
-        if is_new and not self.root.exists(PROGRAM):
-            self.root.make()
-            self.root.write_once(PROGRAM, sealed({"identity": uuid.uuid4().hex, "program": signature, "first": first}))
+    def _same_program(self, signature: dict[str, Any], first: dict[str, Any], *, is_free: bool) -> None:
+        """Write the program's signature at the first start; later, refuse another, unless there is no commit."""
+        if is_free and self.log_of_spark.begun < 0 and not self.root.exists(PROGRAM):
+            self._write_program({"identity": uuid.uuid4().hex, "program": signature, "first": first})
         of = "the query's program"
         before, self._program = opened(self.root.read(PROGRAM, of), self.root.child(PROGRAM), of)
         self.identity, self.first = before["identity"], before["first"]
         now = json.loads(json.dumps(signature))
         for part, old in before["program"].items():
             if now.get(part) != old:
-                raise OptionError(
-                    f"the checkpoint {self.path} belongs to another query: its {part}: {old}; now: "
-                    f"{now.get(part)}. Use a new checkpoint location, or the old {part}"
+                wrong = OptionError(
+                    f"the checkpoint {self.path} belongs to another query: its {part}: {_said(old)}; now: "
+                    f"{_said(now.get(part))}. Use a new checkpoint location, or the old {part}"
                 )
+                if not is_free:
+                    raise wrong
+                self._other = wrong, {"identity": self.identity, "program": signature, "first": first}
+                return
+
+    def _write_program(self, body: dict[str, Any]) -> None:
+        text = sealed(body)
+        self.root.make()
+        self.root.write_once(PROGRAM, text)
+        self._program = seal_of(text)
 
     @property
     def newest_commit(self) -> str:
@@ -174,6 +207,15 @@ class CheckpointFolder:
             for name in folder.names():
                 if f"{kind}/{name}" not in needed and not name.startswith("."):
                     folder.delete(name)
+
+
+def _said(part: Any) -> str:
+    """A part of a program, as a user says it.
+
+    >>> _said({"n": "sum(v bigint)", "rows": "count()"})
+    'n = sum(v bigint), rows = count()'
+    """
+    return ", ".join(f"{name} = {value}" for name, value in part.items()) if isinstance(part, dict) else str(part)
 
 
 def _commit_name(batch: int) -> str:

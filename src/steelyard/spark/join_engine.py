@@ -37,7 +37,7 @@ from steelyard.spark.join_state import (
 )
 from steelyard.spark.join_tasks import JOIN, PLACE, mover
 from steelyard.spark.routing import packed, unpacked
-from steelyard.spark.sinks import Sink, claim, opened
+from steelyard.spark.sinks import Sink, claim, folders, opened
 from steelyard.spark.tasklog import TaskLog
 
 BAD = "no id, no time, or not a record of the metric"
@@ -113,6 +113,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             claim(spark, settings.bad.path, self.state.identity)
         found = spark.createDataFrame([], pairs_schema(program, id_type))
         self.sink = opened(sink, spark, shown(found, program, 0).schema, self.state.identity)
+        self.state.take(folders(sink, settings.bad.path))
         self.log = TaskLog(spark.sparkContext)
         self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
         self._centroids: pa.ChunkedArray | None = None

@@ -53,7 +53,7 @@ from steelyard.spark.rows import (
     refused,
     tidied,
 )
-from steelyard.spark.sinks import Sink, claim, opened
+from steelyard.spark.sinks import Sink, claim, folders, opened
 from steelyard.spark.state import Commit, LogFolder, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
@@ -133,6 +133,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         if settings.bad.path is not None:
             claim(spark, settings.bad.path, self.state.identity)
         self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity)
+        self.state.take(folders(sink, settings.bad.path))
         self.emission = Emission(self.partials, self.state, sink, settings.mode, settings.inverse_from)
         if self.last.delay is None:
             self.last = replace(self.last, delay=self.state.first["delay"])

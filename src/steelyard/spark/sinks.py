@@ -120,6 +120,11 @@ class FileSink:
         return number
 
 
+def folders(sink: Sink, dead_letters: str | None) -> list[str]:
+    """Where a query keeps parts of batches."""
+    return [*([sink.path] if isinstance(sink, FileSink) else []), *([dead_letters] if dead_letters else [])]
+
+
 @dataclass
 class MemorySink:
     """Results in the driver's memory, as a table that SQL can ask: for tests and notebooks."""
