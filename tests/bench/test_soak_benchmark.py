@@ -20,7 +20,7 @@ def test_a_soak_whose_worker_fails_says_why(monkeypatch):
         raise RuntimeError("out of rows")
 
     monkeypatch.setattr(soak.Counted, "read", broken)
-    with pytest.raises(JobError, match="source#0 in worker 0: RuntimeError: out of rows"):
+    with pytest.raises(JobError, match=r"operator 'source' \(instance 0, worker 0\): RuntimeError: out of rows"):
         soak.soak(seconds=1.0, batch_rows=10)
 
 
