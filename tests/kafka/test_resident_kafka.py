@@ -15,7 +15,15 @@ from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
 from steelyard.resident import Flow, Memory, Settings, Step, count, run
 from steelyard.resident.json_rows import JsonRows
-from steelyard.resident.kafka import ANSWER_SECONDS, EPOCH_HEADER, Kafka, KafkaTopic, client
+from steelyard.resident.kafka import (
+    ANSWER_SECONDS,
+    AT_LEAST_ONCE,
+    EPOCH_HEADER,
+    EXACTLY_ONCE,
+    Kafka,
+    KafkaTopic,
+    client,
+)
 from steelyard.resident.operator import InstanceContext
 from steelyard.resident.transformed import Transformed
 
@@ -153,9 +161,50 @@ def test_results_are_in_the_topic_once_after_a_failure(topic, kafka_servers, tmp
     assert all(key == {"k": value["k"], "window_start": value["window_start"]} for key, value in found)
 
 
-def step_of(topic, name):
+def step_of(topic, name, delivery=EXACTLY_ONCE):
     context = InstanceContext(Instance("sink", 0), 1, [RESULT], RESULT)
-    return Kafka(topic.config, topic.name, ("k",), name).start(context)
+    return Kafka(topic.config, topic.name, ("k",), name, delivery).start(context)
+
+
+def test_results_that_go_out_at_once_are_there_before_a_snapshot_and_none_is_missing_after_a_failure(
+    topic, kafka_servers, tmp_path
+):
+    out = Topic(kafka_servers)
+    topic.write([json.dumps({"k": f"k{n % 5}", "at": None}) for n in range(3000)])
+    documents = JsonRows(EVENT)
+    read = Transformed(topic.source(), lambda batch: (documents(batch.column("value")), 0), EVENT)
+    flow = Flow("counts", parallelism=2)
+    passed = flow.source(read, batch_rows=20).shuffle().process(lambda _: FailOnce(tmp_path / "failed"), name="fail")
+    counts = passed.key_by("k").aggregate(n=count())
+    counts.sink(Kafka(out.config, out.name, ("k",), uuid.uuid4().hex, AT_LEAST_ONCE))
+    settings = Settings(store=str(tmp_path / "store"), interval=0.05, heartbeat=0.1)
+    outcome = run(flow.dataflow(), workers=2, settings=settings).outcome
+    assert outcome.restarts == 1
+    found = out.committed()
+    assert all(key == {"k": value["k"]} for key, value in found)
+    # A failure sends some again, from the count at the last snapshot on: each key still comes to its last count.
+    assert {value["k"]: value["n"] for _, value in found} == {f"k{n}": 600 for n in range(5)}
+
+
+def test_a_row_that_goes_out_at_once_does_not_wait_for_a_snapshot(topic):
+    step = step_of(topic, uuid.uuid4().hex, AT_LEAST_ONCE)
+    step.restore({})
+    list(step.process(0, pa.RecordBatch.from_pylist([{"k": "a", "n": 1, "at": 0}], RESULT)))
+    assert json.loads(topic.first().value())["n"] == 1
+    assert step.snapshot(1) == {}
+    step.close()
+
+
+def test_a_record_that_has_come_is_read_though_more_were_asked_for(topic, monkeypatch):
+    """Also where a read would wait for an hour: it waits for the first record alone."""
+    monkeypatch.setattr("steelyard.resident.kafka.WAIT_SECONDS", 3600.0)
+    reader = topic.source(available_now=False)
+    topic.write([b"one"])
+    offset, found = 0, None
+    while found is None:
+        found, offset, ended = reader.read(f"{topic.name}:0", offset, 10_000)
+    assert (found.column("value").to_pylist(), offset, ended) == ([b"one"], 1, False)
+    reader.close()
 
 
 def test_rows_of_a_snapshot_whose_transaction_did_not_go_through_are_sent_by_the_next_generation(topic):

@@ -1,4 +1,4 @@
-"""Kafka without Spark: a source that is read by partition and offset, and a sink that gives each epoch once.
+"""Kafka without Spark: a source that is read by partition and offset, and a sink that gives results once or at once.
 
 The client is Confluent's, over librdkafka: it has wheels for every platform, and transactions.
 """
@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import math
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from steelyard.resident.sources import Read, Reader
 EPOCH_HEADER = "steelyard-batch"
 """The header that tells a record's epoch; the micro-batch engine writes its batch there."""
 WAIT_SECONDS = 0.05
-"""How long a read waits for records."""
+"""How long a read waits for the first record, and a full queue for room."""
 ANSWER_SECONDS = 30.0
 """How long a broker has to answer."""
+LAST_SECONDS = 1.0
+"""How long a job that is stopped waits for records on their way."""
 CONSUME_MOST = 10_000
 _PREFIX = "kafka."
 _IGNORED = ("maxoffsetspertrigger", "minoffsetspertrigger", "failondataloss")
@@ -126,7 +129,7 @@ class KafkaTopic(Reader):
         try:
             for topic in own["subscribe"].split(","):
                 for partition in _partitions(consumer, topic.strip()):
-                    low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)
+                    low, high = _bounds(consumer, partition)
                     split = _split(partition.topic, partition.partition)
                     starts.setdefault(split, high if starting == "latest" and fresh else low)
                     ends[split] = high
@@ -165,9 +168,13 @@ class KafkaTopic(Reader):
         return found
 
     def _consume(self, most: int) -> None:
-        """Take what has come, of whatever partition."""
-        at_end = client().KafkaError._PARTITION_EOF
-        for message in self._opened["consumer"].consume(most, WAIT_SECONDS):
+        """Take what has come, of whatever partition; where nothing has, wait for the first record, and no longer."""
+        at_end, consumer = client().KafkaError._PARTITION_EOF, self._opened["consumer"]
+        found = consumer.consume(most, 0)
+        if not found:
+            first = consumer.poll(WAIT_SECONDS)
+            found = [] if first is None else [first, *consumer.consume(most, 0)]
+        for message in found:
             error = message.error()
             split = _split(message.topic(), message.partition()) if message.topic() else ""
             if error is None:
@@ -203,6 +210,21 @@ def _partitions(consumer: Any, topic: str) -> list[Any]:
     return [client().TopicPartition(topic, number) for number in sorted(found.partitions)]
 
 
+def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
+    """The first offset of a partition, and the one behind its last; a partition may be new, and have no leader yet."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)
+            return int(low), int(high)
+        except client().KafkaException as error:
+            settling = (client().KafkaError.NOT_LEADER_FOR_PARTITION, client().KafkaError.LEADER_NOT_AVAILABLE)
+            if error.args[0].code() not in settling or time.monotonic() > deadline:
+                split = _split(partition.topic, partition.partition)
+                raise KafkaFailedError(f"{split} cannot be read: {error.args[0].str()}") from error
+            time.sleep(WAIT_SECONDS)
+
+
 def _batch(messages: list[Any]) -> pa.RecordBatch:
     """Records as a batch. The client gives them one by one, so this is the one place that looks at each."""
     stamps = [message.timestamp() for message in messages]
@@ -220,13 +242,21 @@ def _batch(messages: list[Any]) -> pa.RecordBatch:
     )
 
 
+EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
+"""What a sink may promise."""
+
+
 @dataclass(frozen=True)
 class Kafka(SinkLogic):
-    """Writes each row as a record, key and value as JSON; exactly once, for consumers that read committed records.
+    """Writes each row as a record, key and value as JSON; exactly once, or at once and at least once.
 
-    An instance keeps the rows of an epoch until the snapshot that ends it, which holds them too. When the snapshot is
-    durable they are sent in one transaction, which also commits the epoch's number as the offset of a consumer group.
-    After a failure that group tells whether the transaction went through; if not, the rows come out of the snapshot.
+    Exactly once, for consumers that read committed records: an instance keeps the rows of an epoch until the snapshot
+    that ends it, which holds them too. When the snapshot is durable they are sent in one transaction, which also
+    commits the epoch's number as the offset of a consumer group. After a failure that group tells whether the
+    transaction went through; if not, the rows come out of the snapshot.
+
+    At least once: rows are sent as they come, and a snapshot waits until the broker has all of them. After a failure
+    those since the last snapshot are sent again.
 
     Parameters
     ----------
@@ -238,38 +268,114 @@ class Kafka(SinkLogic):
         Of the record's key.
     name
         Of transactions and groups: one for each job, and the same when it goes on from its snapshots.
+    delivery
+        `"exactly_once"` or `"at_least_once"`.
     """
 
     config: Mapping[str, str]
     topic: str
     key_columns: tuple[str, ...]
     name: str
+    delivery: str = EXACTLY_ONCE
+
+    def __post_init__(self) -> None:
+        if self.delivery not in DELIVERIES:
+            raise OptionError.unknown("value of option 'delivery':", self.delivery, DELIVERIES)
 
     def start(self, context: InstanceContext) -> Step:
         """A producer for one instance."""
-        return _KafkaStep(self, context)
+        return _TransactionStep(self, context) if self.delivery == EXACTLY_ONCE else _AtOnceStep(self)
 
 
-class _KafkaStep(Step):
-    def __init__(self, logic: Kafka, context: InstanceContext) -> None:
-        self._logic, self._schema = logic, context.schema
-        self._rows: list[pa.RecordBatch] = []
-        self._ready: tuple[int, pa.Table] | None = None
-        self._who = f"steelyard-{logic.name}-{context.instance.number}"
-        library = client()
-        plain = dict(logic.config)
-        self._marks = library.Consumer({"group.id": self._who, "enable.auto.commit": False, **plain}, logger=None)
-        self._producer = library.Producer({"transactional.id": self._who, "linger.ms": 5, **plain}, logger=None)
-        self._mark = library.TopicPartition(logic.topic, 0)
-        self._asked(self._producer.init_transactions)  # ends what an instance of an earlier generation left open
+class _Producer:
+    """Sends rows to a topic, and tells when the broker did not take one."""
 
-    def _asked(self, action: Any, *what: Any) -> Any:
+    def __init__(self, logic: Kafka, **config: Any) -> None:
+        self._logic = logic
+        self._failed: list[Any] = []
+        self.client = client().Producer({**config, **logic.config}, logger=None)
+
+    def _noted(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def send(self, rows: pa.RecordBatch | pa.Table, headers: list[tuple[str, bytes]] | None = None) -> None:
+        """Give rows to the client, which sends them by itself."""
+        topic, keys = self._logic.topic, self._logic.key_columns
+        for row in rows.to_pylist():
+            key, value = _document({name: row[name] for name in keys}), _document(row)
+            while True:
+                try:
+                    self.client.produce(topic, value, key, headers=headers, on_delivery=self._noted)
+                    break
+                except BufferError:  # its queue is full: let some go
+                    self.client.poll(WAIT_SECONDS)
+
+    def poll(self) -> None:
+        """Hear what became of what was sent."""
+        self.client.poll(0)
+        self.require()
+
+    def require(self) -> None:
+        """KafkaFailedError where the broker did not take a record."""
+        if self._failed:
+            raise KafkaFailedError(f"topic {self._logic.topic!r} refused a record: {self._failed[0].str()}")
+
+    def asked(self, action: Any, *what: Any) -> Any:
+        """What the client gives when it is asked to do something, within the time that a broker has to answer."""
         try:
             return action(*what, ANSWER_SECONDS)
         except client().KafkaException as error:
             said = error.args[0]
             why = said.str() if hasattr(said, "str") else str(said)
             raise KafkaFailedError(f"topic {self._logic.topic!r} cannot be written: {why}") from error
+
+
+class _AtOnceStep(Step):
+    """Rows as they come; a snapshot waits until the broker has those before it."""
+
+    def __init__(self, logic: Kafka) -> None:
+        self._topic = logic.topic
+        self._producer = _Producer(logic, **{"linger.ms": 0, "enable.idempotence": True})
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        self._producer.send(batch)
+        self._producer.poll()
+        return ()
+
+    def _flushed(self) -> None:
+        left = self._producer.asked(self._producer.client.flush)
+        self._producer.require()
+        if left:
+            raise KafkaFailedError(f"topic {self._topic!r} did not take {left} records in {ANSWER_SECONDS:g} s")
+
+    def snapshot(self, epoch: int) -> State:
+        self._flushed()
+        return {}
+
+    def finish(self) -> Batches:
+        self._flushed()
+        return ()
+
+    def close(self) -> None:
+        self._producer.client.flush(LAST_SECONDS)
+
+
+class _TransactionStep(Step):
+    """Rows of an epoch in one transaction, when the snapshot that ends it is durable."""
+
+    def __init__(self, logic: Kafka, context: InstanceContext) -> None:
+        self._schema = context.schema
+        self._rows: list[pa.RecordBatch] = []
+        self._ready: tuple[int, pa.Table] | None = None
+        self._who = f"steelyard-{logic.name}-{context.instance.number}"
+        library = client()
+        config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
+        self._marks = library.Consumer(config, logger=None)
+        self._producer = _Producer(logic, **{"transactional.id": self._who, "linger.ms": 5})
+        self._mark = library.TopicPartition(logic.topic, 0)
+        # Ends what an instance of an earlier generation left open.
+        self._producer.asked(self._producer.client.init_transactions)
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         self._rows.append(batch)
@@ -300,29 +406,13 @@ class _KafkaStep(Step):
     def _write(self, epoch: int, table: pa.Table) -> None:
         if not table.num_rows:
             return
-        library = client()
-        failed: list[Any] = []
-
-        def noted(error: Any, _: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
-        producer, header = self._producer, [(EPOCH_HEADER, str(epoch).encode())]
-        producer.begin_transaction()
-        for row in table.to_pylist():
-            key = _document({name: row[name] for name in self._logic.key_columns})
-            value = _document(row)
-            while True:
-                try:
-                    producer.produce(self._logic.topic, value, key, headers=header, on_delivery=noted)
-                    break
-                except BufferError:  # its queue is full: let some go
-                    producer.poll(WAIT_SECONDS)
-        marked = library.TopicPartition(self._mark.topic, self._mark.partition, epoch)
-        self._asked(producer.send_offsets_to_transaction, [marked], self._marks.consumer_group_metadata())
-        self._asked(producer.commit_transaction)
-        if failed:
-            raise KafkaFailedError(f"topic {self._logic.topic!r} refused a record: {failed[0].str()}")
+        producer, sent = self._producer, self._producer.client
+        sent.begin_transaction()
+        producer.send(table, [(EPOCH_HEADER, str(epoch).encode())])
+        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch)
+        producer.asked(sent.send_offsets_to_transaction, [marked], self._marks.consumer_group_metadata())
+        producer.asked(sent.commit_transaction)
+        producer.require()
 
     def close(self) -> None:
         self._marks.close()

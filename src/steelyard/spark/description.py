@@ -18,6 +18,7 @@ from steelyard.spark.sinks import check_sink
 Path: TypeAlias = str | os.PathLike[str]
 
 Known: TypeAlias = Literal["parquet", "memory", "console", "foreach_batch", "kafka"]
+Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 
 
 class OptionsDoNotFitTheSink:
@@ -61,7 +62,7 @@ class Description(Shown, Hinting):
     @overload
     def sink(self, kind: Literal["foreach_batch"], *, function: Callable[[DataFrame, int], object]) -> Self: ...
     @overload
-    def sink(self, kind: Literal["kafka"], *, servers: str, topic: str) -> Self: ...
+    def sink(self, kind: Literal["kafka"], *, servers: str, topic: str, delivery: Delivery = ...) -> Self: ...
     @overload
     def sink(self, kind: Known, **options: Any) -> OptionsDoNotFitTheSink: ...
     @overload

@@ -18,7 +18,7 @@ from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
-from steelyard.resident.kafka import Kafka, client, job_name
+from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
@@ -151,7 +151,8 @@ def _sink(
     if how.sink == "kafka":
         client()
         config = {"bootstrap.servers": how.options["servers"]}
-        return Kafka(config, how.options["topic"], bound.program.keys, notes.identity), None
+        delivery = how.options.get("delivery", EXACTLY_ONCE)
+        return Kafka(config, how.options["topic"], bound.program.keys, notes.identity, delivery), None
     if how.sink not in ("memory", "console"):
         raise OptionError(f"engine('resident') has no {how.sink} sink: it has parquet, memory, console and kafka")
     schema = result_schema(spark, bound)

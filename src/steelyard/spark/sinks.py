@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.core.durable import damaged
+from steelyard.resident.kafka import AT_LEAST_ONCE, DELIVERIES
 from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.formats import FormatSink, plain_options, spark_format
@@ -196,12 +197,22 @@ class ForeachBatchSink:
 class KafkaSink:
     """Results to a Kafka topic: key and value as JSON, and the batch number in the header `steelyard-batch`.
 
-    At least once: after a crash the last batch may be sent again, which a consumer can tell by the header.
+    At least once: after a crash the last batch may be sent again, which a consumer can tell by the header. (On resident
+    workers the option `delivery` chooses, and exactly once is the default.)
     """
 
     servers: str
     topic: str
     keys: tuple[str, ...]
+    delivery: str = AT_LEAST_ONCE
+
+    def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
+        """Refuse to promise what Spark's writer cannot keep."""
+        if self.delivery != AT_LEAST_ONCE:
+            raise OptionError(
+                f"the kafka sink gives {self.delivery!r} on engine('resident') only: leave out delivery, or say "
+                f"delivery={AT_LEAST_ONCE!r}"
+            )
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Send each result as one record. Observing them would hang: Spark's Kafka writer tells no listener."""
@@ -223,6 +234,9 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 
 
+_OPTIONAL: dict[str, tuple[str, ...]] = {"console": ("rows",), "kafka": ("delivery",)}
+
+
 SHIPPED = ("parquet", "json", "csv", "orc", "text", "xml", "avro", "jdbc", "noop")
 """Formats that Spark has without further jars, for suggestions."""
 
@@ -241,7 +255,7 @@ def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
     needed: tuple[str, ...] = ()
     if kind in _NEEDED:
         needed = _NEEDED[kind]
-        known = (*needed, "rows") if kind == "console" else needed
+        known = (*needed, *_OPTIONAL.get(kind, ()))
         for option in options:
             if option not in known:
                 raise OptionError.unknown(f"option of the {kind} sink", option, known)
@@ -262,6 +276,8 @@ def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
         raise OptionError(f"the {kind} sink needs {' and '.join(missing)}: .sink({kind!r}, {missing[0]}=...)")
     if kind == "foreach_batch" and not callable(options["function"]):
         raise OptionError(f"the foreach_batch sink needs a function of (DataFrame, batch), got {options['function']!r}")
+    if options.get("delivery", AT_LEAST_ONCE) not in DELIVERIES and kind == "kafka":
+        raise OptionError.unknown("value of option 'delivery':", str(options["delivery"]), DELIVERIES)
     if kind == "memory" and not re.fullmatch(r"\w+", str(options["name"])):
         raise OptionError(f"the memory sink's name becomes a table: letters, digits and '_', got {options['name']!r}")
 
@@ -270,7 +286,7 @@ def sink(kind: str, keys: tuple[str, ...], spark: SparkSession, mode: str, optio
     """A sink by its kind; an OptionError names a kind or an option that is wrong."""
     check_sink(kind, options, spark)
     if kind == "kafka":
-        return KafkaSink(options["servers"], options["topic"], keys)
+        return KafkaSink(keys=keys, **options)
     if kind == "memory":
         return MemorySink(options["name"], spark, mode)
     if kind in _NEEDED:
