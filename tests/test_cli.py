@@ -11,6 +11,9 @@ import pytest
 from steelyard.bench import Result, registry
 from steelyard.bench.registry import Benchmark
 from steelyard.cli import main
+from steelyard.grouping import grouping_names
+from steelyard.partition import partitioner_names
+from steelyard.scaling import elasticity_names
 from steelyard.spark import doctor
 from steelyard.spark.doctor import Finding
 from steelyard.spark.java import JavaError
@@ -142,6 +145,15 @@ def test_benchmarks_are_listed_with_what_they_measure(two_benchmarks, capsys):
     assert [line.split()[:2] for line in lines[1:]] == [["broken", "Breaks"], ["whole", "Holds"]]
 
 
+def test_every_policy_is_listed_with_one_line(capsys):
+    assert main(["policies"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    for name in (*partitioner_names(), *grouping_names(), *elasticity_names()):
+        (line,) = [line for line in shown if line.startswith(f"  {name} ")]
+        assert len(line.split(maxsplit=1)[1]) > 20
+    assert len(shown) == 3 + len(partitioner_names()) + len(grouping_names()) + len(elasticity_names())
+
+
 def test_the_final_line_of_a_run_is_the_last_benchmarks_json(two_benchmarks, capsys, tmp_path):
     assert main(["bench", "run", "whole", "--quick", "--seed", "4", "--out", str(tmp_path)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
@@ -236,6 +248,7 @@ def test_the_doctor_tells_a_connector_of_another_spark_from_its_own(tmp_path):
     other = cached_connector(wanted, tmp_path)
     assert not other.good
     assert "only that of Spark 4.2.0" in other.found
+    assert "sy.session(kafka=steelyard.spark.kafka.STAND_IN_PACKAGES)" in other.remedy
     (tmp_path / "spark-sql-kafka-0-10_2.13-4.3.0-abcdef").mkdir()
     assert cached_connector(wanted, tmp_path).good
 

@@ -1,4 +1,4 @@
-"""The command line: `steelyard demo | run FILE | bench … | sim … | doctor`.
+"""The command line: `steelyard demo | run FILE | policies | bench … | sim … | doctor`.
 
 Every command imports what it needs when it runs, so that `--help` answers at once.
 """
@@ -117,12 +117,14 @@ def _parser() -> _Parser:
     commands = parser.commands(
         demo="see what load-aware partitioning does to a skewed stream",
         run="run the query that a TOML file describes",
+        policies="name every policy, and what it does",
         bench="measure, and compare with published figures",
         sim="constants of simulated clusters",
         doctor="check what Spark needs on this machine",
     )
     _demo_options(commands["demo"])
     _run_options(commands["run"])
+    commands["policies"].set_defaults(command=_policies)
     _bench_options(commands["bench"])
     _sim_options(commands["sim"])
     commands["doctor"].add_argument("--download", action="store_true", help="also fetch Kafka's connector")
@@ -262,6 +264,27 @@ def _run(options: argparse.Namespace) -> int:
     from steelyard.spark.pipeline import run  # noqa: PLC0415 - checking a file must not start Spark
 
     run(pipeline, report=lambda line: console.print(escape(line), highlight=False, soft_wrap=True))
+    return OK
+
+
+def _policies(options: argparse.Namespace) -> int:
+    from rich.markup import escape  # noqa: PLC0415
+
+    from steelyard.grouping import grouping, grouping_names  # noqa: PLC0415
+    from steelyard.partition import partitioner_names, policy  # noqa: PLC0415
+    from steelyard.scaling import elasticity, elasticity_names  # noqa: PLC0415
+
+    console = _console()
+    kinds: dict[str, tuple[list[str], Callable[[str], object]]] = {
+        ".partition_by(...): which block a row goes to": (partitioner_names(), policy),
+        "grouping of resident workers and simulations": (grouping_names(), grouping),
+        ".elastic(...): how many tasks a batch has": (elasticity_names(), elasticity),
+    }
+    for title, (names, named) in kinds.items():
+        console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
+        for name in names:
+            words = (type(named(name)).__doc__ or "").strip().partition("\n")[0]
+            console.print(f"  {escape(name):<20}{escape(words)}", highlight=False, soft_wrap=True)
     return OK
 
 

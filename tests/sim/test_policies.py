@@ -158,6 +158,8 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
         (lambda: Machine(cores="4"), "cores of a machine must be a number"),
         (lambda: Network(latency="1ms"), "latency of a network must be a number"),
         (lambda: Scenario((Source("log", 1),), machines=Machine()), "machines of a scenario are a list of Machine"),
+        (lambda: Scenario((Source("log", 1),), machines=2), r"got 2: write machines=\[Machine\(cores=4\)\] \* 2"),
+        (lambda: Scenario.chain(Source("log", 1), machines=2), r"got 2: write machines=\[Machine\(cores=4\)\] \* 2"),
         (lambda: str(Simulation(Scenario((Source("log", 1),))).result()), "advance the simulation"),
     ],
 )

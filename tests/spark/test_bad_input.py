@@ -8,10 +8,13 @@ import shutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.errors import PythonException
 
 import steelyard as sy
-from steelyard.core import BadRowError, OptionError, StateError
+from steelyard.core import BadRowError, BatchError, OptionError, StateError
+from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.sinks import FileSink
 from steelyard.spark.state import StateFolder
 from tests.spark.cases import Kept, Mean
 
@@ -45,6 +48,7 @@ def test_bad_rows_fail_the_query_by_default_and_the_message_shows_one(spark, row
     with pytest.raises(BadRowError) as raised:
         run(spark, totals, tmp_path, [rows])
     said = str(raised.value)
+    assert said.startswith("steelyard, batch 0 has rows that cannot be processed: ")
     assert "1 row: null key in column 'k'" in said
     assert "1 row: not a number in column 'amount'" in said
     assert '"amount":' in said
@@ -65,6 +69,7 @@ def test_dead_letters_hold_each_bad_row_once_with_its_reason(spark, rows, totals
         (batch, reason) for batch in (0, 1) for reason in ("not a number in column 'amount'", "null key in column 'k'")
     ]
     assert '"amount":"many"' in found[0]["row"]
+    assert '"k":null' in found[1]["row"], "what is missing is what is wrong with it"
 
 
 def test_a_row_on_which_an_aggregate_raises_is_found_and_the_rest_of_its_key_counts(spark, rows, tmp_path):
@@ -85,6 +90,39 @@ def test_a_row_on_which_an_aggregate_raises_is_found_and_the_rest_of_its_key_cou
     assert re.fullmatch(r"aggregate 'mean': ValueError: three is not allowed \(test_bad_input.py:\d+ in add\)", why)
     with pytest.raises(BadRowError, match="an aggregate raised"):
         run(spark, described.on_bad_rows("fail"), tmp_path / "other", [rows.where("k is not null")])
+
+
+def test_a_function_that_fails_on_every_row_is_told_as_a_mistake_of_the_program(spark, rows, tmp_path):
+    class Typo(Mean):
+        def add(self, state, values):
+            return state[2] + values.sum()
+
+    def typo(batch):
+        return batch.column("nothing")
+
+    stream = sy.stream(rows)
+    for described, said in (
+        (
+            stream.map(typo, "k string, y double").group_by("k").agg(n=sy.sum("y")),
+            "the map function .* 5 .*KeyError.*typo",
+        ),
+        (stream.group_by("k").agg(n=Typo().of("x")), r"an aggregate .* 4 .*\(aggregate 'n': IndexError.*in add\)"),
+    ):
+        with pytest.raises(BatchError, match=said.replace(" .* ", " raised on every one of its ", 1)) as raised:
+            run(spark, described, tmp_path / said[:8], [rows])
+        assert "drop" not in str(raised.value)
+
+
+def test_a_map_function_that_gives_other_columns_fails_whatever_is_done_with_bad_rows(spark, rows, tmp_path):
+    def renamed(batch):
+        return batch.rename_columns(["key", "amount", "x"])
+
+    described = sy.stream(rows).map(renamed, "k string, x double").group_by("k").agg(n=sy.sum("x"))
+    with pytest.raises(PythonException) as raised:
+        run(spark, described.on_bad_rows("drop"), tmp_path, [rows])
+    place = r"\(test_bad_input\.py:\d+\)"
+    said = rf"barrels, batch 0 failed: map function renamed {place} gave the columns key, amount, x, and by its schema"
+    assert re.match(said, str(in_a_sentence(raised.value, "barrels, batch 0")))
 
 
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
@@ -251,6 +289,20 @@ def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, t
     changed = sy.stream(good.selectExpr("length(k) as k", "x")).group_by("k").agg(n=sy.count())
     with pytest.raises(OptionError, match="its keys: "):
         run(spark, changed, tmp_path, [good])
+    timed = good.selectExpr("k", "timestamp_seconds(x) as at")
+    windowed = (
+        sy.stream(timed)
+        .with_watermark("at", "1 second")
+        .group_by("k")
+        .agg(n=sy.count())
+        .window("10 seconds", "1 second")
+    )
+    with pytest.raises(OptionError, match="its window: none; now: 10 seconds every 1 second"):
+        run(spark, windowed, tmp_path, [])
+    (tmp_path / "file").touch()
+    for taken, what in ((tmp_path / "file", "checkpoint"), (tmp_path / "new", "the folder of results")):
+        with pytest.raises(OptionError, match=f"{what}: .*/file is a file, and a folder is needed: give another path"):
+            MicroBatch(spark, first._bound(), first._settings(), FileSink(str(tmp_path / "file")), str(taken))
 
 
 def test_every_aggregate_is_called_in_a_checkpoint_as_the_user_calls_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -172,7 +173,9 @@ def test_a_restart_reads_new_files_alone_and_closes_the_windows_that_had_stayed_
     both = listed(spark.read.parquet(str(tmp_path / "out")))
     same(both, listed(plain(spark, made, "10 seconds", "10 seconds")), ["window_start", "k"])
     other = program(read, "30 seconds", None).engine("resident").sink("memory", name="other")
-    with pytest.raises(OptionError, match="belongs to another program: its window was"):
+    with pytest.raises(
+        OptionError, match="belongs to another program: its window was 10 seconds, and is 30 seconds now"
+    ):
         other.checkpoint(str(tmp_path / "checkpoint")).start()
 
 
@@ -247,7 +250,8 @@ def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted
     described = sy.stream(read).with_watermark("at", "0 seconds").group_by("k").window("1 minute").agg(n=sy.count())
     described = described.engine("resident").trigger(available_now=True)
     query = described.sink("memory", name="bad").start()
-    with pytest.raises(BadRowError, match=r"2 rows: null key in column 'k'.*on_bad_rows"):
+    assert re.match(r"ResidentQuery\(n by k #\d+, ", repr(query))
+    with pytest.raises(BadRowError, match=r"^n by k #\d+: .*2 rows: null key in column 'k'.*on_bad_rows"):
         query.await_termination(120)
     assert not list(temporary.glob("steelyard-*"))
     query = described.on_bad_rows("drop").sink("memory", name="dropped").start()

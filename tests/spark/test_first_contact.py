@@ -102,6 +102,10 @@ def test_a_column_of_pyspark_in_agg_is_answered_with_what_to_write(fares):
         keyed.agg({"fare": "sum"})
     with pytest.raises(OptionError, match=r"say over which columns, with Mean\(\)\.of\('column'\)"):
         keyed.agg(m=Mean)
+    with pytest.raises(OptionError, match=r"say over which columns, with YourAggregator\(\)\.of\('column'\)"):
+        keyed.agg(m=Mean().of)
+    with pytest.raises(OptionError, match=r"on an object of your class: write YourAggregator\(\)\.of\('fare', 't'\)"):
+        Mean.of("fare", "t")
 
 
 @pytest.mark.spark
@@ -111,6 +115,20 @@ def test_names_that_are_mistyped_get_the_nearest(fares):
         keyed.engine("residnt", workers=2)
     with pytest.raises(OptionError, match=r"'round_robin' is a grouping of resident workers.*'shuffle'.*osg"):
         keyed.partition_by("round_robin")
+    with pytest.raises(OptionError, match=r"'round_robin' is a grouping of resident workers.*'shuffle'.*osg"):
+        keyed.partition_by("roundrobin")
+    with pytest.raises(
+        OptionError, match=r"the parquet sink needs path, where 'pth' was given: \.sink\('parquet', path"
+    ):
+        keyed.sink("parquet", pth="out")
+    with pytest.raises(
+        OptionError, match=r"trigger: there is no once=True here: write \.trigger\(available_now=True\)"
+    ):
+        keyed.trigger(once=True)
+    with pytest.raises(
+        OptionError, match=r"option of \.trigger\(\.\.\.\) 'avaliable_now': did you mean 'available_now'"
+    ):
+        keyed.trigger(avaliable_now=True)
     with pytest.raises(OptionError, match=r"as in \.group_by\('user', 'city'\), got \['user'\]"):
         sy.stream(fares).group_by(["user"])
     with pytest.raises(OptionError, match="column of aggregate 'n': 'fars': did you mean 'fare'"):
@@ -165,10 +183,21 @@ def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
 def test_a_description_shows_its_verbs(fares):
     keyed = sy.stream(fares).group_by("user").agg(n=sy.count(), m=Mean().of("fare"))
     described = keyed.partition_by("prompt", blocks=3)
-    shown = "Stream(rows user, fare, t; group by user; aggregates n = Count(), m = Mean(fare); "
+    shown = "Stream(rows user, fare, t; group by user; aggregates n = sy.count(), m = Mean().of('fare'); "
     assert repr(described) == shown + "partition by prompt; blocks 3; engine microbatch)"
     assert "<th>group by</th><td>user</td>" in described._repr_html_()
     vectors = fares.select("user", F.array("fare").alias("v"))
     assert repr(sy.similarity_join(vectors, on="v", id="user", threshold=0.1, workers=2)) == (
         "SimilarityJoin(metric angular; threshold 0.1; of one stream with itself; workers 2)"
     )
+    assert "; similarity 0.9; " in repr(sy.similarity_join(vectors, on="v", id="user", similarity=0.9))
+
+
+@pytest.mark.spark
+def test_dead_letters_of_a_static_dataframe_are_refused_since_nobody_would_write_them(fares):
+    described = sy.stream(fares).group_by("user").agg(n=sy.count()).on_bad_rows("dead_letter", "letters")
+    vectors = fares.select("user", F.array("fare").alias("v"))
+    join = sy.similarity_join(vectors, on="v", id="user", threshold=0.1).on_bad_rows("dead_letter", "letters")
+    for one in (described, join):
+        with pytest.raises(OptionError, match=r"to_df\(\) writes no dead letters: choose .*'drop'"):
+            one.to_df()

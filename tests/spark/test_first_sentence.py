@@ -18,6 +18,7 @@ from steelyard.core import BatchError, OptionError
 from steelyard.spark.combine import encoded
 from steelyard.spark.engine import reason
 from steelyard.spark.partials import ddl_fields
+from steelyard.spark.session import _TRACING, _chose_level
 from tests.spark.cases import Longest, Mean
 
 pytestmark = pytest.mark.spark
@@ -196,7 +197,7 @@ def source(spark, tmp_path, files=2):
     return spark.readStream.schema("k bigint, x double").parquet(str(tmp_path / "in"))
 
 
-def test_a_batch_that_fails_says_so_in_one_short_sentence(spark, tmp_path):
+def test_a_batch_that_fails_says_so_in_one_short_sentence(spark, tmp_path, caplog):
     def refuse(results, batch):
         raise RuntimeError("the cellar is full")
 
@@ -211,6 +212,30 @@ def test_a_batch_that_fails_says_so_in_one_short_sentence(spark, tmp_path):
     assert raised.value.__cause__ is None, "it would be printed before the sentence"
     assert str(query.exception()) == str(raised.value)
     assert query.status["message"] == f"failed: {raised.value}"
+    text = str(query._query.exception()).partition("JVM stacktrace")[0]
+    assert text.count('File "') <= 4, "what Spark's UI shows of it"
+    assert [record.getMessage() for record in caplog.records if record.name == "steelyard.spark.engine"][-1] == str(
+        raised.value
+    )
+    (trace,) = [record for record in caplog.records if record.name == "steelyard.traces"]
+    assert trace.exc_info[1] is raised.value.error
+    assert stages(spark) >= {"barrels, batch 0: process", "barrels, batch 0: results"}
+
+
+def stages(spark):
+    """What Spark's UI calls the stages that it knows."""
+    context = spark.sparkContext
+    store = context._jsc.sc().statusStore()
+    listed = store.stageList(None, False, False, context._gateway.new_array(context._jvm.double, 0), None)
+    return {listed.apply(i).name() for i in range(listed.size())}
+
+
+def test_a_local_session_prints_no_stack_traces_unless_a_log_level_is_asked_for(spark):
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j
+    for name in _TRACING:
+        assert log4j.LogManager.getLogger(name).getLevel().name() == "OFF"
+    assert _chose_level(spark, {"spark.log.level": "WARN"})
+    assert not _chose_level(spark, {})
 
 
 def test_a_writer_of_spark_that_fails_is_told_with_its_own_reason(spark, tmp_path):

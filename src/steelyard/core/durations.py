@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from steelyard.core.errors import OptionError
+from steelyard.core.shown import counted
 
 _MICROS = {
     "microsecond": 1,
@@ -46,10 +47,10 @@ def micros(text: str, option: str) -> int:
 def spoken(amount: int) -> str:
     """A number of microseconds as Spark reads it.
 
-    >>> spoken(90_000_000)
-    '90 seconds'
+    >>> spoken(90_000_000), spoken(1_000)
+    ('90 seconds', '1 millisecond')
     """
     for unit in ("second", "millisecond", "microsecond"):
         if amount % _MICROS[unit] == 0:
-            return f"{amount // _MICROS[unit]} {unit}s"
+            return counted(amount // _MICROS[unit], unit)
     raise AssertionError(amount)

@@ -71,7 +71,7 @@ def place_of(error: BaseException) -> str:
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
-        if not code.co_filename.startswith((*not_users, "<")):
+        if not code.co_filename.startswith((*not_users, "<")) and not code.co_filename.endswith((".pxi", ".pyx")):
             found = f" ({Path(code.co_filename).name}:{line} in {code.co_name})"
     return found
 

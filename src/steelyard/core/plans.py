@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.core.counts import Ints, KeyCounts
-from steelyard.core.shown import Shown
+from steelyard.core.shown import Shown, counted
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -210,9 +210,10 @@ class BlockPlan(Shown):
     def __repr__(self) -> str:
         split = int(self.split.sum())
         return (
-            f"BlockPlan({self.policy or 'unnamed'}: {self.counts.distinct} keys, {self.counts.total} rows in "
-            f"{self.blocks} blocks of {self.sizes.min()} to {self.sizes.max()} rows; BSI {self.bsi:.1f}, "
-            f"BCI {self.bci:.1f}, KSR {self.ksr:.3f}, {split} split key{'s' * (split != 1)})"
+            f"BlockPlan({self.policy or 'unnamed'}: {counted(self.counts.distinct, 'key')}, "
+            f"{counted(self.counts.total, 'row')} in {counted(self.blocks, 'block')} of {self.sizes.min()} to "
+            f"{self.sizes.max()} rows; BSI {self.bsi:.1f}, BCI {self.bci:.1f}, KSR {self.ksr:.3f}, "
+            f"{counted(split, 'split key')})"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from steelyard.core.shown import Shown
+from steelyard.core.shown import Shown, counted
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BatchReport(Shown):
     """What one batch was, what was decided for it, and what it cost.
 
     `seconds` has a share for each phase: `statistics`, `plan`, `process` (place, map, combine, reduce and
-    write the state's log), `windows` (make and write results), `commit`, and their `total`.
+    write the state's log), `results` (make and write them), `commit`, and their `total`.
     """
 
     batch: int
@@ -73,11 +73,12 @@ class BatchReport(Shown):
     def __str__(self) -> str:
         bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
         late = f", {self.late_rows} late" if self.late_rows else ""
-        where = f"{self.blocks} blocks by {self.policy}" if self.policy else "the source's partitions"
+        where = f"{counted(self.blocks, 'block')} by {self.policy}" if self.policy else "the source's partitions"
         balance = f", largest/mean {self.largest_over_mean:.2f}" if self.policy else ""
         return (
-            f"batch {self.batch}: {self.rows} rows in {where}{balance}{bad}{late}, {self.buckets} buckets, "
-            f"{self.results} results, {self.seconds.get('total', 0.0):.2f} s"
+            f"batch {self.batch}: {counted(self.rows, 'row')} in {where}{balance}{bad}{late}, "
+            f"{counted(self.buckets, 'bucket')}, {counted(self.results, 'result')}, "
+            f"{self.seconds.get('total', 0.0):.2f} s"
         )
 
 
@@ -180,8 +181,9 @@ class JoinReport(Shown):
     def __str__(self) -> str:
         bad = f", {sum(self.bad_rows.values())} bad" if self.bad_rows else ""
         late = f", {self.late_rows} late" if self.late_rows else ""
-        moved = f", {self.moves} worksets moved ({self.moved_bytes} bytes)" if self.moves else ""
+        moved = f", {counted(self.moves, 'workset')} moved ({self.moved_bytes} bytes)" if self.moves else ""
         return (
-            f"batch {self.batch}: {self.rows} rows{bad}{late}, {self.results} pairs, {self.comparisons} comparisons, "
-            f"{self.free_pairs} free{moved}, {self.seconds.get('total', 0.0):.2f} s"
+            f"batch {self.batch}: {counted(self.rows, 'row')}{bad}{late}, {counted(self.results, 'pair')}, "
+            f"{counted(self.comparisons, 'comparison')}, {self.free_pairs} free{moved}, "
+            f"{self.seconds.get('total', 0.0):.2f} s"
         )

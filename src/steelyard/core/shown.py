@@ -44,5 +44,14 @@ def _text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "block"), counted(0, "row")
+    ('1 block', '0 rows')
+    """
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def _listed(facts: Mapping[str, object]) -> str:
     return "; ".join(f"{name} {_text(value)}" for name, value in facts.items() if value not in (None, "", (), [], {}))

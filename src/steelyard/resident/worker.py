@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, StateError, SteelyardError
+from steelyard.core import BadRowError, BatchError, StateError, SteelyardError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.durable import Described
 from steelyard.core.errors import place_of
@@ -259,11 +259,11 @@ class Worker:
             return
         last = "".join(traceback.format_exception(error)[-3:])
         log.error("%s failed in worker %d\n%s", instance, self.number, last)
-        # rows that nobody wants to be dropped would be the same the next time
+        # rows that nobody wants to be dropped would be the same the next time, and so would the program
         place = "" if isinstance(error, SteelyardError) else place_of(error)
         whose = f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})"
         why = f"{whose}: {type(error).__name__}: {error}{place}"
-        self._fail(why, final=isinstance(error, BadRowError))
+        self._fail(why, final=isinstance(error, BadRowError | BatchError))
 
     def _fail(self, why: str, final: bool = False) -> None:
         """The first reason counts; the coordinator hears of it, and ends everything."""

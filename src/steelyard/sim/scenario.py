@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isclose
+from typing import Any
 
 import numpy as np
 
 from steelyard.core import OptionError
-from steelyard.core.shown import Shown
+from steelyard.core.shown import Shown, counted
 from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, PerItem
@@ -59,11 +60,7 @@ class Scenario(Shown):
 
     def __post_init__(self) -> None:
         for name, kinds in (("vertices", (Source, Operator)), ("edges", (Edge,)), ("machines", (Machine,))):
-            given = getattr(self, name)
-            words = " or ".join(kind.__name__ for kind in kinds)
-            if isinstance(given, kinds) or not all(isinstance(one, kinds) for one in given):
-                raise OptionError(f"{name} of a scenario are a list of {words}, got {given!r}")
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            object.__setattr__(self, name, _listed(name, getattr(self, name), kinds))
         names = [vertex.name for vertex in self.vertices]
         for name in names:
             if names.count(name) > 1:
@@ -92,7 +89,7 @@ class Scenario(Shown):
     ) -> Scenario:
         """A source and operators in a row, with the same grouping on every edge."""
         edges = [Edge(a.name, b.name, grouping) for a, b in pairwise(vertices)]
-        return cls(tuple(vertices), tuple(edges), tuple(machines), network)
+        return cls(tuple(vertices), tuple(edges), _listed("machines", machines, (Machine,)), network)
 
     def with_instances(self, **instances: int) -> Scenario:
         """The same with other numbers of instances; places and slowdowns of those that change are dealt anew."""
@@ -218,15 +215,25 @@ class Scenario(Shown):
 
     def __str__(self) -> str:
         total = sum(vertex.instances for vertex in self.vertices)
-        lines = [f"Scenario: {_counted(len(self.machines) or total, 'machine')}, {_counted(total, 'instance')}"]
+        lines = [f"Scenario: {counted(len(self.machines) or total, 'machine')}, {counted(total, 'instance')}"]
         for vertex in self.vertices:
             kind, of = ("Source", vertex.rate) if isinstance(vertex, Source) else ("Operator", vertex.service)
-            lines.append(f"  {vertex.name}: {kind}, {_counted(vertex.instances, 'instance')}, {of!r}")
+            lines.append(f"  {vertex.name}: {kind}, {counted(vertex.instances, 'instance')}, {of!r}")
         for edge in self.edges:
             grouping = edge.built_in or edge.by_cost() or edge.policy()
             share = f", a branch with {edge.share:g} of the tuples" if edge.is_branch else ""
             lines.append(f"  {edge.sender} -> {edge.receiver}: {grouping}{share}{', back' if edge.feedback else ''}")
         return "\n".join(lines)
+
+
+def _listed(name: str, given: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+    listed = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(one, kinds) for one in listed):
+        words = " or ".join(kind.__name__ for kind in kinds)
+        several = kinds == (Machine,) and isinstance(given, int)
+        hint = f": write machines=[Machine(cores=4)] * {given}" if several else ""
+        raise OptionError(f"{name} of a scenario are a list of {words}, got {given!r}{hint}")
+    return listed
 
 
 def _resized(vertex: Vertex, instances: dict[str, int]) -> Vertex:
@@ -236,7 +243,3 @@ def _resized(vertex: Vertex, instances: dict[str, int]) -> Vertex:
     if isinstance(vertex, Source):
         return replace(vertex, instances=count, machines=())
     return replace(vertex, instances=count, machines=(), slowdown=())
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"

@@ -7,7 +7,7 @@ what the tests compare it to.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,7 +19,7 @@ Columns = dict[str, Column]
 NUMBERS = (T.NumericType,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Builtin:
     """An aggregate in the JVM. `partial` runs over rows, `merge` over partials, `finish` over merged ones.
 
@@ -40,6 +40,15 @@ class Builtin:
         """The function that a user calls for it, such as `top_k`."""
         words = {Least: "min", Greatest: "max"}
         return words.get(type(self)) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What it was given beside its column."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "column"}
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.columns), *(f"{name}={value!r}" for name, value in self.options.items())]
+        return f"sy.{self.word}({', '.join(given)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,7 +106,7 @@ class Prefix:
         return f"__{plain}_{part}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Count(Builtin):
     """Rows, or rows where a column is not null."""
 
@@ -124,7 +133,7 @@ def _exact(kind: T.DataType | None) -> bool:
     return isinstance(kind, T.IntegralType | T.DecimalType)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sum(Builtin):
     """The sum of a column; null where all its values are."""
 
@@ -155,7 +164,7 @@ class Sum(Builtin):
         return {"sum": -F.col(at("sum")), "n": -F.col(at("n"))}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mean(Sum):
     """The mean of a column."""
 
@@ -184,7 +193,7 @@ class Mean(Sum):
         return F.avg(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Least(Builtin):
     """The smallest value of a column."""
 
@@ -201,7 +210,7 @@ class Least(Builtin):
         return F.min(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Greatest(Builtin):
     """The largest value of a column."""
 
@@ -218,7 +227,7 @@ class Greatest(Builtin):
         return F.max(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Variance(Builtin):
     """The sample variance of a column; null for one value, as in Spark.
 
@@ -257,7 +266,7 @@ class Variance(Builtin):
         return F.var_samp(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ApproxDistinct(Builtin):
     """How many distinct values a column has, by a HyperLogLog sketch; exact while there are few.
 
@@ -282,7 +291,7 @@ class ApproxDistinct(Builtin):
         return F.hll_sketch_estimate(F.hll_sketch_agg(value.cast("string"), self.log2_cells))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Collect(Builtin):
     """The first `limit` values of a column by event time (ties by value), as an array; nulls are left out.
 
@@ -307,7 +316,7 @@ class Collect(Builtin):
         return F.collect_list(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TopK(Builtin):
     """The `k` largest values of a column, largest first, as an array; nulls are left out."""
 
@@ -370,7 +379,11 @@ def collect(column: str, limit: int = 100) -> Builtin:
 
 
 def top_k(column: str, k: int = 10) -> Builtin:
-    """The `k` largest values of a column, largest first, as an array."""
+    """The `k` largest values of a column, largest first, as an array.
+
+    >>> top_k("fare", k=3)
+    sy.top_k('fare', k=3)
+    """
     return TopK(column, _positive("top_k", "k", k))
 
 

@@ -40,7 +40,7 @@ class Aggregator(ABC):
     ...     def finish(self, state):
     ...         return state[1] - state[0]
     >>> Spread().of("price")
-    AggregatorUse(aggregator=Spread, columns=('price',))
+    Spread().of('price')
     """
 
     state: ClassVar[str]
@@ -76,6 +76,9 @@ class Aggregator(ABC):
 
     def of(self, *columns: str) -> AggregatorUse:
         """This aggregate over these columns, for `agg(name=...)`."""
+        if not isinstance(self, Aggregator):  # called on the class, with the first column in place of an object
+            given = ", ".join(map(repr, (self, *columns)))  # type: ignore[unreachable]
+            raise OptionError(f"of(...) is called on an object of your class: write YourAggregator().of({given})")
         if not columns:
             raise OptionError(f"{type(self).__name__}().of(...) needs at least one column")
         for attribute in ("state", "result"):
@@ -95,4 +98,4 @@ class AggregatorUse:
     columns: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"AggregatorUse(aggregator={type(self.aggregator).__name__}, columns={self.columns})"
+        return f"{type(self.aggregator).__name__}().of({', '.join(map(repr, self.columns))})"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import BatchReport, JoinReport, OptionError
+from steelyard.core import BadRowError, BatchError, BatchReport, JoinReport, OptionError, SteelyardError
+from steelyard.core.shown import counted
 from steelyard.spark.sinks import FileSink
 
 POLICIES = ("fail", "drop", "dead_letter")
@@ -32,15 +34,31 @@ class BadRows:
         if (self.policy == "dead_letter") != (self.path is not None):
             raise OptionError("on_bad_rows: a path goes with 'dead_letter', and only with it")
 
-    def complaint(self, report: BatchReport | JoinReport, letters: DataFrame) -> str:
-        """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy."""
-        counted = {reason: f"{count} row{'s' * (count != 1)}" for reason, count in report.bad_rows.items()}
-        why = "; ".join(f"{count}: {reason}" for reason, count in counted.items())
+    def refuse_letters(self) -> None:
+        """OptionError where dead letters are wanted of a static DataFrame, whose rows may be read more than once."""
+        if self.policy == "dead_letter":
+            raise OptionError("to_df() writes no dead letters: choose .on_bad_rows('drop') or .on_bad_rows('fail')")
+
+    def complaint(
+        self, title: str, report: BatchReport | JoinReport, letters: DataFrame, tried: Mapping[str, int]
+    ) -> SteelyardError:
+        """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy.
+
+        Where a function of the user's raised on each of the rows that it was `tried` on, by reason, it is the function
+        that is told of: to drop all rows is no remedy.
+        """
         example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
-        return (
-            f"batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or your function, "
-            "or choose .on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
+        for reason, rows in tried.items():
+            if rows > 1 and report.bad_rows.get(reason) == rows:
+                return BatchError(
+                    f"{title}, batch {report.batch} failed: {reason} on every one of its {rows} rows, which is a "
+                    f"mistake of the program, not of a row.{shown} Mend the function"
+                )
+        why = "; ".join(f"{counted(rows, 'row')}: {reason}" for reason, rows in report.bad_rows.items())
+        return BadRowError(
+            f"{title}, batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or your "
+            "function, or choose .on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
         )
 
     def keep(self, letters: DataFrame, batch: int) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from steelyard.core import OptionError
 from steelyard.core.durable import Described, Link, damaged, opened, seal_of, sealed
+from steelyard.core.durations import spoken
 from steelyard.spark.files import Folder
 from steelyard.spark.spark_log import SparkLog
 
@@ -43,6 +44,7 @@ class CheckpointFolder:
         self.spark = spark
         self.path = path
         whole = Folder(spark, path)
+        whole.refuse_file("checkpoint")
         self.root = whole.inside("steelyard")
         self.commits = self.root.inside("commits")
         self.log_of_spark = SparkLog(whole.inside("spark"))
@@ -154,8 +156,8 @@ class CheckpointFolder:
         for part, old in before["program"].items():
             if now.get(part) != old:
                 wrong = OptionError(
-                    f"the checkpoint {self.path} belongs to another query: its {part}: {_said(old)}; now: "
-                    f"{_said(now.get(part))}. Use a new checkpoint location, or the old {part}"
+                    f"the checkpoint {self.path} belongs to another query: its {part}: {said(part, old)}; now: "
+                    f"{said(part, now.get(part))}. Use a new checkpoint location, or the old {part}"
                 )
                 if not is_free:
                     raise wrong
@@ -209,13 +211,18 @@ class CheckpointFolder:
                     folder.delete(name)
 
 
-def _said(part: Any) -> str:
-    """A part of a program, as a user says it.
+def said(part: str, value: Any) -> str:
+    """What a part of a program is, as a user says it.
 
-    >>> _said({"n": "sum(v bigint)", "rows": "count()"})
-    'n = sum(v bigint), rows = count()'
+    >>> said("aggregates", {"n": "sum(v bigint)", "rows": "count()"}), said("window", [90_000_000, 1_000_000])
+    ('n = sum(v bigint), rows = count()', '90 seconds every 1 second')
     """
-    return ", ".join(f"{name} = {value}" for name, value in part.items()) if isinstance(part, dict) else str(part)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {one}" for name, one in value.items())
+    if part == "window" and value:
+        size, slide = value
+        return spoken(size) + (f" every {spoken(slide)}" if slide not in (0, size) else "")
+    return "none" if value is None else str(value)
 
 
 def _commit_name(batch: int) -> str:

@@ -21,6 +21,8 @@ from steelyard.spark.tasklog import TaskLog, timed
 from steelyard.spark.values import column_of
 
 ROWS, BUCKET = "__rows", "__bucket"
+AGGREGATE_FAILED = "aggregate "
+"""Begins the reason of a row on which an aggregate raised."""
 Batches = Iterator[pa.RecordBatch]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -201,7 +203,7 @@ def _saved(
 
     good, bad = isolate(group, state_of)
     for why, row in bad:
-        refused[row.column(at)[0].as_py()] = (f"aggregate {name!r}: {why}", as_json(row))
+        refused[row.column(at)[0].as_py()] = (f"{AGGREGATE_FAILED}{name!r}: {why}", as_json(row))
     state = use.aggregator.zero()
     for part in good:
         state = use.aggregator.merge(state, part)

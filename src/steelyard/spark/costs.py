@@ -49,8 +49,14 @@ def cost_policy(policy: Any) -> OSG | None:
     'customer'
     >>> cost_policy("prompt")
     """
-    name = policy.partition("?")[0] if isinstance(policy, str) else ""
-    if not isinstance(policy, CompiledGrouping) and name not in grouping_names():
+    if isinstance(policy, str):
+        name, mark, parameters = policy.partition("?")
+        known = {one.replace("_", ""): one for one in grouping_names()}
+        meant = known.get(name.lower().replace("_", "").replace("-", ""))  # roundrobin is round_robin
+        if meant is None or (meant == OSG.name and name != meant):
+            return None
+        policy = f"{meant}{mark}{parameters}"
+    elif not isinstance(policy, CompiledGrouping):
         return None
     made = grouping(policy)
     if not isinstance(made, OSG):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias, overload
+from typing import Any, ClassVar, Literal, Never, Self, TypeAlias, overload
 
 from pyspark.sql import DataFrame
 
@@ -27,6 +27,16 @@ class OptionsDoNotFitTheSink:
 
 _BEFORE = "do it on the DataFrame, before it is given to Steelyard"
 _START = ".sink(kind, ...) says where results go, and .start() starts the query"
+
+
+_TRIGGERS = {
+    "once": "write .trigger(available_now=True)",
+    "availableNow": "write .trigger(available_now=True)",
+    "processingTime": "write .trigger(processing_time='1 second')",
+    "continuous": "batches follow each other; .engine('resident') has workers that stay",
+    "realTime": "batches follow each other; .engine('resident') has workers that stay",
+}
+"""What PySpark's trigger takes, and what to write instead."""
 
 
 class Description(Shown, Hinting):
@@ -80,8 +90,13 @@ class Description(Shown, Hinting):
         """Where offsets and state live; needed for a restart. A temporary folder where none is given."""
         return self._with(_checkpoint=str(path))
 
-    def trigger(self, processing_time: str | None = None, available_now: bool = False) -> Self:
+    def trigger(self, processing_time: str | None = None, available_now: bool = False, **unknown: Never) -> Self:
         """A batch every `processing_time`; or all that is there now, then stop."""
+        asked: dict[str, Any] = unknown
+        for option, value in asked.items():
+            if option not in _TRIGGERS:
+                raise OptionError.unknown("option of .trigger(...)", option, ("processing_time", "available_now"))
+            raise OptionError(f"trigger: there is no {option}={value!r} here: {_TRIGGERS[option]}")
         if (processing_time is None) == (not available_now):
             raise OptionError("trigger: give either processing_time='1 second' or available_now=True")
         if processing_time is None:

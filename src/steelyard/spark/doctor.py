@@ -191,7 +191,10 @@ def cached_connector(package: Coordinate, cache: Path) -> Finding:
         return Finding("Kafka connector", True, f"{package.version}, as Spark", needed=False)
     others = ", ".join(name.removeprefix(f"{package.artifact}-").rsplit("-", 1)[0] for name in names)
     found = f"only that of Spark {others}, this is {package.version}" if names else f"{package.version} is not there"
-    remedy = "only for Kafka: `steelyard doctor --download` fetches it; docs/kafka.md tells how to use another release"
+    remedy = (
+        "only for Kafka: `steelyard doctor --download` fetches it; where the repository lacks it, name the packages of "
+        "another release, as in sy.session(kafka=steelyard.spark.kafka.STAND_IN_PACKAGES)"
+    )
     return Finding("Kafka connector", False, found, remedy, needed=False)
 
 

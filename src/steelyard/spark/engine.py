@@ -25,15 +25,22 @@ from steelyard.spark.query import Committed, Query
 from steelyard.spark.scratch import let_go
 
 log = logging.getLogger(__name__)
+traces = logging.getLogger("steelyard.traces")
+"""Gets the stack traces of failures that are told in a sentence; where no logging is set up, they are not printed."""
+traces.addHandler(logging.NullHandler())
 
 FIRST = "the first batch starts Python workers, and Spark compiles its plan: seconds that later ones do not take"
 """What a person who waits for the first result wants to know."""
+_CALL_SITE = "callSite.short"
+"""The property of a thread of Spark's that has the name of its stages."""
 REPORTS = 100
 """Batches whose reports are kept."""
 LONGEST = 500
 """Characters of a reason that a user is shown; the log has all."""
 Report = TypeVar("Report")
 _TRACEBACK = "Traceback (most recent call last):"
+_OURS = re.compile(rf"^{re.escape(BatchError.__module__)}\.{BatchError.__name__}: ", re.MULTILINE)
+"""Begins a sentence of ours in the text of a task's error."""
 
 
 class StoppedError(SteelyardError):
@@ -76,7 +83,13 @@ class BatchEngine(ABC, Generic[Report]):
     def _clock(self, batch: DataFrame, number: int) -> Clock:
         """A clock for a batch, which also names the jobs of each phase in Spark's UI."""
         context = batch.sparkSession.sparkContext
-        return Clock(lambda phase: context.setJobDescription(f"{self.title}, batch {number}: {phase}"))
+
+        def begun(phase: str) -> None:
+            said = f"{self.title}, batch {number}: {phase}"
+            context.setJobDescription(said)
+            context.setLocalProperty(_CALL_SITE, said)  # else stages are called by the line that called Python
+
+        return Clock(begun)
 
     @abstractmethod
     def _process(self, batch: DataFrame, number: int) -> Report:
@@ -105,9 +118,11 @@ def started(
             if engine.process(batch, number) is not None and len(engine.reports) == 1:
                 log.info("query %s: the first batch is done: %s", name, engine.reports[0])
         except BaseException as error:
-            if not engine.stopping:
-                failures.append(in_a_sentence(error, f"{name}, batch {number}"))
-            raise
+            if engine.stopping:
+                raise
+            failures.append(in_a_sentence(error, f"{name}, batch {number}"))
+            log.error("%s", failures[0])
+            raise failures[0].with_traceback(None) from None  # all that Spark's UI shows of it
 
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
     if trigger:
@@ -128,7 +143,7 @@ def in_a_sentence(error: BaseException, where: str) -> BaseException:
     """An error as a user should read it: our own as it is, another in one sentence, with the whole of it in the log."""
     if isinstance(error, SteelyardError) or not isinstance(error, Exception):
         return error
-    log.error("%s failed", where, exc_info=error)
+    traces.error("%s failed", where, exc_info=error)
     return BatchError(f"{where} failed: {reason(error)}{place_of(error)}", error)
 
 
@@ -142,6 +157,7 @@ def reason(error: Exception) -> str:
         return _java_reason(str(error))[:LONGEST]
     text = str(error).partition("\n\tat ")[0].partition("JVM stacktrace:")[0]
     _, traced, tail = text.rpartition(_TRACEBACK)
+    tail = _OURS.sub("", tail)
     lines = [line.rstrip() for line in tail.splitlines() if line.strip()]
     if traced:  # a task's: behind the indented frames stands the error
         lines = [line for line in lines if not line.startswith(" ")]

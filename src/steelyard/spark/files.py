@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from steelyard.core import OptionError
 from steelyard.core.durable import Described, damaged, written
 
 READERS = 4
@@ -111,6 +112,11 @@ class Folder:
         """Move a file or a folder inside this folder, in one step."""
         self._files.rename(old, new)
 
+    def refuse_file(self, what: str) -> None:
+        """OptionError where there is a file in place of the folder; `what` is what the user gave its path for."""
+        if self._files.is_file():
+            raise OptionError(f"{what}: {self.path} is a file, and a folder is needed: give another path")
+
     def make(self) -> None:
         """Make the folder."""
         self._files.make()
@@ -124,6 +130,7 @@ class _Files(Protocol):
     """What a folder needs of a file system; names are relative to the folder."""
 
     def inside(self, name: str) -> _Files: ...
+    def is_file(self) -> bool: ...
     def exists(self, name: str) -> bool: ...
     def names(self, name: str) -> list[str]: ...
     def read(self, name: str) -> bytes | None: ...
@@ -140,6 +147,9 @@ class _Local:
 
     def inside(self, name: str) -> _Local:
         return _Local(self._root / name)
+
+    def is_file(self) -> bool:
+        return self._root.is_file()
 
     def exists(self, name: str) -> bool:
         return (self._root / name).exists()
@@ -190,6 +200,9 @@ class _Hadoop:
 
     def inside(self, name: str) -> _Hadoop:
         return _Hadoop(self._jvm, self._fs, f"{self._root}/{name}")
+
+    def is_file(self) -> bool:
+        return self.exists("") and bool(self._fs.getFileStatus(self._at("")).isFile())
 
     def exists(self, name: str) -> bool:
         return bool(self._fs.exists(self._at(name)))

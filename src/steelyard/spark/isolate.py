@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core.errors import place_of
+from steelyard.core.errors import BatchError, place_of
 
 Bad = list[tuple[str, pa.RecordBatch]]
 """(what was raised, the row) for each row."""
@@ -17,7 +17,8 @@ Bad = list[tuple[str, pa.RecordBatch]]
 def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tuple[list[Any], Bad]:
     """Apply a function to a batch; where it raises, to its halves, down to the single rows that are bad.
 
-    Costs nothing where nothing is raised, and about 2 log2(n) calls for each bad row of n.
+    Costs nothing where nothing is raised, and about 2 log2(n) calls for each bad row of n. A BatchError is of no
+    row: it is raised as it is.
 
     >>> rows = pa.record_batch({"x": [1, 0, 4]})
     >>> good, bad = isolate(rows, lambda part: [8 // x for x in part["x"].to_pylist()])
@@ -26,6 +27,8 @@ def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tup
     """
     try:
         return [apply(part)], []
+    except BatchError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises belongs to the row
         if part.num_rows <= 1:
             return [], [(f"{type(error).__name__}: {error}{place_of(error)}", part)] if part.num_rows else []

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from steelyard.core import BadRowError, JoinReport, Learning
+from steelyard.core import JoinReport, Learning
 from steelyard.similarity import Balancer, Greedy, Trigger, WorkersSeen, WorksetLoad
 from steelyard.similarity.members import split_key
 from steelyard.similarity.pairblocks import EVERYTHING
@@ -231,7 +231,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         schema = fields(("reason", T.StringType()), ("row", T.StringType()))
         letters = map_in_arrow(batch, refuser(self.program, arrow_schema(schema)), schema)
         if bad.policy == "fail":
-            raise BadRowError(bad.complaint(report, letters))
+            raise bad.complaint(self.title, report, letters, {})
         bad.keep(letters, report.batch)
 
     def _next_commit(self, commit: JoinCommit, entries: Mapping[Any, dict[str, Any]], number: int) -> JoinCommit:

@@ -107,7 +107,7 @@ def kafka_jars(packages: Sequence[str] | None = None) -> list[Path]:
             raise
         raise ArtifactError(
             f"{error}\nIf your repository lacks this release's connector, name another one yourself: "
-            f"packages={list(STAND_IN_PACKAGES)} is steelyard.spark.kafka.STAND_IN_PACKAGES"
+            f"sy.session(kafka=steelyard.spark.kafka.STAND_IN_PACKAGES) takes {' and '.join(STAND_IN_PACKAGES)}"
         ) from error
 
 

@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from steelyard.core import (
-    BadRowError,
     BatchReport,
     BlockPlan,
     ElasticityPolicy,
@@ -30,7 +29,7 @@ from steelyard.core import Observation as Seen
 from steelyard.grouping import OSG
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.combine import ROWS
+from steelyard.spark.combine import AGGREGATE_FAILED, ROWS
 from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
@@ -43,6 +42,7 @@ from steelyard.spark.rows import (
     BAD,
     BLOCK,
     LATE,
+    MAP,
     MAP_FAILED,
     MICROS,
     PANE,
@@ -164,7 +164,7 @@ class MicroBatch(BatchEngine[BatchReport]):
                 rows.unpersist()
             if counted is not batch:
                 counted.unpersist()
-        with clock.phase("windows"):
+        with clock.phase("results"):
             commit = self._next_commit(folder, seen, number)
             commit, results = self.emission.emit(spark, self.last.watermark, commit, folder)
             commit = self.emission.compacted(spark, commit)
@@ -324,6 +324,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         if not any(sizes):
             sizes = [task.rows for task in tasks]
         mean = sum(sizes) / max(1, self.blocks if moves else len(sizes)) if sizes else 0
+        self._given_to_map = sum(entry["rows"] for (stage, _), entry in entries.items() if stage == MAP)
         self._frequent = [entry["frequent"] for entry in entries.values() if "frequent" in entry]
         return BatchReport(
             batch=number,
@@ -352,7 +353,12 @@ class MicroBatch(BatchEngine[BatchReport]):
             partials = rows.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
             letters = letters.unionByName(failed(partials))
         if bad.policy == "fail":
-            raise BadRowError(bad.complaint(report, letters))
+            failing = report.bad_rows.get(AGGREGATE_RAISED, 0)
+            aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
+            if failing == aggregated:  # so that one of them is shown
+                letters = letters.where(F.col("reason").startswith(AGGREGATE_FAILED))
+            tried = {MAP_RAISED: self._given_to_map, AGGREGATE_RAISED: aggregated}
+            raise bad.complaint(self.title, report, letters, tried)
         bad.keep(letters, report.batch)
 
     def _carry(self, spark: SparkSession, folder: str, report: BatchReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import types as T
@@ -218,5 +218,5 @@ def _described(use: Builtin | AggregatorUse, rows: T.StructType) -> str:
     if isinstance(use, AggregatorUse):
         kind = type(use.aggregator)
         return f"{kind.__name__}[{kind.state} -> {kind.result}]({kinds})"
-    options = [f"{one.name}={getattr(use, one.name)}" for one in fields(use) if one.init and one.name != "column"]
+    options = [f"{name}={value}" for name, value in use.options.items()]
     return f"{use.word}({', '.join([*([kinds] if kinds else []), *options])})"

@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.core import BadRowError, OptionError
+from steelyard.core import BadRowError, BatchError, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durations import spoken
 from steelyard.core.errors import place_of
+from steelyard.core.shown import counted
 from steelyard.resident import aggregates as resident
 from steelyard.resident.flow import Flow
 from steelyard.resident.sinks import SinkLogic
@@ -226,8 +227,9 @@ class PythonAggregate(StateAggregate):
         add, zero = self.use.aggregator.add, self.use.aggregator.zero
         slices = [slices_of(column, groups.order) for column in columns]
         bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
-        with self._blamed():
+        with self._blamed(rows=True):
             found = [add(zero(), *[part[start:end] for part in slices]) for start, end in bounds]
+        with self._blamed():
             return encoded(found, self.state, "add()")
 
     def merged(self, states: pa.Array, groups: Groups) -> pa.Array:
@@ -249,15 +251,17 @@ class PythonAggregate(StateAggregate):
             return results_of(self.use, decoded(states), self.result)
 
     @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """What the user's class raises, under the user's name of the aggregate."""
+    def _blamed(self, rows: bool = False) -> Iterator[None]:
+        """What the user's class raises, under the user's name of the aggregate; `rows` may be what is wrong."""
         try:
             yield
         except Exception as error:
             kind = type(self.use.aggregator).__name__
+            why = f"aggregate {self.name!r}: {type(error).__name__}: {error}{place_of(error)}. Mend {kind}"
+            if not rows:
+                raise BatchError(why) from error
             raise BadRowError(
-                f"there are rows that cannot be processed: aggregate {self.name!r}: {type(error).__name__}: {error}"
-                f"{place_of(error)}. Mend {kind}, or use engine('microbatch'), which can drop such rows"
+                f"there are rows that cannot be processed: {why}, or use engine('microbatch'), which can drop such rows"
             ) from error
 
 
@@ -279,6 +283,11 @@ class _Tidy:
         refused = 0
         if self._map is not None:
             good, bad = isolate(batch, self._map)
+            if not self._drops and len(bad) == batch.num_rows > 1:
+                raise BatchError(
+                    f"the map function raised on every one of {batch.num_rows} rows, which is a mistake of the "
+                    f"program, not of a row: {bad[0][0]}. It was given for example {as_json(bad[0][1])}"
+                )
             if bad and not self._drops:
                 raise _complaint(f"map function: {bad[0][0]}", len(bad), as_json(bad[0][1]))
             refused = len(bad)
@@ -296,6 +305,6 @@ class _Tidy:
 
 def _complaint(reason: str, rows: int, example: str) -> BadRowError:
     return BadRowError(
-        f"there are rows that cannot be processed: {rows} row{'s' * (rows != 1)}: {reason}. For example {example}. "
+        f"there are rows that cannot be processed: {counted(rows, 'row')}: {reason}. For example {example}. "
         "Mend the source, or your function, or choose .on_bad_rows('drop')"
     )

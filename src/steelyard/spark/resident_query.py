@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, OptionError, SteelyardError
-from steelyard.core.shown import Shown
+from steelyard.core import BadRowError, BatchError, OptionError, SteelyardError
+from steelyard.core.shown import Shown, counted
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
 from steelyard.spark.engine import REPORTS, instant_text
@@ -71,7 +71,8 @@ class EpochReport(Shown):
     def __str__(self) -> str:
         bad = f", {self.bad_rows} bad" if self.bad_rows else ""
         late = f", {self.late_rows} late" if self.late_rows else ""
-        return f"epoch {self.batch}: {self.rows} rows{bad}{late}, {self.results} results, {self.seconds:.2f} s"
+        seen, given = counted(self.rows, "row"), counted(self.results, "result")
+        return f"epoch {self.batch}: {seen}{bad}{late}, {given}, {self.seconds:.2f} s"
 
 
 class ResidentQuery(Query[EpochReport]):
@@ -82,7 +83,7 @@ class ResidentQuery(Query[EpochReport]):
     job
         What runs; the query starts it, in a thread.
     name
-        The name given to the builder.
+        What the query is called.
     show
         Called with the results of each epoch that was committed, where the driver keeps them.
     ended
@@ -92,13 +93,13 @@ class ResidentQuery(Query[EpochReport]):
     def __init__(
         self,
         job: Job,
-        name: str | None,
+        name: str,
         show: Callable[[list[pa.RecordBatch], int], None] | None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._when_ended = ended
         self._id, self._name = str(uuid.uuid4()), name
-        log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name or self._id)
+        log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
         self._job, self._show = job, show
         self._begun = time.monotonic()
         self._reports: deque[EpochReport] = deque(maxlen=REPORTS)
@@ -106,17 +107,15 @@ class ResidentQuery(Query[EpochReport]):
         self._shown = 0
         self._watching = threading.Lock()
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name=f"query {name or self._id}", daemon=True).start()
-        threading.Thread(target=self._watch, name=f"watch {name or self._id}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"query {name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._job.run()
             self._look()
-        except BadRowError as error:
-            self._failure = error
         except Exception as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
-            self._failure = _own(error)
+            self._failure = _own(error, self._name)
         finally:
             self._when_ended()
             self._ended.set()
@@ -173,8 +172,8 @@ class ResidentQuery(Query[EpochReport]):
         return self._id
 
     @property
-    def name(self) -> str | None:
-        """The name given to the builder."""
+    def name(self) -> str:
+        """The name given to the builder, or one made of what the query computes."""
         return self._name
 
     @property
@@ -226,12 +225,13 @@ class ResidentQuery(Query[EpochReport]):
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "stopped"
-        return f"ResidentQuery({self.name or self._id}, {state}, last: {self.last_progress or 'no epoch yet'})"
+        return f"ResidentQuery({self.name}, {state}, last: {self.last_progress or 'no epoch yet'})"
 
 
-def _own(error: Exception) -> BaseException:
-    """Rows that cannot be processed, as the micro-batch engine reports them; other errors as they are."""
-    kind, said = f"{BadRowError.__name__}: ", str(error)
-    if isinstance(error, SteelyardError) and kind in said:
-        return BadRowError(said.split(kind, 1)[1])
+def _own(error: Exception, name: str) -> BaseException:
+    """Bad rows and mistakes of the program, as the micro-batch engine reports them; other errors as they are."""
+    for kind in (BadRowError, BatchError):
+        _, found, said = str(error).partition(f"{kind.__name__}: ")
+        if isinstance(error, SteelyardError) and (found or isinstance(error, kind)):
+            return kind(f"{name}: {said or error}")
     return error

@@ -22,7 +22,8 @@ from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
-from steelyard.spark.files import local_path
+from steelyard.spark.checkpoint import said
+from steelyard.spark.files import Folder, local_path
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
@@ -66,7 +67,7 @@ class Resident:
     options: dict[str, Any]
     checkpoint: str | None
     available_now: bool
-    name: str | None
+    name: str
     workers: int | None
 
 
@@ -76,6 +77,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
     checkpoint = Path(_local(spark, how.checkpoint) if how.checkpoint else scratch())
+    Folder(spark, str(checkpoint)).refuse_file("checkpoint")
     notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
     sink, show = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
@@ -109,7 +111,7 @@ def planned(
     sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
     reading = Reading(how.available_now, zone, known, sensitive, columns_read(bound))
     reader = reader_of(spark, relation_of(rows), reading)
-    return dataflow_of(how.name or "stream", spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
 
 
 def _require(bound: Bound, settings: Settings) -> None:
@@ -195,8 +197,8 @@ class _Notes:
         for what, value in self._program.items():
             if kept["program"].get(what) != value:
                 raise OptionError(
-                    f"{checkpoint} belongs to another program: its {what} was {kept['program'].get(what)}, and is "
-                    f"{value} now. Give a new checkpoint"
+                    f"{checkpoint} belongs to another program: its {what} was {said(what, kept['program'].get(what))}, "
+                    f"and is {said(what, value)} now. Give a new checkpoint"
                 )
         self.known = kept["known"]
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.isolate import Bad, as_json, isolate
+from steelyard.spark.map_result import fitted
 from steelyard.spark.program import Bound, MapFunction, Window
 from steelyard.spark.tasklog import TaskLog, timed
 
@@ -22,7 +23,10 @@ BAD, BAD_ROW = "__bad", "__bad_row"
 MICROS, PANE, LATE = "__us", "__pane", "__late"
 BLOCK, SPLIT = "__block", "__split"
 
+MAP = "map"
+"""What tasks of the map function report under."""
 MAP_FAILED = "map function: "
+"""Begins the reason of a row on which it raised."""
 
 
 def mapped(
@@ -40,7 +44,7 @@ def mapped(
     apply, prefix = applied(function), MAP_FAILED
 
     def run(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with timed(log, "map") as task:
+        with timed(log, MAP) as task:
             measure = meter() if meter is not None else None
             for part in parts:
                 with task.working(part.num_rows):
@@ -61,20 +65,8 @@ def mapped(
 def applied(function: MapFunction) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """The user's map function over one batch, its result in the types that he said."""
     arrow = arrow_schema(function.schema)
-    call, form = function.function, function.form
-
-    def apply(part: pa.RecordBatch) -> pa.RecordBatch:
-        if form == "pandas":
-            return pa.RecordBatch.from_pandas(call(part.to_pandas()), schema=arrow, preserve_index=False)
-        given = call(part)
-        if isinstance(given, pa.Table):
-            whole = given.combine_chunks().to_batches()
-            given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
-        if not isinstance(given, pa.RecordBatch):
-            raise TypeError(f"the map function must give a pyarrow.RecordBatch or Table, not {type(given).__name__}")
-        return given.select(arrow.names).cast(arrow)
-
-    return apply
+    call, takes_pandas = function.function, function.form == "pandas"
+    return lambda part: fitted(call(part.to_pandas() if takes_pandas else part), function, arrow)
 
 
 def _measured(
@@ -160,7 +152,7 @@ def clean_rows(rows: DataFrame, bound: Bound) -> DataFrame:
 def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
     own = [name for name in rows.columns if not name.startswith("__")]
-    text = F.to_json(F.struct(*(quoted(name) for name in own)))
+    text = F.to_json(F.struct(*(quoted(name) for name in own)), {"ignoreNullFields": "false"})
     row = F.coalesce(F.col(BAD_ROW), text) if BAD_ROW in rows.columns else text
     return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")
 

@@ -38,6 +38,17 @@ _LOCAL_DEFAULTS = {
 }
 
 
+_TRACING = (
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
+"""Spark's loggers that print, each in its turn, the stack trace of what a query raises."""
+_OWN_LOGGING = "log4j2-defaults.properties"
+"""What Spark logs by where nobody has set up its logging."""
+
 _ELSEWHERE = "PYSPARK_GATEWAY_PORT"
 """Set where another program, such as spark-submit, has said where Spark runs."""
 
@@ -92,6 +103,10 @@ def session(
     -----
     Executors run the Python that `PYSPARK_PYTHON` names. Without it they would take the system's, which has no
     PyArrow, so it is set to this interpreter unless you set it yourself.
+
+    A local Spark prints no stack traces of failed tasks and queries: what failed is told in one sentence, and the
+    logger `steelyard.traces` has the trace. `config={"spark.log.level": "WARN"}`, or a `log4j2.properties` of your own,
+    brings them back.
     """
     require_no_connection(config or {})
     require_java()
@@ -113,5 +128,20 @@ def session(
     log.info("starting Spark at %s, which takes some seconds where none runs yet", where or "the place it was given")
     with _local_address(where):
         spark = builder.getOrCreate()
+    if str(spark.sparkContext.master).startswith("local") and not _chose_level(spark, options):
+        _without_traces(spark)
     register(spark)
     return spark
+
+
+def _chose_level(spark: SparkSession, options: Mapping[str, str]) -> bool:
+    """Whether the user has said what Spark logs."""
+    return "spark.log.level" in options or spark.sparkContext.getConf().contains("spark.log.level")
+
+
+def _without_traces(spark: SparkSession) -> None:
+    """Let Spark's loggers print no stack traces, unless its logging is the user's own."""
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr] # there is one in the driver
+    if str(log4j.LogManager.getContext(False).getConfigLocation()).endswith(_OWN_LOGGING):
+        for logger in _TRACING:
+            log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

@@ -46,6 +46,8 @@ class SimilarityJoin(Description):
     rows: DataFrame
     program: JoinProgram
     settings: JoinSettings
+    _asked: Mapping[str, float]
+    """`threshold` or `similarity`, as it was given."""
     _sink: tuple[str, dict[str, Any]] | None = None
     _checkpoint: str | None = None
     _trigger: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class SimilarityJoin(Description):
     def _facts(self) -> Mapping[str, object]:
         return {
             "metric": self.program.metric.name,
-            "threshold": self.program.t,
+            **self._asked,
             "of": "one stream with itself" if self.program.self_join else "two streams",
             "workers": self.program.workers,
             "sink": self._sink and self._sink[0],
@@ -102,6 +104,7 @@ class SimilarityJoin(Description):
         """
         if self.rows.isStreaming:
             raise OptionError("to_df() is for static DataFrames; for streaming ones use start()")
+        self.settings.bad.refuse_letters()
         # Nothing is kept and nothing moves, so that a space partition is a task: finer ones have fewer worksets to try.
         program = replace(self.program, parts=max(self.program.workers, FINER))
         space = chosen_space(self.rows, program, self.settings.space, self.settings.seed)
@@ -216,7 +219,8 @@ def similarity_join(
     if not isinstance(metric, str) and not left.isStreaming:
         _try(measure, left, on)
     settings = JoinSettings(space, seed, micros(watermark, "watermark") if watermark else 0)
-    return SimilarityJoin(rows, program, settings)
+    asked = {"threshold": threshold, "similarity": similarity}
+    return SimilarityJoin(rows, program, settings, {name: value for name, value in asked.items() if value is not None})
 
 
 def _threshold(measure: Metric, threshold: float | None, similarity: float | None) -> float:

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.core.durable import damaged
+from steelyard.core.errors import nearest
 from steelyard.resident.kafka import AT_LEAST_ONCE, DELIVERIES
 from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
@@ -58,6 +59,7 @@ def opened(sink: Sink, spark: SparkSession, schema: T.StructType, owner: str) ->
 def claim(spark: SparkSession, path: str, owner: str) -> None:
     """Mark a folder as one query's. Another's parts would pass for parts that this one wrote before a crash."""
     folder = Folder(spark, path)
+    folder.refuse_file("the folder of results")
     names = folder.names()
     marks = [name for name in names if name.startswith(MARK)]
     if not marks:
@@ -273,7 +275,10 @@ def check_sink(kind: str, options: dict[str, Any], spark: SparkSession) -> None:
         plain_options(kind, options)
     missing = [option for option in needed if not options.get(option)]
     if missing:
-        raise OptionError(f"the {kind} sink needs {' and '.join(missing)}: .sink({kind!r}, {missing[0]}=...)")
+        others = [option for option in options if option not in needed]
+        near = next((option for option in others if nearest(option, missing)), None)
+        hint = f", where {near!r} was given" if near else ""
+        raise OptionError(f"the {kind} sink needs {' and '.join(missing)}{hint}: .sink({kind!r}, {missing[0]}=...)")
     if kind == "foreach_batch" and not callable(options["function"]):
         raise OptionError(f"the foreach_batch sink needs a function of (DataFrame, batch), got {options['function']!r}")
     if options.get("delivery", AT_LEAST_ONCE) not in DELIVERIES and kind == "kafka":

@@ -92,7 +92,7 @@ class Stream(Description):
     def _facts(self) -> Mapping[str, object]:
         window = self._window
         every = "" if window is None or window.slide == window.size else f" every {spoken(window.slide)}"
-        uses = [f"{name} = {_use(use)}" for name, use in self._aggregates.items()]
+        uses = [f"{name} = {use!r}" for name, use in self._aggregates.items()]
         return {
             "rows": ", ".join(self.rows.columns),
             "watermark": f"{self._time}, {spoken(self._delay)} late" if self._time else "",
@@ -232,18 +232,23 @@ class Stream(Description):
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
+        return started(engine, self.rows, checkpoint, self._trigger, self._called())
+
+    def _called(self) -> str:
+        """The query's name: the given one, or one made of what it computes."""
         what = f"{', '.join(self._aggregates)} by {', '.join(self._keys)}" if self._aggregates else "map"
-        return started(engine, self.rows, checkpoint, self._trigger, self._name or readable_name(what))
+        return self._name or readable_name(what)
 
     def _resident(self) -> Resident:
         assert self._sink is not None, "`start` checks it"
         kind, options = self._sink
-        return Resident(kind, options, self._checkpoint, "availableNow" in self._trigger, self._name, self._workers)
+        return Resident(kind, options, self._checkpoint, "availableNow" in self._trigger, self._called(), self._workers)
 
     def to_df(self) -> DataFrame:
         """The results over a static DataFrame, as one batch: all windows, nothing late."""
         if self.rows.isStreaming:
             raise OptionError("to_df() is for a static DataFrame; for a streaming one use start()")
+        self._bad.refuse_letters()
         bound, settings = self._bound(), self._settings()
         tell_idle(bound, settings)
         return aggregate_once(self.rows, bound, settings)
@@ -301,11 +306,6 @@ class Stream(Description):
             interval=micros(text, "trigger") / 1e6 if text else 0.0,
             bad=self._bad,
         )
-
-
-def _use(use: Builtin | AggregatorUse) -> str:
-    kind = type(use.aggregator if isinstance(use, AggregatorUse) else use).__name__
-    return f"{kind}({', '.join(use.columns)})"
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:

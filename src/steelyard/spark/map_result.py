@@ -1,0 +1,96 @@
+"""What a user's map function gave, as its schema says; what cannot be that is a mistake of the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from steelyard.core import BatchError
+from steelyard.core.errors import nearest
+from steelyard.spark.program import MapFunction
+
+_WANTED = {"arrow": "a pyarrow.RecordBatch or Table", "pandas": "a pandas.DataFrame"}
+
+
+def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBatch:
+    """The batch of these columns and types that a map function's result is.
+
+    A value that does not fit its type raises what Arrow raises, and belongs to its row.
+
+    Raises
+    ------
+    BatchError
+        Where it is no batch, lacks a column, or has one of a type that is never the wanted one: no row is to blame.
+    """
+    is_frame = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
+    is_arrow = isinstance(given, pa.RecordBatch | pa.Table)
+    if not (is_frame if function.form == "pandas" else is_arrow):
+        raise _mistake(function, f"gave {_shown(given)}; {_must(function, wanted)}{_hint(given, is_frame or is_arrow)}")
+    names = list(given.columns) if is_frame else given.schema.names
+    missing = [name for name in wanted.names if names.count(name) != 1]
+    if missing:
+        raise _mistake(function, _not_there(names, missing, wanted))
+    if is_frame:
+        return pa.RecordBatch.from_pandas(given, schema=wanted, preserve_index=False)
+    if isinstance(given, pa.Table):
+        whole = given.combine_chunks().to_batches()
+        given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
+    chosen = given.select(wanted.names)
+    try:
+        return chosen.cast(wanted)
+    except pa.ArrowNotImplementedError as error:  # there is no way from one of its types to the wanted one
+        unfit = [one for one in chosen.schema if not _casts(one.type, wanted.field(one.name).type)]
+        had = ", ".join(f"{one.name} {one.type}" for one in unfit or chosen.schema)
+        must = ", ".join(f"{one.name} {wanted.field(one.name).type}" for one in unfit or chosen.schema)
+        raise _mistake(function, f"gave {had}, and by its schema it gives {must}: mend one of them") from error
+
+
+def _mistake(function: MapFunction, what: str) -> BatchError:
+    return BatchError(f"map function {named(function)} {what}")
+
+
+def named(function: MapFunction) -> str:
+    """A user's function by its name, and the file and line where it begins."""
+    code = getattr(function.function, "__code__", None)
+    where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+    return f"{getattr(function.function, '__name__', type(function.function).__name__)}{where}"
+
+
+def _shown(given: Any) -> str:
+    package = type(given).__module__.partition(".")[0]
+    return "None" if given is None else f"a {package}.{type(given).__name__}".replace("a builtins.", "a ")
+
+
+def _must(function: MapFunction, wanted: pa.Schema) -> str:
+    return f"it must give {_WANTED[function.form]} with the columns {', '.join(wanted.names)}"
+
+
+def _hint(given: Any, is_other_form: bool) -> str:
+    if is_other_form:
+        form = "arrow" if isinstance(given, pa.RecordBatch | pa.Table) else "pandas"
+        return f", or say .map(..., form={form!r})"
+    return ": has it no return?" if given is None else ""
+
+
+def _not_there(names: list[Any], missing: list[str], wanted: pa.Schema) -> str:
+    first = missing[0]
+    others = {str(name).lower(): str(name) for name in names if name not in wanted.names}
+    near = others.get(first.lower()) or nearest(first, others.values())
+    lacking = f"there is no {first!r}" if first not in names else f"{first!r} is there {names.count(first)} times"
+    hint = f" (is it {near!r}?)" if near and first not in names else ""
+    columns = ", ".join(map(str, names)) or "no columns"
+    return (
+        f"gave the columns {columns}, and by its schema it gives {', '.join(wanted.names)}: {lacking}{hint}. Mend the "
+        "function, or the schema of .map(function, schema)"
+    )
+
+
+def _casts(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether any value of a type can be one of the wanted type."""
+    try:
+        pa.array([], kind).cast(wanted)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
