@@ -355,7 +355,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         if bad.policy == "fail":
             failing = report.bad_rows.get(AGGREGATE_RAISED, 0)
             aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
-            if failing == aggregated:  # so that one of them is shown
+            if 0 < failing == aggregated:  # so that one of them is shown
                 letters = letters.where(F.col("reason").startswith(AGGREGATE_FAILED))
             tried = {MAP_RAISED: self._given_to_map, AGGREGATE_RAISED: aggregated}
             raise bad.complaint(self.title, report, letters, tried)

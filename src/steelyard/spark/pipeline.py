@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 import warnings
@@ -88,11 +89,12 @@ def _told(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def _leave_failures_to_us(spark: SparkSession) -> None:
-    """Keep Spark from logging why a query failed, over eighty lines: `run` says it."""
-    jvm: Any = spark.sparkContext._jvm
-    log4j = jvm.org.apache.logging.log4j
-    executions = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
-    log4j.core.config.Configurator.setLevel(executions, log4j.Level.OFF)
+    """Keep Spark and the engine from printing why a query failed: `run` says it."""
+    from steelyard.spark.engine import log  # noqa: PLC0415
+    from steelyard.spark.session import without_traces  # noqa: PLC0415
+
+    without_traces(spark)
+    log.addHandler(logging.NullHandler())
 
 
 @contextmanager

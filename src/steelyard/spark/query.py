@@ -149,7 +149,7 @@ class Query(Shown, Hinting, Generic[Report_co]):
     def _raise_own(self) -> None:
         """Raise the error as it was in Python, not as Spark passed it on through the JVM."""
         if self._failures and isinstance(self._failures[0], SteelyardError):
-            raise self._failures[0] from None
+            raise self._failures[0].with_traceback(None) from None
 
     def _facts(self) -> Mapping[str, object]:
         return {

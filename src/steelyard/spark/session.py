@@ -42,6 +42,7 @@ _TRACING = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.storage.BlockManager",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",
 )
@@ -129,7 +130,7 @@ def session(
     with _local_address(where):
         spark = builder.getOrCreate()
     if str(spark.sparkContext.master).startswith("local") and not _chose_level(spark, options):
-        _without_traces(spark)
+        without_traces(spark)
     register(spark)
     return spark
 
@@ -139,7 +140,7 @@ def _chose_level(spark: SparkSession, options: Mapping[str, str]) -> bool:
     return "spark.log.level" in options or spark.sparkContext.getConf().contains("spark.log.level")
 
 
-def _without_traces(spark: SparkSession) -> None:
+def without_traces(spark: SparkSession) -> None:
     """Let Spark's loggers print no stack traces, unless its logging is the user's own."""
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr] # there is one in the driver
     if str(log4j.LogManager.getContext(False).getConfigLocation()).endswith(_OWN_LOGGING):
