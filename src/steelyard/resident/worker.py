@@ -257,13 +257,15 @@ class Worker:
     def _instance_failed(self, instance: Instance, error: BaseException) -> None:
         if self._closing.is_set():
             return
-        last = "".join(traceback.format_exception(error)[-3:])
-        log.error("%s failed in worker %d\n%s", instance, self.number, last)
         # rows that nobody wants to be dropped would be the same the next time, and so would the program
+        final = isinstance(error, BadRowError | BatchError)
+        if not final:  # else the driver tells it, and a trace says no more
+            last = "".join(traceback.format_exception(error)[-3:])
+            log.error("%s failed in worker %d\n%s", instance, self.number, last)
         place = "" if isinstance(error, SteelyardError) else place_of(error)
         whose = f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})"
         why = f"{whose}: {type(error).__name__}: {error}{place}"
-        self._fail(why, final=isinstance(error, BadRowError | BatchError))
+        self._fail(why, final)
 
     def _fail(self, why: str, final: bool = False) -> None:
         """The first reason counts; the coordinator hears of it, and ends everything."""
