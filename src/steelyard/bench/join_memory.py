@@ -208,6 +208,8 @@ def join_memory(run: Run) -> Result:
             for number, case in enumerate(wanted):  # whatever is imported and compiled is there before the clock runs
                 joined(spark, Path(scratch) / f"warm{number}", case, 200)
             base = held_mib(parent)
+            if base == 0:
+                raise OSError("join-memory sees no Python worker of Spark in /proc: run it where /proc tells children")
             for number, case in run.progress.track(list(enumerate(wanted)), "join-memory"):
                 watch = Watch(parent)
                 with watch.running():
