@@ -9,11 +9,13 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+import numba
 import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Placement
+from steelyard.kernels import nh
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count, listener, security
 from steelyard.resident.connection import Connection
 from steelyard.resident.coordinator import Coordinator
@@ -26,7 +28,7 @@ from steelyard.resident.jobs import Job, ThreadLauncher
 from steelyard.resident.listener import MAX_PENDING, Listener
 from steelyard.resident.peers import TO_COORDINATOR, WorkerError
 from steelyard.resident.pulse import Pulse
-from steelyard.resident.seal import CHECK, Seal, Sums
+from steelyard.resident.seal import CHECK, Seal, Sums, compiled
 from steelyard.resident.security import COORDINATOR, GREETING, Credentials, Identity, RefusedError
 from steelyard.resident.wire import HEADER, Kind, WireError, encoded_small
 from steelyard.resident.worker import Worker
@@ -383,6 +385,34 @@ def test_frames_that_are_repeated_left_out_or_sent_back_are_refused():
             list(iter(connection.receive, None))
         connection.close()
         theirs.close()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_what_seals_large_frames_is_loaded_before_anybody_connects_where_there_is_no_tls(tls, tmp_path, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(nh, "_hash", lambda words, key, found: hashed.append(words))
+    credentials = Credentials.new(authority(tmp_path)("worker") if tls else None)
+    dataflow = counted()
+    program = BatchProgram(Rows(pa.table({"k": [1]})), ("k",), {"n": count()})
+    for made in (
+        lambda: Coordinator(dataflow, Placement.spread(dataflow, 1), credentials, QUICK),
+        lambda: Worker(0, dataflow, credentials)._peers,
+        lambda: GroupWorker(0, Batches(program, Scheduling()), credentials)._peers,
+    ):
+        hashed.clear()
+        made().close()
+        assert len(hashed) == (0 if tls else 1)
+
+
+def test_a_frame_of_any_memory_is_hashed_by_what_was_loaded_at_the_start(monkeypatch):
+    fresh = numba.njit(nogil=True)(nh._hash.py_func)
+    monkeypatch.setattr(nh, "_hash", fresh)
+    compiled()
+    known = list(fresh.signatures)
+    assert len(known) == 1
+    for payload in (bytes(9000), bytearray(9000), memoryview(bytes(9003))[3:], pa.allocate_buffer(9000)):
+        Seal(b"k" * 32).of(b"", b"", [payload], 9000)
+    assert fresh.signatures == known
 
 
 def a_coordinator():

@@ -36,6 +36,7 @@ def block_hashes(data: Any, key: UInts32) -> bytes:
     words = np.frombuffer(data, "<u4")
     if not words.flags.aligned:
         words = words.copy()
+    words.flags.writeable = False  # whatever the buffer: for the compiler, arrays that can be written are another type
     found = np.empty((len(words) // (2 * _PAIRS), 2), np.uint64)
     _hash(words.reshape(-1, 2, _PAIRS), key, found)
     return found.tobytes()

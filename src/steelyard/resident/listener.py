@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from steelyard.resident.connection import Connection
+from steelyard.resident.seal import compiled
 from steelyard.resident.security import Credentials, Identity, RefusedError
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class Listener:
     ) -> None:
         self._credentials, self._generation, self._number, self._welcome = credentials, generation, number, welcome
         self._tls = credentials.tls.context(True) if credentials.tls else None
+        if self._tls is None:
+            compiled()  # before anybody comes
         self._closed = threading.Event()
         self._sock = socket.create_server((host, 0), family=_family(host), backlog=_BACKLOG)
         self._pending: dict[socket.socket, str] = {}

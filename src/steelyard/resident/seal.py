@@ -104,11 +104,19 @@ class Seal:
         return made.digest()
 
     def _load(self) -> Any:
-        from steelyard.kernels.nh import KEY, block_hashes, key_of  # noqa: PLC0415 - most frames need no compiler
+        from steelyard.kernels.nh import KEY, block_hashes, key_of  # noqa: PLC0415 - inside TLS nothing needs it
 
         stretched = hashlib.shake_256(b"steelyard blocks" + self._key).digest(KEY)
         self._hashing = block_hashes, key_of(stretched)
         return self._hashing
+
+
+def compiled() -> None:
+    """Have large payloads hashed without a wait: what hashes them may take seconds to load or to compile.
+
+    Else the first of them would do that, in a connection that meanwhile gives no sign of life.
+    """
+    Seal(b"").of(b"", b"", [bytes(_HASHED)], _HASHED)
 
 
 def whole_blocks(parts: Iterable[Any], block: int) -> Iterator[Any]:
