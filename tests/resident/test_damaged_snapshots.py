@@ -14,6 +14,7 @@ import pytest
 from steelyard.core import StateError
 from steelyard.core.durable import opened, sealed
 from steelyard.resident import Flow, Parquet, Rows, Settings, count, run, sum
+from steelyard.resident.jobs import Job
 from steelyard.resident.sinks import _ParquetStep
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.workloads.workload import TIMESTAMP
@@ -138,7 +139,7 @@ def test_a_store_without_its_newest_commits_is_refused(kept):
         run(dataflow(kept / "now"), settings=settings(kept / "now"))
 
 
-def test_a_commit_is_found_that_its_head_does_not_know_yet(kept):
+def test_a_commit_is_found_that_its_head_does_not_know_yet_and_is_missed_after_the_next_start(kept, monkeypatch):
     """As after a driver that ended between the two."""
     bring(kept)
     store = SnapshotStore(kept / "now" / "store")
@@ -146,6 +147,17 @@ def test_a_commit_is_found_that_its_head_does_not_know_yet(kept):
     whole = store.checked()
     store.head.write_text(sealed({"epoch": body["epoch"] - 1, "commit": whole.before.seal}))
     assert store.checked() == whole
+
+    def killed(*args):
+        raise RuntimeError("killed before it begins")
+
+    monkeypatch.setattr(Job, "_generation", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(dataflow(kept / "now"), settings=settings(kept / "now"))
+    assert store.checked() == whole
+    (store.path / f"commit-{whole.epoch:08d}.json").unlink()
+    with pytest.raises(StateError, match=f"commit-{whole.epoch:08d}.json of epoch {whole.epoch} is missing"):
+        store.checked()
 
 
 def test_a_name_in_a_commit_of_a_snapshot_does_not_leave_its_folder(kept):

@@ -172,13 +172,19 @@ class Job:
             return True
 
     def _require_same_dataflow(self) -> None:
-        found = SnapshotStore(self._settings.store).checked() if self._settings.store else None
-        what = difference(found.shape, shape_of(self._dataflow)) if found is not None else None
-        if found is not None and what is not None:
+        if self._settings.store is None:
+            return
+        store = SnapshotStore(self._settings.store)
+        found = store.checked()
+        if found is None:
+            return
+        what = difference(found.shape, shape_of(self._dataflow))
+        if what is not None:
             raise OptionError(
                 f"store {self._settings.store} has a snapshot (epoch {found.epoch}) of another dataflow: {what}; "
                 "run the dataflow that it is of, or give another store="
             )
+        store.make()
 
     def _generation(self, attempt: Attempt, outcome: Outcome) -> None:
         coordinator = Coordinator(

@@ -76,7 +76,8 @@ class SnapshotStore:
 
     A commit is sealed, describes the file of each state, and knows the commit before it. `head.json` says which commit
     is the newest. It is written behind each commit, and before anybody hears of it: a commit that is newer by one has
-    just been written, and one that is older means that a commit is missing.
+    just been written, or its driver ended there, and the next start writes the head; one that is older means that a
+    commit is missing.
 
     Parameters
     ----------
@@ -125,18 +126,28 @@ class SnapshotStore:
         return self.load(file_of(self.manifest(epoch).files, instance))
 
     def make(self) -> None:
-        """Make an empty store, where there is none: from then on it is noticed if commits are gone."""
-        if self._head() is None and not self._committed():
+        """Make an empty store, where there is none: from then on it is noticed if commits are gone.
+
+        Where a driver ended between a commit and its head, the head is brought up to it. StateError where a file of the
+        store is not as it was.
+        """
+        self._made()
+
+    def _made(self) -> tuple[Manifest | None, str]:
+        """The newest commit and its seal, of a store whose head knows it."""
+        newest, seal = self._newest()
+        epoch, head = newest.epoch if newest else 0, self._head()
+        if head is None or head.number < epoch:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._write_head(0, "")
+            self._write_head(epoch, seal)
+        return newest, seal
 
     def commit(self, manifest: Manifest) -> None:
         """Make a snapshot the one to go on from; those before the last two are removed.
 
         SteelyardError where the epoch has a commit already: it is another job's, and both would write all rows.
         """
-        self.make()
-        newest, seal = self._newest()
+        newest, seal = self._made()
         if newest is not None and manifest.epoch <= newest.epoch:
             raise SteelyardError(
                 f"store {self.path} has a snapshot of epoch {newest.epoch} already, of attempt {newest.attempt}, and "
