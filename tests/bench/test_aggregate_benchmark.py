@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Run, aggregate, charts, overhead
+from steelyard.bench import Result, Run, Series, aggregate, charts, overhead
 from steelyard.bench.progress import Reporter
 
 QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))
@@ -87,15 +87,19 @@ def test_the_same_rows_are_a_new_window_each_time(spark, tmp_path):
 def test_memory_is_measured_after_the_warm_up(spark, tmp_path):
     rows = spark.createDataFrame(pa.table({"key": [1], "value": [5]}))
     stream = overhead.Stream(spark, rows, "carried", tmp_path / "state")
-    sizes = overhead.watch_memory(spark, stream, 1, 2, QUIET)
-    assert len(sizes) == 2
-    assert all(size > 50 for size in sizes)  # a JVM and a Python
+    memory = overhead.watch_memory(spark, stream, 1, 2, QUIET)
+    assert memory.x == [1, 2]
+    assert all(size > 50 for size in memory.y)  # a JVM and a Python
+
+
+def memory(sizes):
+    return Series(f"{overhead.MEMORY}: the driver", list(range(len(sizes))), sizes)
 
 
 def test_overhead_is_counting_planning_and_placing_over_the_whole():
     costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
     costs[overhead.HEADLINE_ROWS]["exact"] = cost(overhead.HEADLINE_ROWS, "exact", total=2.0)
-    result = overhead.result_of(costs, [100, 100, 100, 100, 105], repetitions=1, batches=5)
+    result = overhead.result_of(costs, memory([100, 100, 100, 100, 105]), repetitions=1, batches=5)
     assert result.metrics["overhead_share_1m"] == pytest.approx(0.05)
     assert result.metrics["carried_vs_exact"] == 2.0
     assert result.metrics["driver_rss_growth"] == 1.05
@@ -103,7 +107,10 @@ def test_overhead_is_counting_planning_and_placing_over_the_whole():
     assert not result.missed
 
 
-def test_the_overhead_can_be_drawn(tmp_path):
+def test_the_memory_of_the_driver_has_a_panel_beside_the_overhead():
     costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
-    result = overhead.result_of(costs, [100.0, 101.0, 99.0], repetitions=1, batches=3)
-    assert charts.save(charts.draw_result("engine-overhead", result), tmp_path / "a.png").stat().st_size > 10_000
+    result = overhead.result_of(costs, memory([100.0, 101.0, 99.0]), repetitions=1, batches=3)
+    figure = charts.new_figure()
+    charts.draw_result("engine-overhead", Result.from_dict(result.to_dict()))(figure)
+    assert figure.axes[2].lines[0].get_ydata().tolist() == [100.0, 101.0, 99.0]
+    assert [len(axes.lines) for axes in figure.axes] == [4, 3, 1]  # the first has the target too

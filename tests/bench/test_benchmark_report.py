@@ -37,7 +37,10 @@ def results(tmp_path):
     result = Result(
         {"keys": 5},
         {"plan_ms": 80.0, "guess": 2},
-        tables=[Table("<sizes>", ("blocks", "policy"), [(8, "hash"), (None, "prompt")])],
+        tables=[
+            Table("<sizes>", ("blocks", "policy"), [(8, "hash"), (None, "prompt")]),
+            Table("claims", ("claim", "verdict"), [("faster", "holds"), ("flat", "does not hold"), ("x", "undecided")]),
+        ],
         published=[Published("2x & more", "a <paper>", "guess"), Published(7, "of the whole")],
         targets=[Target("plan_ms", at_most=50, explanation="a <busy> machine"), Target("guess", at_least=1)],
         kinds={"guess": "simulated"},
@@ -65,6 +68,8 @@ def test_the_first_screen_says_what_holds_and_what_does_not(results):
     head = text[: text.index("<section")]
     assert "2 experiments with 2 targets: " in head
     assert '<span class="met">1 hold</span>, <span class="missed">1 do not</span>.' in head
+    assert 'Of 3 claims about published experiments <span class="met">1 hold here</span>' in head
+    assert '<span class="soft">1 of 3 claims</span>' in head
     assert '<a href="#first">first</a>: <code>plan_ms</code> 80, at most 50 was asked' in head
 
 

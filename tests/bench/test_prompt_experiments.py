@@ -319,6 +319,9 @@ def test_latency_of_a_tiny_cluster(tmp_path):
     result = prompt_latency.result_of(found, costs, largest, quick=True)
     assert result.metrics["prompt_violations"] <= result.metrics["time_violations"]
     assert result.parameters["batches"] == 40
+    for one in result.panel(prompt_latency.PROCESSING):
+        longest = max(each[one.name].processing.max() for each in found)
+        assert (one.x[-1], one.y[0], one.y[-1]) == (pytest.approx(longest), 0, 1)
     assert drawn("prompt-latency", result, tmp_path) > 1000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,8 @@ MARKERS = ("o", "s", "^")
 MOST_MARKERS = 40
 """A line of more points is drawn without their marks."""
 CHARACTERS_PER_INCH = 13
-MILLION = 1_000_000
+SHORT_SCALE = 300
+"""A logarithmic scale from a number to less than so many times it has names for 2 and 5 too."""
 GREY = "#6b7280"
 INK = "#1f2937"
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 110
@@ -87,7 +89,8 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
-    across = min(len(named), max(1, int(figure.get_figwidth() * CHARACTERS_PER_INCH / (6 + max(map(len, named))))))
+    most = max(1, int(figure.get_figwidth() * CHARACTERS_PER_INCH / (6 + max(map(len, named)))))
+    across = math.ceil(len(named) / math.ceil(len(named) / most))  # rows of about the same length
     figure.legend(
         list(named.values()), list(named), loc="outside lower center", ncols=across, frameon=False, fontsize=9
     )
@@ -107,13 +110,10 @@ def lines(
         again, which = divmod(number, len(COLOURS))
         marker = MARKERS[again % len(MARKERS)] if len(one.x) <= MOST_MARKERS else ""
         axes.plot(one.x, one.y, dashed, marker=marker, markersize=5, color=COLOURS[which], label=one.name)
-    if "x" in log:
-        axes.set_xscale("log")
-    elif all(float(value).is_integer() for one in series for value in one.x):
+    logarithmic(axes, log)
+    if "x" not in log and all(float(value).is_integer() for one in series for value in one.x):
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-    if "y" in log:
-        axes.set_yscale("log")
-    else:
+    if "y" not in log:
         axes.set_ylim(bottom=0)
     if legend and len(series) > 1:
         legend_beside(axes)
@@ -151,12 +151,10 @@ def dots(
     axes.scatter(list(values.values()), range(len(names)), s=60, color=_colours(names, ours), zorder=3)
     for place, value in enumerate(values.values()):
         axes.annotate(_figure(value), (value, place), xytext=(8, 0), textcoords="offset points", va="center", color=INK)
-    axes.set_xscale("log")
+    logarithmic(axes, "x")
     low, high = min(values.values()), max(values.values())
     spare = (high / low) ** 0.25
     axes.set_xlim(low / spare**0.4, high * spare)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}" if value < MILLION else f"{value / MILLION:,g}M")
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
     _named_rows(axes, names)
     finish(axes, title=title, x=x, y=y)
 
@@ -175,9 +173,48 @@ def _figure(value: float) -> str:
 
 
 def thousands(*axes: Axis) -> None:
-    """Numbers of many digits as 20k."""
+    """Numbers of many digits as 20k and 3M."""
     for axis in axes:
-        axis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
+        axis.set_major_formatter(lambda value, _: _short(value))
+
+
+def _short(value: float) -> str:
+    """
+    >>> [_short(value) for value in (0, 0.05, 500, 2500, 20_000, 3_000_000)]
+    ['0', '0.05', '500', '2.5k', '20k', '3M']
+    """
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def logarithmic(axes: Axes, which: str) -> None:
+    """Logarithmic scales on the axes that `which` names, "x", "y" or "xy", with numbers in place of powers of ten."""
+    from matplotlib.ticker import LogLocator  # noqa: PLC0415 - an extra, and slow to import
+
+    for name in which:
+        axes.set(**{f"{name}scale": "log"})
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        thousands(axis)
+        axis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axis.set_minor_formatter(_between(axis))
+
+
+def _between(axis: Axis) -> Callable[[float, float], str]:
+    """Names for ticks between powers of ten, where the scale is short."""
+
+    def name(value: float, _: float) -> str:
+        low, high = sorted(axis.get_view_interval())
+        return _short(value) if high < low * SHORT_SCALE else ""
+
+    return name
+
+
+def only_ticks(axis: Axis, values: Sequence[Number]) -> None:
+    """Ticks at these values, and none between them."""
+    axis.set_ticks(values, [_short(value) for value in values])
+    axis.set_ticks([], minor=True)
 
 
 def bound(axes: Axes, value: float, label: str, *, along: Literal["x", "y"] = "y", legend: bool = True) -> None:
@@ -189,11 +226,11 @@ def bound(axes: Axes, value: float, label: str, *, along: Literal["x", "y"] = "y
 
 
 def finish(axes: Axes, *, title: str, x: str, y: str) -> None:
-    """The common look: title to the left, both axes named, no box, light grid lines behind the data."""
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    """The common look: title to the left with a capital, both axes named, no box, light grid lines behind the data."""
+    axes.set_title(title[:1].upper() + title[1:], loc="left", fontsize=11, color=INK)
     axes.set_xlabel(x, color=INK)
     axes.set_ylabel(y, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="both", color="#e5e7eb", linewidth=0.8)
+    axes.grid(axis="both", which="both", color="#e5e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, which="both")

@@ -33,6 +33,8 @@ WITHIN = 2
 SETTLED = 1.25
 """A fullest block that is at most so much fuller than later in the phase has settled."""
 DETECTED = "detected"
+IN_TURN, RANDOM = "uniform and Zipf 1.5 in turn", "random exponents from 0.5 to 1.5"
+"""Panels of the picture."""
 SOURCE = "Zapridou et al. 2022, section 5.2, text"
 
 Lines = Mapping[str, Sequence[Timeline]]
@@ -261,7 +263,7 @@ def result_of(
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
         tables=[claims_table(claims, seeds), _phases(phase, lines), _others(drifting, batches, clusters)],
-        series=_series(lines),
+        series=[*_series(IN_TURN, lines), *_series(RANDOM, drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),
             Published("1.1x to 1.3x", f"{SOURCE} (Fig 9d)", "random_zipf_dalton_vs_best_rival"),
@@ -308,10 +310,10 @@ def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: M
     return Table("rows a second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
 
 
-def _series(lines: Lines) -> list[Series]:
+def _series(panel: str, lines: Lines) -> list[Series]:
     return [
         Series(
-            name,
+            f"{panel}: {name}",
             [EVERY * (i + 1) for i in range(len(ones[0].stages))],
             np.mean([one.rates() for one in ones], axis=0).tolist(),
             "simulated",
@@ -322,21 +324,14 @@ def _series(lines: Lines) -> list[Series]:
 
 @charts.drawing("dalton-adaptivity")
 def draw(figure: Figure, result: Result) -> None:
-    """Rates over time where the skew comes and goes, and on the whole where its exponent is random."""
-    figure.set_size_inches(13, 4.8)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    names = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
-    policy_lines(left, [result.line(name) for name in names], small=True)
-    left.set_yscale("log")
-    charts.thousands(left.xaxis)
-    charts.legend_beside(left)
-    charts.finish(left, title="Uniform and Zipf 1.5 in turn", x="rows so far", y="rows per second, simulated")
-    rates = {one["policy"]: one["random exponents"] for one in result.tables[2].records()}
-    charts.bars(
-        right,
-        {policy: rate / 1000 for policy, rate in rates.items() if rate is not None},
-        title="Random exponents from 0.5 to 1.5",
-        x="thousand rows per second, simulated",
-        y="policy",
-        ours=(DALTON, UNCAPPED),
-    )
+    """Rates over time, where the skew comes and goes and where its exponent is random."""
+    figure.set_size_inches(13, 5)
+    shown = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, title in zip(panels, (IN_TURN, RANDOM), strict=True):
+        policy_lines(axes, [one for one in result.panel(title) if one.name in shown], small=True)
+        charts.logarithmic(axes, "y")
+        axes.tick_params(labelleft=True, which="both")
+        charts.thousands(axes.xaxis)
+        charts.finish(axes, title=title, x="rows so far", y="rows per second, simulated")
+    charts.legend_below(figure, *panels)

@@ -28,6 +28,8 @@ EVERY = 5_000
 STATIC = ("hash", "shuffle", "pk2")
 PART = 60_000
 """Rows of each part of Fig 1's scenario (the paper's second partitioner comes after 50,000)."""
+BALANCE, SPREAD = "balance of the combiners", "spread of the top key"
+"""Panels of the picture."""
 PARTS = ("one partitioner", "two partitioners", "one source skewed")
 
 
@@ -227,7 +229,7 @@ def result_of(
                 [(name, *map(float, rate)) for name, rate in rates.items()],
             ),
         ],
-        series=_series(curves, "imbalance"),
+        series=[*_series(BALANCE, curves, "imbalance"), *_series(SPREAD, curves, "fragments")],
         published=[
             Published(
                 "P = 2 slightly worse than P = 1, no growth with P, P = 1 converges faster",
@@ -248,10 +250,10 @@ def result_of(
     )
 
 
-def _series(curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
+def _series(panel: str, curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
     return [
         Series(
-            f"{count} partitioner{'s' * (count > 1)}",
+            f"{panel}: {count} partitioner{'s' * (count > 1)}",
             [EVERY * (i + 1) for i in range(len(ones[0].imbalance))],
             np.mean([getattr(one, part) for one in ones], axis=0).tolist(),
         )
@@ -261,14 +263,13 @@ def _series(curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
 
 @charts.drawing("dalton-convergence")
 def draw(figure: Figure, result: Result) -> None:
-    """How full the fullest combiner is over time, and where the top key is in the end."""
-    figure.set_size_inches(12, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    policy_lines(left, result.series, small=True)
-    left.set_ylim(bottom=0)
-    charts.thousands(left.xaxis)
-    charts.legend_beside(left)
-    charts.finish(left, title="Balance of the combiners", x="rows so far", y="rows of the fullest / mean")
-    after = {str(one["partitioners"]): one["blocks of the top key"] for one in result.tables[1].records()}
-    title = "Spread of the top key after convergence"
-    charts.bars(right, after, title=title, x="combiners that have it", y="partitioners")
+    """How full the fullest combiner is, and how many combiners have the top key, over time."""
+    figure.set_size_inches(13, 4.8)
+    panels = figure.subplots(1, 2)
+    names = {BALANCE: "rows of the fullest / mean", SPREAD: "combiners that have the top key"}
+    for axes, (title, y) in zip(panels, names.items(), strict=True):
+        policy_lines(axes, result.panel(title), small=True)
+        axes.set_ylim(bottom=0)
+        charts.thousands(axes.xaxis)
+        charts.finish(axes, title=title, x="rows so far", y=y)
+    charts.legend_below(figure, *panels)

@@ -302,13 +302,14 @@ def draw(figure: Figure, result: Result) -> None:
     """Cost of counting by window, and rate by forced heavy hitters."""
     figure.set_size_inches(13, 4.4)
     left, right = figure.subplots(1, 2)
-    charts.lines(left, result.series, title="Counting", x="rows of a statistics window", y="ns per row", log="x")
+    charts.lines(
+        left, result.series, title="What counting costs", x="rows of a statistics window", y="ns per row", log="x"
+    )
     rates = {one["heavy hitters"]: one["rows/s"] for one in result.tables[2].records()}
     own = rates.pop(BY_DEFINITION)
     policy_lines(right, [Series("forced", list(rates), list(rates.values()))])
-    right.set_xscale("log", base=2)
-    right.set_xticks(list(rates), [str(count) for count in rates])
-    right.minorticks_off()
+    charts.logarithmic(right, "x")
+    charts.only_ticks(right.xaxis, list(rates))
     right.set_ylim(bottom=0)
     charts.thousands(right.yaxis)
     charts.finish(right, title="Rate by forced heavy hitters, Zipf 1.0", x="heavy hitters", y="rows per second")

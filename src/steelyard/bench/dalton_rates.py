@@ -178,7 +178,10 @@ def draw(figure: Figure, result: Result) -> None:
         for one in table.records()
         if one["policy"] == DALTON
     ]
-    for axes, lines, title in ((left, result.series, "64 slots"), (right, by_slots, "Dalton")):
+    for axes, lines, title in (
+        (left, result.series, "All policies, 64 slots"),
+        (right, by_slots, "Dalton, 8 to 64 slots"),
+    ):
         policy_lines(axes, lines)
         axes.plot(offered, offered, color=charts.GREY, linewidth=0.8, linestyle=":", label="offered")
         charts.thousands(axes.xaxis, axes.yaxis)

@@ -343,8 +343,7 @@ def draw(figure: Figure, result: Result) -> None:
         rows = [one for one in result.tables[1].records() if one["stream"] == stream.name]
         slots = [one["slots"] for one in rows]
         policy_lines(axes, [Series(name, slots, [one[name] for one in rows], "simulated") for name in ALL])
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(slots, [str(count) for count in slots])
+        charts.logarithmic(axes, "xy")
+        charts.only_ticks(axes.xaxis, slots)
         charts.finish(axes, title=f"{stream.name} keys", x="slots", y="rows per second, simulated")
     charts.legend_below(figure, *panels)

@@ -39,7 +39,10 @@ SETTLED = 50_000
 """From here to the change OSG is taken to be settled."""
 CALM = 3
 """Buckets in a row that must be in balance again."""
+MEAN, LEAST, MOST, BALANCE = "mean", "least", "most", "slowest minus fastest instance"
+"""Completion times of a bucket, as series."""
 TOLERANT = "OSG, tolerance 0.2"
+SHOWN = (ROUND_ROBIN, OSG, TRACKING, FULL_KNOWLEDGE)
 COMPARED = {**POLICIES, "OSG without resync": "osg?resync=0", TOLERANT: "osg?tolerance=0.2"}
 TEXT = f"{SOURCE}, section 5.2, text on Fig 11"
 
@@ -230,7 +233,7 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
         metrics={**metrics, **tally(claims)},
         kind="simulated",
         tables=[claims_table(claims, len(seeds)), Table("before and after the change", columns, rows)],
-        series=[Series(name, middles(), lines[0].mean.tolist(), "simulated") for name, lines in found.items()],
+        series=[one for name in SHOWN for one in _series(name, found[name][0])],
         published=[
             Published(RUN_AT, TEXT, "run_at"),
             Published(published, TEXT, "new_matrices_tuples"),
@@ -257,22 +260,32 @@ def middles() -> list[int]:
     return list(range(BUCKET // 2, TUPLES, BUCKET))
 
 
+def _series(name: str, line: Line) -> list[Series]:
+    """What is drawn of a run."""
+    parts = {MEAN: line.mean, LEAST: line.low, MOST: line.high, BALANCE: line.spread}
+    return [Series(f"{part}: {name}", middles(), values.tolist(), "simulated") for part, values in parts.items()]
+
+
 @charts.drawing("osg-timeseries")
 def draw(figure: Figure, result: Result) -> None:
-    """Completion times over one stream, and how far instances were out of balance at most."""
-    figure.set_size_inches(13, 4.8)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    for name, colour in zip((ROUND_ROBIN, OSG, TRACKING, FULL_KNOWLEDGE), charts.COLOURS, strict=False):
-        line = result.line(name)
-        left.plot(line.x, [value / 1_000 for value in line.y], color=colour, label=name)
-    left.axvline(CHANGE, color=charts.GREY, linestyle=":", linewidth=1.2)
+    """One stream: means with their ranges, and how far instances are out of balance."""
+    figure.set_size_inches(13, 5)
+    left, right = panels = figure.subplots(1, 2)
+    parts = [result.panel(part) for part in (MEAN, LEAST, MOST, BALANCE)]
+    for colour, each in zip(charts.COLOURS, zip(*parts, strict=True), strict=False):
+        mean, least, most, balance = ([value / 1_000 for value in one.y] for one in each)
+        x, name = each[0].x, each[0].name
+        left.plot(x, mean, color=colour, label=name)
+        left.fill_between(x, least, most, color=colour, alpha=0.12, linewidth=0)
+        right.plot(x, balance, color=colour, label=name)
     left.set_ylim(bottom=0)
-    charts.thousands(left.xaxis)
-    charts.legend_beside(left)
-    title = "Completion time over one stream"
-    charts.finish(left, title=title, x="tuple (speeds change at 75k)", y="mean completion time, s, simulated")
-    spreads = {
-        one["grouping"]: float(one["largest spread, ms"].split()[0]) / 1_000 for one in result.tables[1].records()
+    charts.logarithmic(right, "y")
+    titles = {
+        "completion time, mean and range": "completion time, s",
+        BALANCE: "difference of mean completion times, s",
     }
-    title = "Slowest minus fastest instance, at most"
-    charts.dots(right, spreads, title=title, x="completion time, s, mean of streams", y="grouping")
+    for axes, (title, y) in zip(panels, titles.items(), strict=True):
+        charts.bound(axes, CHANGE, "speeds change", along="x", legend=False)
+        charts.thousands(axes.xaxis)
+        charts.finish(axes, title=title, x="tuple", y=f"{y}, simulated")
+    charts.legend_below(figure, *panels)

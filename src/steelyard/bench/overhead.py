@@ -45,6 +45,8 @@ MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS = 10, 1
 MEMORY_SLOTS = 2
 """Few tasks: small batches then follow each other quickly, and the driver does the same for each."""
 FIFTH = 5
+MEMORY = "memory"
+"""A panel of the picture."""
 TIGHT_HEAP = ("-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
 """A heap that gives back what is free after a collection: what a driver has is then what it needs. By default it keeps
 up to 70 % free, and how much of that is a matter of chance."""
@@ -187,13 +189,13 @@ def _median(values: Any) -> float:
     return float(statistics.median(list(values)))
 
 
-def watch_memory(spark: SparkSession, stream: Stream, warm_ups: int, batches: int, run: Run) -> list[float]:
+def watch_memory(spark: SparkSession, stream: Stream, warm_ups: int, batches: int, run: Run) -> Series:
     """The driver's memory in MiB after batches, a hundred of them at most, garbage collected."""
     java = spark.sparkContext._jvm
     assert java is not None, "a driver has a JVM"
     machine = java.java.lang.ProcessHandle.current().pid()
     every = max(1, batches // 100)
-    sizes = []
+    numbers, sizes = [], []
     for batch in run.progress.track(range(warm_ups + batches), "memory"):
         stream.next()
         if batch >= warm_ups and batch % every:
@@ -201,8 +203,9 @@ def watch_memory(spark: SparkSession, stream: Stream, warm_ups: int, batches: in
         gc.collect()
         java.java.lang.System.gc()  # in the warm-up too: a heap gives memory back bit by bit
         if batch >= warm_ups:
+            numbers.append(batch - warm_ups + 1)
             sizes.append(resident_mib(os.getpid()) + resident_mib(int(machine)))
-    return sizes
+    return Series(f"{MEMORY}: the driver and its JVM", numbers, sizes)
 
 
 def resident_mib(process: int) -> float:
@@ -259,7 +262,7 @@ def overhead(run: Run) -> Result:
 
 def result_of(
     costs: dict[int, dict[str, Cost]],
-    memory: Sequence[float],
+    memory: Series,
     repetitions: int,
     batches: int,
 ) -> Result:
@@ -286,11 +289,11 @@ def result_of(
             "carried_vs_exact": exact.total / carried.total,
             "blocks_vs_in_place": in_place.total / carried.total,
             "batch_1m_s": carried.total,
-            "driver_rss_growth": growth(memory),
-            "driver_rss_mib": float(memory[-1]),
+            "driver_rss_growth": growth(memory.y),
+            "driver_rss_mib": float(memory.y[-1]),
         },
         tables=[_table(costs)],
-        series=_series(costs),
+        series=[*_series(costs), memory],
         targets=[
             Target("overhead_share_1m", at_most=0.10, explanation=parts),
             Target("driver_rss_growth", at_most=1.10, explanation="memory was still growing after the warm-up"),
@@ -324,12 +327,18 @@ def _series(costs: dict[int, dict[str, Cost]]) -> list[Series]:
 
 @charts.drawing("engine-overhead")
 def draw(figure: Figure, result: Result) -> None:
-    """What counting, planning and placing take of a batch, and what a batch takes, by its rows."""
-    figure.set_size_inches(13, 4.5)
-    left, right = figure.subplots(1, 2)
-    title = "Counting, planning and placing"
-    charts.lines(left, result.series, title=title, x="rows of a batch", y="share of the batch's time", log="x")
-    left.set_ylim(0, 1.15 * max(0.25, *(share for one in result.series for share in one.y)))
-    charts.bound(left, 0.10, "target")
-    whole = result.tables[0].lines("way", "rows", "batch s")
-    charts.lines(right, whole, title="The whole batch", x="rows of a batch", y="median time, s", log="x")
+    """What counting, planning and placing take of a batch, what a batch takes, and the driver's memory."""
+    figure.set_size_inches(14, 4.8)
+    memory = result.panel(MEMORY)
+    panels = figure.subplots(1, 2 + len(memory))
+    share, whole = (result.tables[0].lines("way", "rows", column) for column in ("share", "batch s"))
+    x, title = "rows of a batch", "Counting, planning and placing"
+    charts.lines(panels[0], share, title=title, x=x, y="share of the batch's time", log="x", legend=False)
+    panels[0].set_ylim(0, 1.15 * max(0.25, *(value for one in share for value in one.y)))
+    charts.bound(panels[0], 0.10, "target with carried statistics", legend=False)
+    charts.lines(panels[1], whole, title="The whole batch", x=x, y="median time, s", log="x", legend=False)
+    for axes, one in zip(panels[2:], memory, strict=True):
+        axes.plot(one.x, one.y, color=charts.GREY, label=one.name)
+        axes.set_ylim(0, 1.2 * max(one.y))
+        charts.finish(axes, title="Memory over many small batches", x="batch", y="memory (RSS), MiB")
+    charts.legend_below(figure, *panels)

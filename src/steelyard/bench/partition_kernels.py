@@ -177,7 +177,7 @@ def draw(figure: Figure, result: Result) -> None:
         if one["exponent"] == HEADLINE
     }
     speed = "million tuples per second, one core"
-    charts.dots(left, values, title=f"Zipf {HEADLINE:g}", x=speed, y="policy")
+    charts.dots(left, values, title=f"Speed of policies, Zipf {HEADLINE:g}", x=speed, y="policy")
     if several:
         right = figure.add_subplot(1, 2, 2)
-        charts.lines(right, result.series, title="By skew", x="Zipf exponent", y=speed, log="y")
+        charts.lines(right, result.series, title="The same by skew", x="Zipf exponent", y=speed, log="y")

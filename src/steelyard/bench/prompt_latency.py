@@ -40,6 +40,9 @@ TASK_NOISE = 0.05
 OPERATOR = "histogram"
 BOTH = (TIME, PROMPT)
 SOURCE = "Abdelhamid 2021, Fig 2.8, text"
+PROCESSING = "processing time"
+"""A panel of the picture."""
+QUANTILES = np.linspace(0, 1, 201)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,27 +243,43 @@ def _table(found: Sequence[Mapping[str, Timeline]]) -> Table:
 
 
 def _series(found: Sequence[Mapping[str, Timeline]]) -> list[Series]:
+    """Reduce times of one stream, and how processing times of all are distributed."""
     number = list(range(len(found[0][TIME].mean_reduce)))
-    return [Series(policy, number, (found[0][policy].mean_reduce * 1e3).tolist(), kind="simulated") for policy in BOTH]
+    reduces = {policy: (found[0][policy].mean_reduce * 1e3).tolist() for policy in BOTH}
+    processing = {
+        policy: np.quantile(np.concatenate([one[policy].processing for one in found]), QUANTILES).tolist()
+        for policy in BOTH
+    }
+    return [
+        *(Series(policy, number, reduces[policy], kind="simulated") for policy in BOTH),
+        *(Series(f"{PROCESSING}: {policy}", processing[policy], QUANTILES.tolist(), "simulated") for policy in BOTH),
+    ]
 
 
 @charts.drawing("prompt-latency")
 def draw(figure: Figure, result: Result) -> None:
-    """How reduce times spread over the batches of one stream, and what a batch takes."""
-    figure.set_size_inches(12, 4.5)
-    left, right = figure.subplots(1, 2)
-    every = np.concatenate([one.y for one in result.series])
+    """How reduce times spread over the batches of one stream, and what batches take."""
+    figure.set_size_inches(14, 4.8)
+    colours = dict(zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True))
+    processing = result.panel(PROCESSING)
+    panels = figure.subplots(1, 2 + bool(processing))
+    reduces = [result.line(policy) for policy in BOTH]
+    every = np.concatenate([one.y for one in reduces])
     bins = np.linspace(every.min(), every.max(), 41).tolist()
-    for one, colour in zip(result.series, (charts.COLOURS[1], charts.COLOURS[0]), strict=True):
-        left.hist(one.y, bins=bins, color=colour, alpha=0.75, label=one.name)
-    charts.legend_beside(left)
-    title = "Reduce time from batch to batch"
-    charts.finish(left, title=title, x="mean time of a batch's reduce tasks, ms, simulated", y="batches")
+    for one in reduces:
+        panels[0].hist(one.y, bins=bins, color=colours[one.name], alpha=0.75, label=one.name)
+    title = "Reduce time, batches of one stream"
+    charts.finish(panels[0], title=title, x="mean time of a batch's reduce tasks, ms, simulated", y="batches")
     times = {
         f"{one['policy']}, {what}": one[column] / 1000
         for one in result.tables[1].records()
         for what, column in (("mean", "processing"), ("longest", "longest processing"))
     }
-    title = f"Processing time at {LOAD:.0%} of what Prompt sustains"
-    charts.bars(right, times, title=title, x="processing time of a batch, s, simulated", y="policy")
-    charts.bound(right, INTERVAL, "interval", along="x")
+    x, title = "processing time of a batch, s, simulated", f"Processing time, {LOAD:.0%} load"
+    charts.bars(panels[1], times, title=title, x=x, y="policy")
+    for one in processing:
+        panels[2].plot(one.x, one.y, color=colours[one.name], label=one.name)
+        charts.finish(panels[2], title="The same, batch by batch", x=x, y="share of batches up to this time")
+    for axes in panels[1:]:
+        charts.bound(axes, INTERVAL, "interval", along="x", legend=False)
+    charts.legend_below(figure, *panels)

@@ -282,8 +282,7 @@ def draw(figure: Figure, result: Result) -> None:
     ]
     title = "Budget of the tree: the fullest block"
     charts.lines(right, lines, title=title, x="moves per key", y="rows above the mean, %", log="x")
-    right.set_xticks(BUDGETS, [str(budget) for budget in BUDGETS])
-    right.minorticks_off()
+    charts.only_ticks(right.xaxis, BUDGETS)
 
 
 def _mean(budgets: Sequence[Mapping[int, Mapping[str, float]]], budget: int, name: str) -> float:

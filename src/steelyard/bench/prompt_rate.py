@@ -118,7 +118,7 @@ def result_of(found: Found, quick: bool) -> Result:
             **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
         },
         metrics=metrics | held,
-        tables=[claims_table(claims), _rates_table(found), _dearer_table(found)],
+        tables=[claims_table(claims), _rates_table(found), _dearer_table(found), _bounds_table(found)],
         series=_series(found),
         published=[
             Published("2x to 4x", SOURCE, "prompt_vs_time"),
@@ -219,6 +219,19 @@ def _rates_table(found: Found) -> Table:
     return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
 
 
+def _bounds_table(found: Found) -> Table:
+    """How far both ends of the confidence interval are from a mean, at the headline's period."""
+    policies = (*RIVALS, PROMPT)
+    rows: list[Sequence[Cell]] = []
+    for operator in found.costs:
+        for seconds in INTERVALS:
+            rates = found.rates[operator, seconds, HEADLINE[2]]
+            ends = [interval([one[policy] / 1e6 for one in rates]) for policy in policies]
+            rows.append((operator, seconds, *(high - mean for mean, _, high in ends)))
+    title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows a second (simulated)"
+    return Table(title, ("operator", "T, s", *policies), rows)
+
+
 def _dearer_table(found: Found) -> Table:
     rows: list[Sequence[Cell]] = [
         (operator, factor, *(float(np.mean(ratios(rates, rival))) for rival in RIVALS))
@@ -245,10 +258,11 @@ def _series(found: Found) -> list[Series]:
 
 @charts.drawing("prompt-rate")
 def draw(figure: Figure, result: Result) -> None:
-    """Rates of all policies by interval, a panel for each operator."""
+    """Rates of all policies by interval with their confidence intervals, a panel for each operator."""
     figure.set_size_inches(12, 4.8)
     shown = (PROMPT, *PUBLISHED_RIVALS)
     rows = [one for one in result.tables[1].records() if one["period, T"] == HEADLINE[2]]
+    bounds = {(one["operator"], one["T, s"]): one for one in result.tables[3].records()}
     operators = list(dict.fromkeys(one["operator"] for one in rows))
     panels = figure.subplots(1, len(operators), squeeze=False)[0]
     width = 0.8 / len(shown)
@@ -257,7 +271,17 @@ def draw(figure: Figure, result: Result) -> None:
         for place, policy in enumerate(shown):
             colour = charts.COLOURS[place] if place < len(charts.COLOURS) else charts.GREY
             at = np.arange(len(own)) + (place - len(shown) / 2 + 0.5) * width
-            axes.bar(at, [one[policy] for one in own], 0.9 * width, color=colour, label=policy)
+            half = [bounds[operator, one["T, s"]][policy] for one in own]
+            axes.bar(
+                at,
+                [one[policy] for one in own],
+                0.9 * width,
+                yerr=half,
+                color=colour,
+                ecolor=charts.INK,
+                capsize=1.5,
+                label=policy,
+            )
         axes.set_xticks(range(len(own)), [f"{one['T, s']:g}" for one in own])
         title = operator_title(operator, result.parameters)
         charts.finish(axes, title=title, x="interval T, s", y="million rows per second, simulated")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +59,8 @@ SOURCE_UP = "Abdelhamid 2021, Fig 3.5a,b, text"
 SOURCE_DOWN = "Abdelhamid 2021, Fig 3.5c,d, text"
 TEXT = "Abdelhamid 2021, section 3.5, text"
 MAP, REDUCE = "map", "reduce"
+DRAWN = (RISE, FALL, KEYS_FALL)
+"""Patterns of the picture."""
 KEPT_UP, STABLE, FEWER, MOST = 0.99, 0.95, 0.8, 0.5
 """Bounds of the claims, ours: the figures' axes cannot be read."""
 
@@ -260,43 +262,51 @@ def _spark_table(spark: Measured) -> Table:
 
 
 def _series(found: Courses) -> list[Series]:
-    return [
-        Series(f"{pattern}: {name}", list(range(len(values))), values.tolist(), kind="simulated")
-        for pattern in (RISE, FALL)
-        for name, values in (
-            ("map tasks", found[pattern, SLOW].blocks),
-            ("reduce tasks", found[pattern, SLOW].buckets),
-            ("W", found[pattern, SLOW].load),
-        )
-    ]
+    """Of one seed: tasks where they change, and the load of every batch."""
+    series = []
+    for pattern in DRAWN:
+        for policy in JUDGED:
+            course = found[pattern, policy]
+            for kind, counts in ((MAP, course.blocks), (REDUCE, course.buckets)):
+                at = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts) - 1]
+                series.append(Series(f"{pattern}, {kind} tasks: {policy}", at, counts[at].tolist(), "simulated"))
+        for policy in (*JUDGED, FIXED):
+            load = found[pattern, policy].load
+            series.append(Series(f"{pattern}, W: {policy}", list(range(len(load))), load.tolist(), "simulated"))
+    return series
 
 
 @charts.drawing("promptplus-elasticity")
 def draw(figure: Figure, result: Result) -> None:
     """Tasks and load from batch to batch: simulated with the published rule, and measured on Spark."""
-    figure.set_size_inches(14, 7.5)
-    above, below = figure.subplots(2, 3)
-    for top, bottom, pattern in zip(above, below, (RISE, FALL), strict=False):
-        for kind, colour in zip(("map tasks", "reduce tasks"), charts.COLOURS, strict=False):
-            line = result.line(f"{pattern}: {kind}")
-            top.step(line.x, line.y, where="post", color=colour, label=kind)
+    figure.set_size_inches(15, 7.5)
+    above, below = figure.subplots(2, 1 + len(DRAWN))
+    colours = dict(zip((*JUDGED, FIXED), (*charts.COLOURS[:2], charts.GREY), strict=True))
+    for top, bottom, pattern in zip(above, below, DRAWN, strict=False):
+        for kind, style in ((MAP, "-"), (REDUCE, "--")):
+            for one in result.panel(f"{pattern}, {kind} tasks"):
+                label = f"{kind} tasks, {one.name}"
+                top.step(one.x, one.y, style, where="post", color=colours[one.name], label=label)
         top.set_ylim(0, SLOTS + 1)
-        _load(bottom, result.line(f"{pattern}: W"))
-        charts.finish(top, title=f"{pattern}, {SLOW}: tasks", x="batch", y="tasks, simulated")
-        charts.finish(bottom, title=f"{pattern}, {SLOW}: load", x="batch", y="W, simulated")
-    on_spark = result.tables[2].records()
-    batches = [one["batch"] for one in on_spark]
-    for kind, column, colour in zip(("map tasks", "reduce tasks"), ("blocks", "buckets"), charts.COLOURS, strict=False):
-        above[-1].step(batches, [one[column] for one in on_spark], where="mid", color=colour, label=kind)
-    times = [one["rows"] / promptplus_spark.ROWS for one in on_spark]
-    above[-1].bar(batches, times, color="#e5e7eb", label="rows, times the least")
-    _load(below[-1], Series("W", batches, [one["W"] for one in on_spark]))
-    charts.finish(above[-1], title="On Spark: tasks", x="batch", y="tasks, measured")
-    charts.finish(below[-1], title="On Spark: load", x="batch", y="W, measured")
+        charts.finish(top, title=f"{pattern}: tasks", x="batch", y="tasks, simulated")
+        for one in result.panel(f"{pattern}, W"):
+            bottom.plot(one.x, one.y, color=colours[one.name], label=f"W, {one.name}")
+        bottom.set_ylim(0, 2)
+        charts.finish(bottom, title=f"{pattern}: load", x="batch", y="W, simulated")
+    _draw_spark(above[-1], below[-1], result.tables[2].records())
+    for axes in below:
+        charts.bound(axes, 1.0, "stable up to here", legend=False)
     charts.legend_below(figure, *above, *below)
 
 
-def _load(axes: Axes, line: Series) -> None:
-    axes.plot(line.x, line.y, color=charts.COLOURS[2], label="W: processing time / interval")
-    axes.set_ylim(0, max(1.2, *(1.1 * value for value in line.y)))
-    charts.bound(axes, 1.0, "stability line", legend=False)
+def _draw_spark(above: Axes, below: Axes, reports: Sequence[Mapping[str, Any]]) -> None:
+    batches = [one["batch"] for one in reports]
+    times = [one["rows"] / promptplus_spark.ROWS for one in reports]
+    above.bar(batches, times, color="#e5e7eb", label="rows, times the least")
+    for kind, column, style in ((MAP, "blocks", "-"), (REDUCE, "buckets", "--")):
+        counts = [one[column] for one in reports]
+        above.step(batches, counts, style, where="mid", color=charts.COLOURS[2], label=f"{kind} tasks, on Spark")
+    below.plot(batches, [one["W"] for one in reports], color=charts.COLOURS[2], marker="o", label="W, on Spark")
+    below.set_ylim(bottom=0)
+    charts.finish(above, title="on Spark: tasks", x="batch", y="tasks, measured")
+    charts.finish(below, title="on Spark: load", x="batch", y="W, measured")

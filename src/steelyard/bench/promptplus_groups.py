@@ -17,7 +17,7 @@ import pyarrow as pa
 from steelyard.bench import charts
 from steelyard.bench.aggregate import WrongAnswerError, write_rows
 from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.bench.result import Cell, Number, Published, Result, Series, Table, Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -191,14 +191,8 @@ def result_of(seconds: Mapping[str, Mapping[int, float]], rounds: int) -> Result
     least = min(seconds[SPARK])
     overhead = seconds[SPARK][least]
     rates = {name: [sustained(by, interval) for interval in INTERVALS] for name, by in seconds.items()}
-    # where Spark sustains nothing, what is printed is a bound: the smallest batch that was tried, were it in time
-    floor = {interval: least / interval for interval in INTERVALS}
-    at_spark = [max(rate, floor[interval]) for interval, (rate, _) in zip(INTERVALS, rates[SPARK], strict=True)]
-    gains = {
-        name: [rate / spark for (rate, _), spark in zip(found, at_spark, strict=True)]
-        for name, found in rates.items()
-        if name != SPARK
-    }
+    series = [Series(name, list(INTERVALS), [rate for rate, _ in found]) for name, found in rates.items()]
+    gains = {one.name: one.y for one in gains_of(series, least)}
     at = INTERVALS.index(HEADLINE)
     none = rates[SPARK][at][0] == 0
     metrics = {
@@ -239,25 +233,37 @@ def result_of(seconds: Mapping[str, Mapping[int, float]], rounds: int) -> Result
         },
         metrics=metrics,
         published=[Published("up to 5x; 4x to 8x for the strategy alone", PUBLISHED, "group_ahead_vs_spark_1s")],
-        tables=[_rate_table(rates, at_spark, overhead, gains), _seconds_table(seconds)],
-        series=[Series(name, list(INTERVALS), [rate for rate, _ in found]) for name, found in rates.items()],
+        tables=[_rate_table(rates, overhead, gains[HEADLINE_WAY]), _seconds_table(seconds)],
+        series=series,
         targets=[Target("group_ahead_vs_spark_100ms", at_least=5, explanation=reason)],
         notes=notes,
     )
 
 
-def _rate_table(
-    rates: Mapping[str, Sequence[tuple[float, bool]]],
-    at_spark: Sequence[float],
-    overhead: float,
-    gains: Mapping[str, Sequence[float]],
-) -> Table:
+def gains_of(rates: Sequence[Series], least: int) -> list[Series]:
+    """Rates of groups over those of one Spark job per batch.
+
+    Where Spark sustains nothing it is a bound from below: the smallest batch that was tried, were it in time.
+
+    >>> gains_of([Series(SPARK, [0.1, 1.0], [0, 4_000]), Series("groups", [0.1, 1.0], [50_000, 8_000])], 1_000)
+    [Series(name='groups', x=[0.1, 1.0], y=[5.0, 2.0], kind='measured')]
+    """
+    spark = next(one for one in rates if one.name == SPARK)
+    over = [max(rate, least / interval) for interval, rate in zip(spark.x, spark.y, strict=True)]
+    return [
+        Series(one.name, one.x, [rate / bound for rate, bound in zip(one.y, over, strict=True)])
+        for one in rates
+        if one is not spark
+    ]
+
+
+def _rate_table(rates: Mapping[str, Sequence[tuple[float, bool]]], overhead: float, gains: Sequence[Number]) -> Table:
     rows: list[Sequence[Cell]] = []
     for i, interval in enumerate(INTERVALS):
         o = overhead / interval
         formula = f"{(1 - o / GROUP) / (1 - o):.2f}" if o < 1 else "no end"
         cells = [f"{rate:,.0f}{'*' * beyond}" for rate, beyond in (found[i] for found in rates.values())]
-        rows.append((f"{interval:g} s", f"{o:.2f}", formula, *cells, gains[HEADLINE_WAY][i]))
+        rows.append((f"{interval:g} s", f"{o:.2f}", formula, *cells, gains[i]))
     columns = ("interval", "o", "by formula", *rates, "gain, prompt")
     return Table("rows a second that are sustained", columns, rows)
 
@@ -271,17 +277,18 @@ def _seconds_table(seconds: Mapping[str, Mapping[int, float]]) -> Table:
 @charts.drawing("promptplus-groups")
 def draw(figure: Figure, result: Result) -> None:
     """Rates by interval, and how they compare with one Spark job per batch."""
-    figure.set_size_inches(14, 4.8)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure.set_size_inches(14, 5)
+    left, right = panels = figure.subplots(1, 2)
+    x = "interval, s"
     rates = [Series(one.name, one.x, [rate / 1e6 or np.nan for rate in one.y]) for one in result.series]
-    title = "Rates that are sustained"
-    charts.lines(left, rates, title=title, x="interval, s", y="million rows per second", log="x", legend=False)
-    intervals = result.series[0].x
-    gains = [one["gain, prompt"] for one in result.tables[0].records()]
-    title = f"{HEADLINE_WAY}, over {SPARK}"
-    charts.lines(right, [Series("gain", intervals, gains)], title=title, x="interval, s", y="rate / rate", log="xy")
+    charts.lines(left, rates, title="Rates that are sustained", x=x, y="million rows per second", log="x", legend=False)
+    gains = gains_of(result.series, min(result.parameters["sizes"]))
+    title = f"Rates over {SPARK} (where that sustains nothing: at least)"
+    for one, drawn in zip(gains, left.lines[1:], strict=True):
+        right.plot(one.x, one.y, marker="o", markersize=5, color=drawn.get_color(), label=one.name)
+    charts.logarithmic(right, "xy")
+    charts.finish(right, title=title, x=x, y="rate / Spark's rate")
     charts.bound(right, 5, "target at 100 ms", legend=False)
-    for axes in (left, right):
-        axes.set_xticks(intervals, [f"{interval:g}" for interval in intervals])
-        axes.minorticks_off()
-    charts.legend_below(figure, left, right)
+    for axes in panels:
+        charts.only_ticks(axes.xaxis, result.series[0].x)
+    charts.legend_below(figure, *panels)

@@ -142,13 +142,8 @@ def draw(figure: Figure, result: Result) -> None:
     figure.set_size_inches(6.5 * len(kinds), 4.8)
     panels = figure.subplots(1, len(kinds), squeeze=False)[0]
     for axes, kind in zip(panels, kinds, strict=True):
-        shown = [
-            Series(one.name.removeprefix(f"{kind}: "), one.x, one.y)
-            for one in result.series
-            if one.name.startswith(f"{kind}: ")
-        ]
         y = "W: processing time / interval"
-        charts.lines(axes, shown, title=kind.capitalize(), x="batch", y=y, legend=False)
+        charts.lines(axes, result.panel(kind), title=kind, x="batch", y=y, legend=False)
         charts.bound(axes, 1, "stable up to here", legend=False)
         charts.bound(axes, GROUP * 2 + 0.5, "end of the group", along="x", legend=False)
     charts.legend_below(figure, *panels)

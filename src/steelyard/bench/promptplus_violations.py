@@ -33,6 +33,8 @@ PERIOD = 24
 MEAN, AMPLITUDE = 1.4, 0.4
 """Of the rate, over that which the first plan is made for."""
 TECHNIQUES = (PROMPTPLUS, BOUNDARY, FIXED, ONE_BY_ONE)
+DELAY, LOAD = "delay", "load"
+"""Panels of the picture."""
 SOURCE = "Abdelhamid 2021, Fig 3.7b, text"
 
 
@@ -84,7 +86,11 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
         metrics=metrics,
         published=[Published("well below the others", SOURCE, "prompt_plus_late")],
         tables=[_table(found)],
-        series=[Series(name, [ran.batch + 1 for ran in one.ran], one.loads) for name, one in found.items()],
+        series=[
+            Series(f"{panel}: {name}", [ran.batch + 1 for ran in one.ran], values)
+            for name, one in found.items()
+            for panel, values in ((DELAY, [ran.delay for ran in one.ran]), (LOAD, one.loads))
+        ],
         targets=[
             Target(
                 "late_less_than_best_rival",
@@ -122,12 +128,14 @@ def _table(found: Mapping[str, Course]) -> Table:
 
 @charts.drawing("promptplus-violations")
 def draw(figure: Figure, result: Result) -> None:
-    """How many batches were late, and the load of each."""
-    figure.set_size_inches(13, 5)
-    left, right = figure.subplots(1, 2, width_ratios=(2, 3))
+    """How many batches were late, and delay and load of each."""
+    figure.set_size_inches(14, 5)
+    left, *panels = figure.subplots(1, 3)
     late = {one["technique"]: one["late, %"] for one in result.tables[0].records()}
     charts.bars(left, late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
-    y = "W: processing time / interval"
-    charts.lines(right, result.series, title="Load of each batch", x="batch", y=y, legend=False)
-    charts.bound(right, 1, "stable up to here", legend=False)
-    charts.legend_below(figure, right)
+    names = {DELAY: "from its interval's end to its own, intervals", LOAD: "W: processing time / interval"}
+    for axes, (panel, y) in zip(panels, names.items(), strict=True):
+        title = f"{panel} of each batch"
+        charts.lines(axes, result.panel(panel), title=title, x="batch", y=y, legend=False)
+        charts.bound(axes, 1, "late or unstable above", legend=False)
+    charts.legend_below(figure, *panels)

@@ -11,6 +11,7 @@ from typing import Any
 
 from steelyard.bench import charts
 from steelyard.bench.display import readable
+from steelyard.bench.prompt_claims import HOLDS
 from steelyard.bench.registry import benchmarks
 from steelyard.bench.result import Result
 from steelyard.bench.runner import FORMAT
@@ -28,7 +29,8 @@ body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 60rem; background: 
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.2rem; margin: 0; }
 p { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; padding: 0; list-style: none; }
+nav ul { columns: 18rem; padding: 0; margin: .75rem 0; list-style: none; font-size: .92rem; }
+nav li { break-inside: avoid; white-space: nowrap; }
 a { color: inherit; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: 1rem;
   margin: 1.5rem 0; }
@@ -37,7 +39,7 @@ table { border-collapse: collapse; margin: .75rem 0; font-variant-numeric: tabul
 caption { text-align: left; color: var(--soft); padding-bottom: .25rem; }
 th, td { text-align: left; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
-th { font-weight: 600; } td.number, th.number { text-align: right; white-space: nowrap; }
+th { font-weight: 600; } td.number, th.number { text-align: right; } .number, .aim { white-space: nowrap; }
 code { font: .88em ui-monospace, monospace; }
 pre { overflow-x: auto; background: var(--paper); border: 1px solid var(--line); border-radius: .4rem;
   padding: .5rem .75rem; margin: .5rem 0; }
@@ -125,13 +127,28 @@ figure. <code>a_vs_b</code> is the speed of a over the speed of b: above 1, a is
 
 
 def _verdict(records: list[dict[str, Any]]) -> str:
-    """How many targets hold, in one sentence."""
+    """How many targets hold and how many claims of the papers, a sentence each."""
     targets = [target for record in records for target in record["targets"]]
     held = sum(target["met"] for target in targets)
-    return (
+    said = (
         f'{len(records)} experiments with {len(targets)} targets: <span class="met">{held} hold</span>, '
         f'<span class="missed">{len(targets) - held} do not</span>.'
     )
+    claims = [_claims(record) for record in records]
+    if not any(every for _, every in claims):
+        return said
+    shown, every = (sum(counts) for counts in zip(*claims, strict=True))
+    return (
+        f'{said} Of {every} claims about published experiments <span class="met">{shown} hold here</span>, '
+        f'<span class="missed">{every - shown} do not</span> or are undecided.'
+    )
+
+
+def _claims(record: dict[str, Any]) -> tuple[int, int]:
+    """How many claims hold, of how many."""
+    tables = [table for table in record["tables"] if "verdict" in table["columns"]]
+    verdicts = [row[table["columns"].index("verdict")] for table in tables for row in table["rows"]]
+    return verdicts.count(HOLDS), len(verdicts)
 
 
 def _what_does_not_hold(records: list[dict[str, Any]]) -> str:
@@ -144,7 +161,7 @@ def _what_does_not_hold(records: list[dict[str, Any]]) -> str:
         for target in record["targets"]
         if not target["met"]
     )
-    return f"<details><summary>What does not hold</summary><ul>{rows}</ul></details>" if rows else ""
+    return f"<details open><summary>Targets that do not hold</summary><ul>{rows}</ul></details>" if rows else ""
 
 
 def _section(record: dict[str, Any], directory: Path) -> str:
@@ -174,7 +191,7 @@ def _figures(record: dict[str, Any]) -> str:
         label = f' <span class="tag">{escape(kind)}</span>' if kind != record["kind"] else ""
         rows.append(
             f"<tr><td><code>{escape(metric)}</code>{label}</td>"
-            f'<td class="number">{escape(readable(value))}</td><td>{published}</td><td>{targets}</td></tr>'
+            f'<td class="number">{escape(readable(value))}</td><td>{published}</td><td class="aim">{targets}</td></tr>'
         )
     whole = "".join(
         f'<p>Published: {escape(readable(one["value"]))} <span class="soft">{escape(one["source"])}</span></p>'
@@ -201,9 +218,13 @@ def _misses(record: dict[str, Any]) -> str:
 
 def _tally(record: dict[str, Any]) -> str:
     missed = sum(not target["met"] for target in record["targets"])
-    if not record["targets"]:
-        return ""
-    return f'<span class="missed">{missed} missed</span>' if missed else '<span class="met">met</span>'
+    told = []
+    if record["targets"]:
+        told.append(f'<span class="missed">{missed} missed</span>' if missed else '<span class="met">met</span>')
+    shown, every = _claims(record)
+    if every:
+        told.append(f'<span class="soft">{shown} of {every} claims</span>')
+    return " ".join(told)
 
 
 def _picture(record: dict[str, Any], directory: Path) -> str:
@@ -232,10 +253,21 @@ def _table(table: dict[str, Any]) -> str:
 
 def _circumstances(record: dict[str, Any]) -> str:
     machine, versions = record["machine"], record["versions"]
-    parameters = ", ".join(f"{name} {value}" for name, value in record["parameters"].items())
+    parameters = ", ".join(f"{name} {_words(value)}" for name, value in record["parameters"].items())
     memory = f", {machine['memory_gib']} GiB" if machine.get("memory_gib") else ""
     software = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         f"{parameters}. Seed {record['seed']}{', quick run' if record['quick'] else ''}, {record['seconds']:.0f} s on "
         f"{machine['cores']} cores ({machine['cpu']}){memory}, {machine['system']}; {software}; {record['started']}."
     )
+
+
+def _words(value: Any) -> str:
+    """A parameter as it is read aloud.
+
+    >>> _words({"warm-ups": 2, "sizes": [1, 5]})
+    '(warm-ups 2, sizes 1, 5)'
+    """
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} {_words(one)}' for name, one in value.items())})"
+    return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)

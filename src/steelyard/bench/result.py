@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from steelyard.core.errors import OptionError
@@ -199,6 +199,16 @@ class Result:
             if one.name == name:
                 return one
         raise OptionError.unknown("series", name, [one.name for one in self.series])
+
+    def panel(self, name: str) -> list[Series]:
+        """The series of one panel of a picture: those that are named "panel: series", without the panel's name.
+
+        >>> result = Result({}, {"a": 1.0}, series=[Series("rises: W", [1], [2]), Series("falls: W", [1], [3])])
+        >>> result.panel("falls")
+        [Series(name='W', x=[1], y=[3], kind='measured')]
+        """
+        begin = f"{name}: "
+        return [replace(one, name=one.name.removeprefix(begin)) for one in self.series if one.name.startswith(begin)]
 
     def kind_of(self, metric: str) -> Kind:
         """Whether this metric was measured or simulated."""

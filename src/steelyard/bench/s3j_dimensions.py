@@ -17,7 +17,6 @@ from steelyard.bench.s3j_windows import (
     Check,
     Cost,
     check,
-    plain_log,
     published_window,
     s3j,
     space_of,
@@ -287,20 +286,17 @@ def _notes(found: Sequence[Found]) -> list[str]:
 def draw(figure: Figure, result: Result) -> None:
     """Copies, distances and seconds by dimension, and seconds by the size of the window."""
     figure.set_size_inches(13, 9)
-    ticks = ((1, 2, 5, 10, 20), (0.01, 0.1, 1, 2), (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
     *places, last = figure.subplots(2, 2).flat
-    for axes, view, marks in zip(places, _VIEWS, ticks, strict=True):
+    for axes, view in zip(places, _VIEWS, strict=True):
         lines = [replace(result.line(f"{case}, {view}"), name=case) for case in CASES]
-        charts.lines(axes, lines, title=f"{view[0].upper()}{view[1:]}", x="dimensions", y=view, log="xy")
-        axes.set_xticks(lines[0].x, [str(size) for size in lines[0].x])
-        plain_log(axes, marks)
+        charts.lines(axes, lines, title=view, x="dimensions", y=view, log="xy")
+        charts.only_ticks(axes.xaxis, lines[0].x)
     lines = []
     for case, dimension in BY_SIZE:
         ones = [one for one in result.tables[1].records() if (one["vectors"], one["dimensions"]) == (case, dimension)]
         speeds = [one["brute force s"] / one["S3J s"] for one in ones]
         lines.append(Series(f"{case}, {dimension} dimensions", [one["records a side"] for one in ones], speeds))
     charts.lines(last, lines, title="The same by size of the window", x="records per side", y=view, log="xy")
-    last.set_xticks(lines[0].x, [f"{size:,}" for size in lines[0].x])
-    plain_log(last, ticks[-1])
+    charts.only_ticks(last.xaxis, lines[0].x)
     for axes in (places[-1], last):
         charts.bound(axes, 1.0, "as fast as brute force")

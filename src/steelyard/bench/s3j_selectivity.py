@@ -21,7 +21,6 @@ from steelyard.bench.s3j_windows import (
     clusterjoin,
     columns_of,
     largest_difference,
-    plain_log,
     published_window,
     s3j,
     space_of,
@@ -358,6 +357,6 @@ def draw(figure: Figure, result: Result) -> None:
     beside(right, names, columns_of(table, 1, 4), columns_of(table, 1, 6))
     titles = {"Copies": "copies per record", "Comparisons": "comparisons per nominal pair"}
     for axes, (title, y) in zip(panels, titles.items(), strict=True):
-        plain_log(axes, (1, 2, 5, 10, 20, 50))
+        charts.logarithmic(axes, "y")
         charts.finish(axes, title=title, x="selectivity", y=y)
     charts.legend_below(figure, *panels)

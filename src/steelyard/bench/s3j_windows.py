@@ -247,10 +247,3 @@ def columns_of(table: Table, method: int, value: int) -> dict[str, list[Any]]:
     for row in table.rows:
         found.setdefault(str(row[method]), []).append(row[value])
     return found
-
-
-def plain_log(axes: Axes, ticks: Sequence[Number]) -> None:
-    """A logarithmic scale upwards, with numbers that can be read."""
-    axes.set_yscale("log")
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
