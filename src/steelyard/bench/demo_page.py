@@ -32,7 +32,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .35rem .75rem; align-items: center; }
 .track { height: 1.1rem; position: relative; }
 .bar { height: 100%; border-radius: .2rem; min-width: 2px; }
-.limit { position: absolute; top: -.2rem; bottom: -.2rem; border-left: 2px dashed var(--soft); }
+.limit { position: absolute; top: -.2rem; bottom: -.2rem; border-left: 2px dashed var(--ink); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .blocks { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1rem; }
 .columns { display: flex; align-items: flex-end; gap: 3px; height: 7rem; border-bottom: 1px solid var(--line); }
@@ -55,7 +55,7 @@ def _draw(figure: Figure, views: Sequence[View]) -> None:
     panels = figure.subplots(len(views), 3, squeeze=False)
     for (times, longest, sizes), view in zip(panels, views, strict=True):
         name = view.scenario.name
-        _compare(times, view, "seconds", title=name, x="time of a batch, s")
+        _compare(times, view, "seconds", title=f"{name}: time of a batch", x="time, s")
         times.axvline(view.scenario.interval, color=charts.INK, linestyle=":", linewidth=1.2)
         times.annotate(" interval", (view.scenario.interval, -0.42), color=charts.INK, fontsize=8, ha="left")
         kind = "time" if view.scenario.waits else "processor time"
@@ -125,11 +125,11 @@ def _section(view: View) -> str:
     scenario = view.scenario
     kind = "" if scenario.waits else ", processor time"
     return f"""<section>
-<h2>{escape(scenario.name)}</h2>
+<h2>{escape(scenario.name.capitalize())}</h2>
 <p>{escape(scenario.story)}.</p>
-<p class="soft">{scenario.rows:,} rows a batch, {scenario.keys:,} keys by Zipf's law with exponent
+<p class="soft">{scenario.rows:,} rows per batch, {scenario.keys:,} keys by Zipf's law with exponent
 {scenario.exponent:g}, a batch every {scenario.interval:g} s, seed {scenario.seed}.</p>
-<h3>Time of a batch, against the interval</h3>
+<h3>Time of a batch (dashed: its interval, {scenario.interval:g} s)</h3>
 {_bars(view, "seconds", scenario.interval)}
 <h3>Longest task{kind}</h3>
 {_bars(view, "critical_path", None)}
@@ -161,7 +161,8 @@ def _columns(view: View) -> str:
             f'<div title="{rows:,} rows" style="height:{rows / tallest:.1%};background:{COLOURS[engine]}"></div>'
             for rows in _padded(batch)
         )
-        + f'</div><div class="soft">{escape(engine)}: largest {batch.largest_over_mean:.2f} times the mean</div></div>'
+        + f'</div><div class="soft">{escape(engine)}: the largest has {max(_padded(batch)):,} rows, '
+        f"{batch.largest_over_mean:.2f} times the mean</div></div>"
         for engine, batch in last.items()
     )
     return f'<div class="blocks">{charts_of}</div>'
