@@ -73,4 +73,4 @@ def result_of(found: Sweep[int], seeds: list[int]) -> Result:
     )
 
 
-charts.drawing("osg-instances")(sweep_drawing())
+charts.drawing("osg-instances")(sweep_drawing("instances"))

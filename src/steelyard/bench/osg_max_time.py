@@ -71,4 +71,4 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
     )
 
 
-charts.drawing("osg-max-time")(sweep_drawing(log="x"))
+charts.drawing("osg-max-time")(sweep_drawing("longest execution time, max_w, ms", log="x"))

@@ -107,4 +107,4 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
     )
 
 
-charts.drawing("osg-precision")(sweep_drawing(log="x"))
+charts.drawing("osg-precision")(sweep_drawing("precision of the sketch, epsilon", log="x"))

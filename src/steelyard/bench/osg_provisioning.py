@@ -101,4 +101,4 @@ def result_of(found: Sweep[int], seeds: list[int]) -> Result:
     )
 
 
-charts.drawing("osg-provisioning")(sweep_drawing())
+charts.drawing("osg-provisioning")(sweep_drawing("over-provisioning, %"))

@@ -39,13 +39,12 @@ def sweep_result(
     )
 
 
-def sweep_drawing(log: str = "") -> charts.Drawing:
-    """The drawing of a sweep: speed-ups by what its table's first column names."""
+def sweep_drawing(x: str, log: str = "") -> charts.Drawing:
+    """The drawing of a sweep: speed-ups by what changes, which `x` names."""
 
     def draw(figure: Figure, result: Result) -> None:
         axes = figure.add_subplot()
         title = "Mean completion time: speed-up over round robin"
-        x = result.tables[1].columns[0]
         charts.lines(axes, result.series, title=title, x=x, y="speed-up, simulated", log=log)
         charts.bound(axes, 1.0, "round robin")
 

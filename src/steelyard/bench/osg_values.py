@@ -63,4 +63,4 @@ def result_of(found: Sweep[int], seeds: list[int]) -> Result:
     )
 
 
-charts.drawing("osg-values")(sweep_drawing(log="x"))
+charts.drawing("osg-values")(sweep_drawing("distinct execution times, n(w)", log="x"))
