@@ -199,6 +199,9 @@ def logarithmic(axes: Axes, which: str) -> None:
         thousands(axis)
         axis.set_minor_locator(LogLocator(subs=(2, 5)))
         axis.set_minor_formatter(_between(axis))
+        axis.set_tick_params(
+            which="minor", length=3.5, width=0.8, pad=3.5
+        )  # as the others, so that numbers are in line
 
 
 def _between(axis: Axis) -> Callable[[float, float], str]:

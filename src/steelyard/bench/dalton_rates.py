@@ -186,4 +186,4 @@ def draw(figure: Figure, result: Result) -> None:
         axes.plot(offered, offered, color=charts.GREY, linewidth=0.8, linestyle=":", label="offered")
         charts.thousands(axes.xaxis, axes.yaxis)
         charts.legend_beside(axes)
-        charts.finish(axes, title=title, x="offered rows per second", y="achieved rows per second")
+        charts.finish(axes, title=title, x="offered rows per second", y="achieved rows per second, simulated")
