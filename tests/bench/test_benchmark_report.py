@@ -69,7 +69,7 @@ def test_the_first_screen_says_what_holds_and_what_does_not(results):
     assert "2 experiments with 2 targets: " in head
     assert '<span class="met">1 hold</span>, <span class="missed">1 do not</span>.' in head
     assert 'Of 3 claims about published experiments <span class="met">1 hold here</span>' in head
-    assert '<span class="soft">1 of 3 claims</span>' in head
+    assert '<span class="soft">1/3 claims</span>' in head
     assert '<a href="#first">first</a>: <code>plan_ms</code> 80, at most 50 was asked' in head
 
 

@@ -61,6 +61,9 @@ TEXT = "Abdelhamid 2021, section 3.5, text"
 MAP, REDUCE = "map", "reduce"
 DRAWN = (RISE, FALL, KEYS_FALL)
 """Patterns of the picture."""
+MAP_TASKS, REDUCE_TASKS, LOAD_W = "map tasks", "reduce tasks", "W"
+MOST_W = 2
+"""Up to here loads are drawn: without elasticity they rise further."""
 KEPT_UP, STABLE, FEWER, MOST = 0.99, 0.95, 0.8, 0.5
 """Bounds of the claims, ours: the figures' axes cannot be read."""
 
@@ -262,36 +265,43 @@ def _spark_table(spark: Measured) -> Table:
 
 
 def _series(found: Courses) -> list[Series]:
-    """Of one seed: tasks where they change, and the load of every batch."""
+    """Of one seed, by pattern: tasks where they change, and the load of every batch."""
     series = []
     for pattern in DRAWN:
-        for policy in JUDGED:
-            course = found[pattern, policy]
-            for kind, counts in ((MAP, course.blocks), (REDUCE, course.buckets)):
-                at = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts) - 1]
-                series.append(Series(f"{pattern}, {kind} tasks: {policy}", at, counts[at].tolist(), "simulated"))
         for policy in (*JUDGED, FIXED):
-            load = found[pattern, policy].load
-            series.append(Series(f"{pattern}, W: {policy}", list(range(len(load))), load.tolist(), "simulated"))
+            course = found[pattern, policy]
+            tasks = {} if policy == FIXED else {MAP_TASKS: course.blocks, REDUCE_TASKS: course.buckets}
+            for kind, counts in tasks.items():
+                at = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts) - 1]
+                series.append(Series(_named(pattern, kind, policy), at, counts[at].tolist(), "simulated"))
+            load = course.load.tolist()
+            series.append(Series(_named(pattern, LOAD_W, policy), list(range(len(load))), load, "simulated"))
     return series
+
+
+def _named(pattern: str, kind: str, policy: str) -> str:
+    return f"{pattern}: {kind}" if policy == SLOW else f"{pattern}: {kind}, {policy}"
 
 
 @charts.drawing("promptplus-elasticity")
 def draw(figure: Figure, result: Result) -> None:
     """Tasks and load from batch to batch: simulated with the published rule, and measured on Spark."""
     figure.set_size_inches(15, 7.5)
-    above, below = figure.subplots(2, 1 + len(DRAWN))
+    patterns = [pattern for pattern in DRAWN if result.panel(pattern)]
+    above, below = figure.subplots(2, 1 + len(patterns))
     colours = dict(zip((*JUDGED, FIXED), (*charts.COLOURS[:2], charts.GREY), strict=True))
-    for top, bottom, pattern in zip(above, below, DRAWN, strict=False):
-        for kind, style in ((MAP, "-"), (REDUCE, "--")):
-            for one in result.panel(f"{pattern}, {kind} tasks"):
-                label = f"{kind} tasks, {one.name}"
-                top.step(one.x, one.y, style, where="post", color=colours[one.name], label=label)
+    styles = {MAP_TASKS: "-", REDUCE_TASKS: "--"}
+    for top, bottom, pattern in zip(above, below, patterns, strict=False):
+        for one in result.panel(pattern):
+            kind, _, policy = one.name.partition(", ")
+            colour, label = colours[policy or SLOW], f"{kind}, {policy or SLOW}"
+            if kind in styles:
+                top.step(one.x, one.y, styles[kind], where="post", color=colour, label=label)
+            else:
+                bottom.plot(one.x, one.y, color=colour, label=label)
         top.set_ylim(0, SLOTS + 1)
+        bottom.set_ylim(0, MOST_W)
         charts.finish(top, title=f"{pattern}: tasks", x="batch", y="tasks, simulated")
-        for one in result.panel(f"{pattern}, W"):
-            bottom.plot(one.x, one.y, color=colours[one.name], label=f"W, {one.name}")
-        bottom.set_ylim(0, 2)
         charts.finish(bottom, title=f"{pattern}: load", x="batch", y="W, simulated")
     _draw_spark(above[-1], below[-1], result.tables[2].records())
     for axes in below:
@@ -303,9 +313,9 @@ def _draw_spark(above: Axes, below: Axes, reports: Sequence[Mapping[str, Any]]) 
     batches = [one["batch"] for one in reports]
     times = [one["rows"] / promptplus_spark.ROWS for one in reports]
     above.bar(batches, times, color="#e5e7eb", label="rows, times the least")
-    for kind, column, style in ((MAP, "blocks", "-"), (REDUCE, "buckets", "--")):
+    for kind, column, style in ((MAP_TASKS, "blocks", "-"), (REDUCE_TASKS, "buckets", "--")):
         counts = [one[column] for one in reports]
-        above.step(batches, counts, style, where="mid", color=charts.COLOURS[2], label=f"{kind} tasks, on Spark")
+        above.step(batches, counts, style, where="mid", color=charts.COLOURS[2], label=f"{kind}, on Spark")
     below.plot(batches, [one["W"] for one in reports], color=charts.COLOURS[2], marker="o", label="W, on Spark")
     below.set_ylim(bottom=0)
     charts.finish(above, title="on Spark: tasks", x="batch", y="tasks, measured")

@@ -33,8 +33,8 @@ PERIOD = 24
 MEAN, AMPLITUDE = 1.4, 0.4
 """Of the rate, over that which the first plan is made for."""
 TECHNIQUES = (PROMPTPLUS, BOUNDARY, FIXED, ONE_BY_ONE)
-DELAY, LOAD = "delay", "load"
-"""Panels of the picture."""
+DELAY = "delay"
+"""A panel of the picture."""
 SOURCE = "Abdelhamid 2021, Fig 3.7b, text"
 
 
@@ -87,9 +87,11 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
         published=[Published("well below the others", SOURCE, "prompt_plus_late")],
         tables=[_table(found)],
         series=[
-            Series(f"{panel}: {name}", [ran.batch + 1 for ran in one.ran], values)
-            for name, one in found.items()
-            for panel, values in ((DELAY, [ran.delay for ran in one.ran]), (LOAD, one.loads))
+            *(Series(name, [ran.batch + 1 for ran in one.ran], one.loads) for name, one in found.items()),
+            *(
+                Series(f"{DELAY}: {name}", [ran.batch + 1 for ran in one.ran], [ran.delay for ran in one.ran])
+                for name, one in found.items()
+            ),
         ],
         targets=[
             Target(
@@ -130,12 +132,14 @@ def _table(found: Mapping[str, Course]) -> Table:
 def draw(figure: Figure, result: Result) -> None:
     """How many batches were late, and delay and load of each."""
     figure.set_size_inches(14, 5)
-    left, *panels = figure.subplots(1, 3)
+    delays = result.panel(DELAY)
+    panels = figure.subplots(1, 2 + bool(delays))
     late = {one["technique"]: one["late, %"] for one in result.tables[0].records()}
-    charts.bars(left, late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
-    names = {DELAY: "from its interval's end to its own, intervals", LOAD: "W: processing time / interval"}
-    for axes, (panel, y) in zip(panels, names.items(), strict=True):
-        title = f"{panel} of each batch"
-        charts.lines(axes, result.panel(panel), title=title, x="batch", y=y, legend=False)
+    charts.bars(panels[0], late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
+    shown = {"Load of each batch": ([result.line(name) for name in late], "W: processing time / interval")}
+    if delays:
+        shown["Delay of each batch"] = delays, "from its interval's end to its own, intervals"
+    for axes, (title, (lines, y)) in zip(panels[1:], shown.items(), strict=True):
+        charts.lines(axes, lines, title=title, x="batch", y=y, legend=False)
         charts.bound(axes, 1, "late or unstable above", legend=False)
-    charts.legend_below(figure, *panels)
+    charts.legend_below(figure, *panels[1:])

@@ -29,7 +29,7 @@ body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 60rem; background: 
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.2rem; margin: 0; }
 p { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-nav ul { columns: 18rem; padding: 0; margin: .75rem 0; list-style: none; font-size: .92rem; }
+nav ul { columns: 18rem; padding: 0; margin: .75rem 0; list-style: none; font-size: .85rem; }
 nav li { break-inside: avoid; white-space: nowrap; }
 a { color: inherit; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: 1rem;
@@ -223,7 +223,7 @@ def _tally(record: dict[str, Any]) -> str:
         told.append(f'<span class="missed">{missed} missed</span>' if missed else '<span class="met">met</span>')
     shown, every = _claims(record)
     if every:
-        told.append(f'<span class="soft">{shown} of {every} claims</span>')
+        told.append(f'<span class="soft">{shown}/{every} claims</span>')
     return " ".join(told)
 
 
