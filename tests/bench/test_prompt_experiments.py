@@ -244,6 +244,9 @@ def test_rates_of_a_tiny_cluster(run, monkeypatch, tmp_path):
     assert {f"prompt_vs_{rival}_histogram" for rival in RIVALS} <= set(result.metrics)
     assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS}
     assert result.kind_of("prompt_vs_time") == "simulated"
+    assert [(row[0], row[1]) for row in result.tables[3].rows] == [
+        (op, t) for op in BOTH_COSTS for t in (1.0, 2.0, 3.0)
+    ]
     assert drawn("prompt-rate", result, tmp_path) > 1000
 
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import breakdown, promptplus_groups, promptplus_spike, promptplus_violations
+from steelyard.bench import Result, breakdown, charts, promptplus_groups, promptplus_spike, promptplus_violations
 from steelyard.bench.aggregate import WrongAnswerError
 from steelyard.bench.breakdown import Parts
 from steelyard.bench.promptplus_techniques import (
@@ -52,6 +52,11 @@ def test_late_batches_are_those_that_end_an_interval_after_their_own():
     result = promptplus_violations.result_of({PROMPTPLUS: early, FIXED: late, ONE_BY_ONE: late}, 1.0)
     assert result.metrics["prompt_plus_late"] == 0
     assert result.metrics["fixed_late"] == result.metrics["late_less_than_best_rival"] == 1
+    figure = charts.new_figure()
+    charts.draw_result("promptplus-violations", Result.from_dict(result.to_dict()))(figure)
+    loads, delays = ([line.get_ydata().tolist() for line in axes.lines[:-1]] for axes in figure.axes[1:])
+    assert loads == [[1] * 4] * 3
+    assert delays[1:] == [[1.2] * 4] * 2
 
 
 def test_a_rate_that_spark_cannot_sustain_gives_a_bound():

@@ -263,7 +263,7 @@ def result_of(
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
         tables=[claims_table(claims, seeds), _phases(phase, lines), _others(drifting, batches, clusters)],
-        series=[*_series(IN_TURN, lines), *_series(RANDOM, drifting)],
+        series=[*_series("", lines), *_series(f"{RANDOM}: ", drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),
             Published("1.1x to 1.3x", f"{SOURCE} (Fig 9d)", "random_zipf_dalton_vs_best_rival"),
@@ -310,10 +310,10 @@ def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: M
     return Table("rows a second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
 
 
-def _series(panel: str, lines: Lines) -> list[Series]:
+def _series(begin: str, lines: Lines) -> list[Series]:
     return [
         Series(
-            f"{panel}: {name}",
+            f"{begin}{name}",
             [EVERY * (i + 1) for i in range(len(ones[0].stages))],
             np.mean([one.rates() for one in ones], axis=0).tolist(),
             "simulated",
@@ -327,9 +327,11 @@ def draw(figure: Figure, result: Result) -> None:
     """Rates over time, where the skew comes and goes and where its exponent is random."""
     figure.set_size_inches(13, 5)
     shown = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, title in zip(panels, (IN_TURN, RANDOM), strict=True):
-        policy_lines(axes, [one for one in result.panel(title) if one.name in shown], small=True)
+    lines = {IN_TURN: result.panel(), RANDOM: result.panel(RANDOM)}
+    saved = {title: found for title, found in lines.items() if found}
+    panels = figure.subplots(1, len(saved), sharey=True, squeeze=False)[0]
+    for axes, (title, found) in zip(panels, saved.items(), strict=True):
+        policy_lines(axes, [one for one in found if one.name in shown], small=True)
         charts.logarithmic(axes, "y")
         axes.tick_params(labelleft=True, which="both")
         charts.thousands(axes.xaxis)

@@ -229,7 +229,7 @@ def result_of(
                 [(name, *map(float, rate)) for name, rate in rates.items()],
             ),
         ],
-        series=[*_series(BALANCE, curves, "imbalance"), *_series(SPREAD, curves, "fragments")],
+        series=[*_series("", curves, "imbalance"), *_series(f"{SPREAD}: ", curves, "fragments")],
         published=[
             Published(
                 "P = 2 slightly worse than P = 1, no growth with P, P = 1 converges faster",
@@ -250,10 +250,10 @@ def result_of(
     )
 
 
-def _series(panel: str, curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
+def _series(begin: str, curves: Mapping[int, Sequence[Curves]], part: str) -> list[Series]:
     return [
         Series(
-            f"{panel}: {count} partitioner{'s' * (count > 1)}",
+            f"{begin}{count} partitioner{'s' * (count > 1)}",
             [EVERY * (i + 1) for i in range(len(ones[0].imbalance))],
             np.mean([getattr(one, part) for one in ones], axis=0).tolist(),
         )
@@ -265,11 +265,13 @@ def _series(panel: str, curves: Mapping[int, Sequence[Curves]], part: str) -> li
 def draw(figure: Figure, result: Result) -> None:
     """How full the fullest combiner is, and how many combiners have the top key, over time."""
     figure.set_size_inches(13, 4.8)
-    panels = figure.subplots(1, 2)
     names = {BALANCE: "rows of the fullest / mean", SPREAD: "combiners that have the top key"}
-    for axes, (title, y) in zip(panels, names.items(), strict=True):
-        policy_lines(axes, result.panel(title), small=True)
+    lines = {BALANCE: result.panel(), SPREAD: result.panel(SPREAD)}
+    saved = {title: found for title, found in lines.items() if found}
+    panels = figure.subplots(1, len(saved), squeeze=False)[0]
+    for axes, (title, found) in zip(panels, saved.items(), strict=True):
+        policy_lines(axes, found, small=True)
         axes.set_ylim(bottom=0)
         charts.thousands(axes.xaxis)
-        charts.finish(axes, title=title, x="rows so far", y=y)
+        charts.finish(axes, title=title, x="rows so far", y=names[title])
     charts.legend_below(figure, *panels)

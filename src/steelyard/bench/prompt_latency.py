@@ -263,7 +263,7 @@ def draw(figure: Figure, result: Result) -> None:
     colours = dict(zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True))
     processing = result.panel(PROCESSING)
     panels = figure.subplots(1, 2 + bool(processing))
-    reduces = [result.line(policy) for policy in BOTH]
+    reduces = result.panel()
     every = np.concatenate([one.y for one in reduces])
     bins = np.linspace(every.min(), every.max(), 41).tolist()
     for one in reduces:

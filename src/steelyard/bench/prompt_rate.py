@@ -262,7 +262,7 @@ def draw(figure: Figure, result: Result) -> None:
     figure.set_size_inches(12, 4.8)
     shown = (PROMPT, *PUBLISHED_RIVALS)
     rows = [one for one in result.tables[1].records() if one["period, T"] == HEADLINE[2]]
-    bounds = {(one["operator"], one["T, s"]): one for one in result.tables[3].records()}
+    bounds = {(one["operator"], one["T, s"]): one for table in result.tables[3:] for one in table.records()}
     operators = list(dict.fromkeys(one["operator"] for one in rows))
     panels = figure.subplots(1, len(operators), squeeze=False)[0]
     width = 0.8 / len(shown)
@@ -271,7 +271,7 @@ def draw(figure: Figure, result: Result) -> None:
         for place, policy in enumerate(shown):
             colour = charts.COLOURS[place] if place < len(charts.COLOURS) else charts.GREY
             at = np.arange(len(own)) + (place - len(shown) / 2 + 0.5) * width
-            half = [bounds[operator, one["T, s"]][policy] for one in own]
+            half = [bounds[operator, one["T, s"]][policy] for one in own] if bounds else None
             axes.bar(
                 at,
                 [one[policy] for one in own],

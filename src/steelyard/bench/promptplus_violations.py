@@ -136,7 +136,7 @@ def draw(figure: Figure, result: Result) -> None:
     panels = figure.subplots(1, 2 + bool(delays))
     late = {one["technique"]: one["late, %"] for one in result.tables[0].records()}
     charts.bars(panels[0], late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
-    shown = {"Load of each batch": ([result.line(name) for name in late], "W: processing time / interval")}
+    shown = {"Load of each batch": (result.panel(), "W: processing time / interval")}
     if delays:
         shown["Delay of each batch"] = delays, "from its interval's end to its own, intervals"
     for axes, (title, (lines, y)) in zip(panels[1:], shown.items(), strict=True):

@@ -200,15 +200,19 @@ class Result:
                 return one
         raise OptionError.unknown("series", name, [one.name for one in self.series])
 
-    def panel(self, name: str) -> list[Series]:
+    def panel(self, name: str = "") -> list[Series]:
         """The series of one panel of a picture: those that are named "panel: series", without the panel's name.
 
-        >>> result = Result({}, {"a": 1.0}, series=[Series("rises: W", [1], [2]), Series("falls: W", [1], [3])])
-        >>> result.panel("falls")
+        Without a name: those that are named after no panel.
+
+        >>> result = Result({}, {"a": 1.0}, series=[Series("W", [1], [2]), Series("delay: W", [1], [3])])
+        >>> result.panel("delay")
         [Series(name='W', x=[1], y=[3], kind='measured')]
+        >>> result.panel()
+        [Series(name='W', x=[1], y=[2], kind='measured')]
         """
-        begin = f"{name}: "
-        return [replace(one, name=one.name.removeprefix(begin)) for one in self.series if one.name.startswith(begin)]
+        parts = [(one, *one.name.rpartition(": ")) for one in self.series]
+        return [replace(one, name=rest) for one, panel, _, rest in parts if panel == name]
 
     def kind_of(self, metric: str) -> Kind:
         """Whether this metric was measured or simulated."""
