@@ -53,14 +53,15 @@ from steelyard.kernels.heavy import (
     NO_ROW,
     NOBODY,
     VACANT,
+    fetch,
     find,
     first_slot,
+    guess,
     settle,
     shift_of,
     sketch_add,
     top,
 )
-from steelyard.kernels.prefetch import prefetch
 
 Array = np.ndarray[Any, Any]
 Int = Any
@@ -280,24 +281,6 @@ def _log(b: Bandit, key: Int, block: Int, reward: float) -> None:
     b.clock[LOGGED] += 1
 
 
-@njit()
-def _fetch(table: Array, shift: Int, keys: Array, start: Int, stop: Int) -> None:
-    """Ask for the slots of the keys from row `start` to before `stop`, to have them near when their turn comes."""
-    for i in range(np.uint64(start), np.uint64(stop)):
-        prefetch(table, np.uint64(first_slot(shift, keys[i])))
-
-
-@njit()
-def _guess(table: Array, shift: Int, keys: Array, start: Int, stop: Int, slots: Array) -> None:
-    """Where the keys from row `start` to before `stop` stand, if in one of their first two slots: mostly so.
-
-    There is no branch in it, so that the processor waits for many slots at once.
-    """
-    for i in range(np.uint64(start), np.uint64(stop)):
-        first = np.uint64(first_slot(shift, keys[i]))
-        slots[i - np.uint64(start)] = first + np.uint64(table[first].key != keys[i])
-
-
 @njit(forceinline=True)
 def _place(table: Array, clock: Array, shift: Int, key: Int, blocks: Int, gone: Int) -> Int:
     """The slot of a key that does not stand where it was guessed; a new one is settled. FULL if there is no room.
@@ -358,8 +341,8 @@ def route(rule: Rule, b: Bandit, keys: Array, times: Array, block: Array, split:
                 break
             roll(rule, b, times[done])
         stop = _same_time(times, done, min(clock[SLIDE_END], clock[STATS_END]))
-        _fetch(table, shift, keys, min(done + CHUNK, len(keys)), min(done + 2 * CHUNK, len(keys)))
-        _guess(table, shift, keys, done, stop, slots)
+        fetch(table, shift, keys, min(done + CHUNK, len(keys)), min(done + 2 * CHUNK, len(keys)))
+        guess(table, shift, keys, done, stop, slots)
         base, bar, expiry = clock[BASE], clock[BASE] + clock[NEED], clock[EXPIRY]
         slide, inside, sketching = clock[SLIDE], clock[INSIDE], clock[SKETCHING] != 0
         gone, now, distinct = slide - panes, slide % panes, np.int64(0)

@@ -13,6 +13,7 @@ import numpy as np
 
 from steelyard.kernels.compiled import njit
 from steelyard.kernels.mixing import mix
+from steelyard.kernels.prefetch import prefetch
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Table = Any
@@ -87,6 +88,24 @@ def shift_of(table: Table) -> Int:
 def first_slot(shift: Int, key: Int) -> Int:
     """The first of the two slots where a key is looked for first; they are beside each other in memory."""
     return np.int64(((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift) & ~np.uint64(1))
+
+
+@njit()
+def fetch(table: Table, shift: Int, keys: Any, start: Int, stop: Int) -> None:
+    """Ask for the slots of the keys from row `start` to before `stop`, to have them near when their turn comes."""
+    for i in range(np.uint64(start), np.uint64(stop)):
+        prefetch(table, np.uint64(first_slot(shift, keys[i])))
+
+
+@njit()
+def guess(table: Table, shift: Int, keys: Any, start: Int, stop: Int, slots: Any) -> None:
+    """Where the keys from row `start` to before `stop` stand, if in one of their first two slots: mostly so.
+
+    There is no branch in it, so that the processor waits for many slots at once.
+    """
+    for i in range(np.uint64(start), np.uint64(stop)):
+        first = np.uint64(first_slot(shift, keys[i]))
+        slots[i - np.uint64(start)] = first + np.uint64(table[first].key != keys[i])
 
 
 @njit(inline="always")
