@@ -15,7 +15,7 @@ from steelyard.similarity.pairblocks import everything
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_program import Ints, JoinProgram, Run
 from steelyard.spark.join_state import BEFORE_ALL
-from steelyard.spark.join_wire import Batches, Task, batch_of, member_columns, row_columns, sent_batches
+from steelyard.spark.join_wire import Batches, Task, batch_of, row_columns, sent_batches, sent_members
 from steelyard.spark.tasklog import TaskLog, timed
 
 ROUTE = "route"
@@ -73,8 +73,7 @@ def dealer(
                 with timing.working(part.num_rows):
                     members = cut.apply(program.metric, everything(read.rows(part)))
                     copies += len(members)
-                    columns = member_columns(members, program.workers_of(members.worksets, assignment))
-                    batches = list(sent_batches(program, columns, members.rows.records, schema))
+                    batches = list(sent_members(program, members, assignment, schema))
                 yield from batches
             timing.extra = {**read.counted, "copies": copies, "members": copies}
 

@@ -23,15 +23,7 @@ from steelyard.spark.join_state import (
     read_segments,
     write_segment,
 )
-from steelyard.spark.join_wire import (
-    CARRIED,
-    Batches,
-    Task,
-    batch_of,
-    member_columns,
-    rows_of,
-    sent_batches,
-)
+from steelyard.spark.join_wire import CARRIED, Batches, Task, batch_of, rows_of, sent_members
 from steelyard.spark.tasklog import TaskLog, Timing, timed
 
 PLACE, JOIN = "place", "join"
@@ -58,8 +50,7 @@ def placer(
             members = _placed(program, parts, geometry, splits, run, timing)
         if members is None:
             return
-        columns = member_columns(members, program.workers_of(members.worksets, assignment))
-        yield from sent_batches(program, columns, members.rows.records, schema)
+        yield from sent_members(program, members, assignment, schema)
 
     return work
 

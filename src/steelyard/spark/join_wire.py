@@ -64,6 +64,17 @@ def sent_batches(program: JoinProgram, columns: Mapping[str, Any], records: Any,
         yield batch_of({**some, "record": sent}, schema)
 
 
+def sent_members(program: JoinProgram, members: Members, assignment: Mapping[int, int], schema: pa.Schema) -> Batches:
+    """Members as batches for Spark, each with the worker that has its workset."""
+    columns = {
+        "worker": pa.array(program.workers_of(members.worksets, assignment), pa.int32()),
+        "workset": pa.array(members.worksets),
+        "role": pa.array(members.roles),
+        **row_columns(members.rows),
+    }
+    return sent_batches(program, columns, members.rows.records, schema)
+
+
 def rows_of(program: JoinProgram, table: pa.Table, carried: Sequence[str] = CARRIED) -> Rows:
     """The rows of a table that came through Spark. If they carry nothing, the user's ids are their own."""
     at = table.column("at").to_numpy()
@@ -74,16 +85,6 @@ def rows_of(program: JoinProgram, table: pa.Table, carried: Sequence[str] = CARR
         from_spark(program, table.column("record")),
         table.select(list(carried)).combine_chunks() if carried else None,
     )
-
-
-def member_columns(members: Members, worker: Any) -> dict[str, Any]:
-    """Members as columns, without their records; `worker` is who has the workset of each."""
-    return {
-        "worker": pa.array(worker, pa.int32()),
-        "workset": pa.array(members.worksets),
-        "role": pa.array(members.roles),
-        **row_columns(members.rows),
-    }
 
 
 def row_columns(rows: Rows) -> dict[str, Any]:
