@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from steelyard.resident.manifest import Manifest
 from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
-from steelyard.spark.join_state import JoinFolder
+from steelyard.spark.join_state import JoinFolder, write_segment
 from steelyard.spark.resident_start import _Notes
 from steelyard.spark.state import StateFolder
 from tests.damages import DAMAGES, damaged, files_of, kind_of, olders
@@ -51,6 +52,10 @@ class Kept:
     first: tuple[dict[str, Any], ...] = ()
     signature: dict[str, Any] = field(default_factory=dict)
     right: list[dict] = field(default_factory=list)
+    forced: set[str] = field(default_factory=set)
+    """Files and folders that were forced to disk before the newest commit of the last run appeared."""
+    loose: set[str] = field(default_factory=set)
+    """Those that were not."""
 
     @property
     def checkpoint(self) -> Path:
@@ -118,9 +123,30 @@ def made(kept: Kept, put: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
     kept.run()
     kept.right = kept.results()
     kept.bring("ended")
-    kept.run()
+    with monkeypatch.context() as noting:
+        note_forced(kept, noting)
+        kept.run()
     assert kept.results() == kept.right
     return kept
+
+
+def note_forced(kept: Kept, patch: pytest.MonkeyPatch) -> None:
+    """Let the kept query note what is forced to disk before each commit appears."""
+    fsync, replaced, numbers = os.fsync, os.replace, set()
+
+    def noted(number: int) -> None:
+        numbers.add(os.fstat(number).st_ino)
+        fsync(number)
+
+    def commits(aside: Path, path: Path) -> None:
+        if path.parent.name == "commits" and path.suffix == ".json":
+            there = {str(one.relative_to(kept.root)): one.stat().st_ino for one in (kept.root / "now").rglob("*")}
+            kept.forced = {name for name, number in there.items() if number in numbers}
+            kept.loose = set(there) - kept.forced
+        replaced(aside, path)
+
+    patch.setattr(os, "fsync", noted)
+    patch.setattr(os, "replace", commits)
 
 
 def table_of(number: int) -> pa.Table:
@@ -320,6 +346,43 @@ def test_results_without_their_mark_are_refused(windows):
         windows.start(None)
     mark.touch()
     assert windows.outcome() == "right"
+
+
+def test_all_that_a_commit_needs_is_on_disk_before_it(windows):
+    """So that a power cut leaves the newest commit with what it names, or the one before it."""
+    checkpoint, out = "now/checkpoint", "now/out"
+    for folder in (f"{checkpoint}/steelyard/log", f"{checkpoint}/steelyard/running", out):
+        (new,) = (name for name in windows.forced if re.fullmatch(rf"{folder}/(4-\w+|batch_id=4)", name))
+        assert folder in windows.forced, "where its name is"
+        assert any(name.startswith(f"{new}/part-") for name in windows.forced)
+        assert any(name.startswith(f"{new}/.part-") for name in windows.forced), "Hadoop's sums"
+        assert not [name for name in windows.loose if name.startswith(f"{new}/") and "_SUCCESS" not in name]
+    of_spark = {
+        f"{checkpoint}/spark/{name}" for name in ("offsets/4", "offsets", "sources/0/4", "sources/0", "commits/3")
+    }
+    assert of_spark <= windows.forced
+    assert any(name.startswith(f"{checkpoint}/steelyard/commits/.0") for name in windows.forced), "its own text"
+
+
+def test_an_empty_note_of_spark_that_a_batch_is_done_is_told_and_can_be_removed(windows):
+    windows.bring("ended")
+    whole, note = windows.latest(), windows.checkpoint / "spark" / "commits" / "3"
+    note.write_text("")
+    with pytest.raises(StateError, match=r"commits/3 of batch 3 is empty: remove it, and Spark does the batch again"):
+        windows.latest()
+    note.unlink()
+    assert windows.latest() == whole
+
+
+def test_a_file_of_a_join_is_on_disk_before_a_task_tells_of_it(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda number: forced.append(os.readlink(f"/proc/self/fd/{number}")))
+    made = write_segment(str(tmp_path), "records/3-ab/2", 3, pa.table({"a": [1, 2]}))
+    folder = tmp_path / "records" / "3-ab"
+    assert forced[:2] == [str(tmp_path), str(tmp_path / "records")]
+    assert Path(forced[2]).parent == folder
+    assert forced[3:] == [str(folder)]
+    assert (tmp_path / made.name).stat().st_size == made.size
 
 
 def test_damaged_memory_of_policies_is_told_and_they_begin_anew(windows, caplog):

@@ -3,11 +3,16 @@
 Every file is described by its length and a checksum in the commit that names it (`Described`); a commit carries a seal
 over its own text (`sealed`, `opened`), and the number and the seal of the commit before it (`Link`). Whatever does not
 fit is a StateError, which names the file and the remedy before a row is read.
+
+On a local disk everything that a commit names is forced to it before the commit, which is forced before it appears
+(`written`, `to_disk`, `made`): a power cut leaves the newest commit whole, or the one before it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,7 +20,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from steelyard.core.errors import StateError
 
@@ -175,10 +180,8 @@ def safe_name(name: Any, where: object) -> str:
     return str(name)
 
 
-def written(path: Path, write: Callable[[Any], Any], forced: bool = True) -> Described:
-    """Make a file of what `write` puts into it: aside first, forced to disk, then moved into place.
-
-    Where it is not `forced`, the file survives the end of its process, but maybe not a power cut.
+def written(path: Path, write: Callable[[Any], Any]) -> Described:
+    """Make a file of what `write` puts into it: aside first, forced to disk, then moved into place, with its name.
 
     Examples
     --------
@@ -193,26 +196,36 @@ def written(path: Path, write: Callable[[Any], Any], forced: bool = True) -> Des
         with aside.open("wb") as file:
             summing = Summing(file)
             write(summing)
-            if forced:
-                _to_disk(file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    if forced:
-        names_to_disk(path.parent)
+    to_disk(path.parent)
     return summing.described(path.name)
 
 
-def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+def to_disk(path: Path) -> None:
+    """Force to disk what a file has, whoever wrote it, or which names a folder has.
 
-
-def names_to_disk(folder: Path) -> None:
-    """Force to disk which names a folder has: a file that was renamed may else have its old name after a power cut."""
-    number = os.open(folder, os.O_RDONLY)
+    After a power cut a file may else be empty that was closed long before, and one that was renamed may have its old
+    name. File systems that cannot force a folder keep names by themselves.
+    """
+    number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP) or not path.is_dir():
+            raise
     finally:
         os.close(number)
+
+
+def made(folder: Path) -> Path:
+    """A folder that is there, and whose name is on disk if it was not there before."""
+    missing = list(itertools.takewhile(lambda one: not one.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in reversed(missing):
+        to_disk(one.parent)
+    return folder

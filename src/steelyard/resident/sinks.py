@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.core.durable import Described, names_to_disk, written
+from steelyard.core.durable import Described, made, to_disk, written
 from steelyard.resident.operator import Attempt, Batches, InstanceContext, OperatorLogic, State, Step
 
 _STAGED = "_staged-"
@@ -89,7 +89,7 @@ class _ParquetStep(Step):
         self._part = f"part-{context.instance.number:04d}-{quote(context.instance.operator, safe='')}"
         self._rows: list[pa.RecordBatch] = []
         self._staged: list[Described] = []
-        self._folder.mkdir(parents=True, exist_ok=True)
+        made(self._folder)
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         self._rows.append(batch)
@@ -99,8 +99,8 @@ class _ParquetStep(Step):
         if self._rows:
             table = pa.Table.from_batches(self._rows, self._schema)
             name = f"epoch-{epoch:06d}-{self._part}-{self._attempt}.parquet"
-            made = written(self._folder / (_STAGED + name), lambda file: pq.write_table(table, file))
-            self._staged.append(made._replace(name=name))
+            staged = written(self._folder / (_STAGED + name), lambda file: pq.write_table(table, file))
+            self._staged.append(staged._replace(name=name))
             self._rows = []
         return {"staged": list(self._staged), "attempt": str(self._attempt)}
 
@@ -129,5 +129,5 @@ class _ParquetStep(Step):
             if not (self._folder / name).exists():
                 (self._folder / (_STAGED + name)).rename(self._folder / name)
         if self._staged:
-            names_to_disk(self._folder)
+            to_disk(self._folder)
         self._staged = []

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Instance
-from steelyard.core.durable import Described, Link, damaged, opened, safe_name, seal_of, sealed, written
+from steelyard.core.durable import Described, Link, damaged, made, opened, safe_name, seal_of, sealed, written
 from steelyard.resident.manifest import Manifest
 from steelyard.resident.operator import Attempt, State
 
@@ -107,11 +107,10 @@ class SnapshotStore:
     def write(self, epoch: int, instance: Instance, state: State, attempt: Attempt) -> Described:
         """Keep the state of an instance; gives the file as the commit is to name it. Called in workers."""
         data = packed(state)
-        folder = self._folder(epoch)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = made(self._folder(epoch))
         file = folder / f"{quote(str(instance), safe='')}.{attempt}.state"
-        made = written(file, lambda opened_file: opened_file.write(data))
-        return made._replace(name=f"{folder.name}/{file.name}")
+        kept = written(file, lambda opened_file: opened_file.write(data))
+        return kept._replace(name=f"{folder.name}/{file.name}")
 
     def load(self, file: Described) -> State:
         """The state in a file that `write` gave; StateError where it is not as it was."""
@@ -138,7 +137,7 @@ class SnapshotStore:
         newest, seal = self._newest()
         epoch, head = newest.epoch if newest else 0, self._head()
         if head is None or head.number < epoch:
-            self.path.mkdir(parents=True, exist_ok=True)
+            made(self.path)
             self._write_head(epoch, seal)
         return newest, seal
 

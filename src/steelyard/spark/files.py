@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,10 +15,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from steelyard.core import OptionError
-from steelyard.core.durable import Described, damaged, written
+from steelyard.core.durable import Described, damaged, made, to_disk, written
 
 READERS = 4
-"""Files that are read at a time."""
+"""Files that are read, or forced to disk, at a time."""
 
 
 def local_path(spark: SparkSession, path: str) -> Path | None:
@@ -82,14 +83,15 @@ class Folder:
         return data.decode("utf-8", "replace")
 
     def write_once(self, name: str, text: str) -> Described:
-        """Write a file in one step: a reader sees all of it or nothing."""
+        """Write a file in one step: a reader sees all of it or nothing, on a local disk also after a power cut."""
         data = text.encode()
         self._files.write(name, data)
         return Described.of(name, data)
 
     def describe(self, names: Iterable[str]) -> tuple[Described, ...]:
-        """Length and checksum of files that were just written."""
+        """Length and checksum of files that were just written, and are settled."""
         listed, found = list(names), []
+        self.settle(listed)
         for name, one in zip(listed, self._described(listed), strict=True):
             if one is None:
                 raise damaged(self.child(name), "is gone as soon as it was written")
@@ -107,6 +109,13 @@ class Folder:
             return [self._files.described(name) for name in names]
         with ThreadPoolExecutor(READERS) as readers:
             return list(readers.map(self._files.described, names))
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Have files on disk that were just written, with their names, if it is local.
+
+        Elsewhere a file that was closed is as safe as its file system makes it.
+        """
+        self._files.settle(list(names))
 
     def rename(self, old: str, new: str) -> None:
         """Move a file or a folder inside this folder, in one step."""
@@ -136,6 +145,7 @@ class _Files(Protocol):
     def read(self, name: str) -> bytes | None: ...
     def described(self, name: str) -> Described | None: ...
     def write(self, name: str, data: bytes) -> None: ...
+    def settle(self, names: list[str]) -> None: ...
     def rename(self, old: str, new: str) -> None: ...
     def make(self) -> None: ...
     def delete(self, name: str) -> None: ...
@@ -173,13 +183,21 @@ class _Local:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        written(self._root / name, lambda file: file.write(data), forced=False)
+        written(self._root / name, lambda file: file.write(data))
+
+    def settle(self, names: list[str]) -> None:
+        files = [self._root / name for name in names]
+        folders = {folder for file in files for folder in file.parents if folder.is_relative_to(self._root)}
+        with suppress(FileNotFoundError), ThreadPoolExecutor(READERS) as forcing:  # who reads it tells what is gone
+            for some in (files, folders):
+                list(forcing.map(to_disk, some))
 
     def rename(self, old: str, new: str) -> None:
         (self._root / old).rename(self._root / new)
+        to_disk(self._root)
 
     def make(self) -> None:
-        self._root.mkdir(parents=True, exist_ok=True)
+        made(self._root)
 
     def delete(self, name: str) -> None:
         path = self._root / name
@@ -249,6 +267,9 @@ class _Hadoop:
         finally:
             stream.close()
         self.rename(part, name)
+
+    def settle(self, names: list[str]) -> None:
+        pass
 
     def rename(self, old: str, new: str) -> None:
         if not self._fs.rename(self._at(old), self._at(new)):

@@ -15,13 +15,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from steelyard.core.durable import Described, Summing, damaged, safe_name
+from steelyard.core.durable import Described, Summing, damaged, made, safe_name, written
 from steelyard.spark.checkpoint import CheckpointFolder
 
 GEOMETRY, RECORDS, MOVES = "geometry", "records", "moves"
@@ -161,14 +162,22 @@ def write_segment(root: str, name: str, batch: int, table: pa.Table) -> Segment:
     """Write a file of state from a task, in one step; `name` gets an end that no other try of the task has."""
     whole = f"{name}.{uuid.uuid4().hex[:12]}.arrow"
     system, path = _at(root, whole)
-    system.create_dir(path.rpartition("/")[0], recursive=True)
-    part = f"{path}.part"
-    with system.open_output_stream(part) as below:
-        summing = Summing(below)
-        with pa.PythonFile(summing, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+
+    def write(file: Any) -> None:
+        with pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-    system.move(part, path)
-    _, size, crc = summing.described(whole)
+
+    if isinstance(system, pafs.LocalFileSystem):
+        file = Path(path)
+        made(file.parent)
+        _, size, crc = written(file, write)
+    else:
+        system.create_dir(path.rpartition("/")[0], recursive=True)
+        with system.open_output_stream(f"{path}.part") as below:
+            summing = Summing(below)
+            write(summing)
+        system.move(f"{path}.part", path)
+        _, size, crc = summing.described(whole)
     return Segment(whole, batch, table.num_rows, int(table.nbytes), size, crc)
 
 

@@ -117,6 +117,7 @@ class FileSink:
         rows.write.format(self.format).options(**self.options).save(folder.child(part))
         number = int(seen.get["rows"])
         if number:
+            folder.settle(f"{part}/{name}" for name in folder.names(part))
             folder.rename(part, final)
         else:
             folder.delete(part)

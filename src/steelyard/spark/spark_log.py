@@ -58,6 +58,7 @@ class SparkLog:
         kept = [one for one in before if not one.name.startswith("offsets/") or one.name == f"offsets/{batch - 1}"]
         known = {one.name for one in kept}
         new = [name for name in self._of_sources(offsets, batch, known) if name not in known]
+        self._folder.settle([f"commits/{batch - 1}"])  # Spark reads it after a restart, and cannot read an empty one
         compacted = {name.rpartition("/")[0] for name in new if name.endswith(".compact")}  # has all before it
         kept = [one for one in kept if one.name.rpartition("/")[0] not in compacted]
         return (*kept, *self._folder.describe([offsets, *new]))
@@ -90,6 +91,11 @@ class SparkLog:
             raise damaged(self._folder.child(f"offsets/{batch}"), f"of batch {batch} is missing")
         needed = [one for one in files if not self._outlived(one.name, batch, begun) or self._folder.exists(one.name)]
         self._folder.require(needed, f"batch {batch}")
+        done = f"commits/{self.done}"
+        if self._folder.exists(done) and not self._folder.read(done, f"batch {self.done}"):
+            raise damaged(
+                self._folder.child(done), f"of batch {self.done} is empty", "remove it, and Spark does the batch again"
+            )
 
     def _outlived(self, name: str, batch: int, begun: int) -> bool:
         """Whether Spark may have removed a file that the commit of a batch describes, since it needs it no more."""

@@ -126,7 +126,9 @@ class StateFolder(CheckpointFolder):
     def described(self, folder: Folder, name: str) -> tuple[Described, ...]:
         """The files of a Parquet folder that was just written, with what Hadoop keeps beside them to check them."""
         inner = folder.inside(name)
-        return inner.describe(one for one in inner.names() if _is_part(one) or _is_sum(one))
+        files = inner.describe(one for one in inner.names() if _is_part(one) or _is_sum(one))
+        self.root.settle([f"{folder.path.rpartition('/')[2]}/{name}"])
+        return files
 
     def commit(self, commit: Commit) -> None:
         """Make a batch's outcome the state, in one step; then sweep what no commit needs."""
