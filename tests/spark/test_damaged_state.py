@@ -24,6 +24,7 @@ from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
 from steelyard.spark.join_state import JoinFolder, write_segment
 from steelyard.spark.resident_start import _Notes
+from steelyard.spark.spark_log import SparkLog
 from steelyard.spark.state import StateFolder
 from tests.damages import DAMAGES, damaged, files_of, kind_of, olders
 
@@ -427,6 +428,36 @@ def test_damaged_notes_of_a_resident_query_are_refused(tmp_path):
     shutil.rmtree(tmp_path / "snapshots")
     with pytest.raises(StateError, match=r"head\.json of the newest epoch is missing"):
         _Notes(tmp_path, {"keys": "a"})
+
+
+def test_the_logs_of_all_sources_are_described_where_one_is_read_twice(spark, tmp_path):
+    """Spark then writes three lines of offsets a batch, and two logs: `b` has the second log and the third line."""
+    for name, files in (("a", 1), ("b", 12)):
+        put = putter(tmp_path / name)
+        for number in range(files):
+            put(number)
+    a, b = (rows_of(spark, tmp_path / name, 1) for name in "ab")
+    rows = a.union(a).union(b).writeStream.format("noop").trigger(availableNow=True)
+    rows.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert (tmp_path / "c" / "offsets" / "11").read_text().splitlines()[2:] == ['{"logOffset":0}'] * 2 + [
+        '{"logOffset":11}'
+    ]
+    log = SparkLog(Folder(spark, str(tmp_path / "c")))
+    described = log.describe(11, ())
+    assert [one.name for one in described] == [
+        "offsets/11",
+        "sources/0/0",
+        "sources/1/9.compact",
+        "sources/1/10",
+        "sources/1/11",
+    ]
+    assert [one.name for one in log.describe(11, described)] == [
+        *(one.name for one in described[1:]),
+        "offsets/11",
+    ]
+    for name in ("sources/0/0", "sources/1/9.compact", "sources/1/11"):
+        with damaged(tmp_path / "c" / name, "flip", None), pytest.raises(StateError, match=f"{name} of batch 11"):
+            log.require(11, described)
 
 
 def test_files_of_other_file_systems_are_read_and_checked_through_hadoop(spark, tmp_path):

@@ -7,7 +7,6 @@ spark/sources/0/12           files that a folder's reader has seen; 9.compact ha
 
 from __future__ import annotations
 
-import json
 import re
 
 from steelyard.core.durable import Described, damaged
@@ -57,27 +56,27 @@ class SparkLog:
         # Spark reads the offsets before it too, if it does the batch again.
         kept = [one for one in before if not one.name.startswith("offsets/") or one.name == f"offsets/{batch - 1}"]
         known = {one.name for one in kept}
-        new = [name for name in self._of_sources(offsets, batch, known) if name not in known]
+        new = self._of_sources(known)
         self._folder.settle([f"commits/{batch - 1}"])  # Spark reads it after a restart, and cannot read an empty one
         compacted = {name.rpartition("/")[0] for name in new if name.endswith(".compact")}  # has all before it
         kept = [one for one in kept if one.name.rpartition("/")[0] not in compacted]
         return (*kept, *self._folder.describe([offsets, *new]))
 
-    def _of_sources(self, offsets: str, batch: int, known: set[str]) -> list[str]:
-        """Files of the sources' own logs up to the offsets of a batch that are not known yet."""
-        text = self._folder.read(offsets, f"batch {batch}")
-        names = []
-        for number, line in enumerate(text.splitlines()[2:]):  # behind a version and what the query was told
-            at = _log_offset(line)
-            source = f"sources/{number}"
-            if at is None:
-                names += [] if known or not self._folder.exists(f"{source}/0") else [f"{source}/0"]
-                continue
-            last = max((_number(name) for name in known if name.startswith(f"{source}/")), default=-1)
-            for entry in range(last + 1, at + 1):
-                found = [f"{source}/{entry}{end}" for end in (".compact", "")]
-                names += [name for name in found if self._folder.exists(name)][:1]
-        return names
+    def _of_sources(self, known: set[str]) -> list[str]:
+        """Files of the sources' own logs that are not known yet, without those that a later one has.
+
+        All that there are: which line of a batch's offsets is of which source cannot be told, since one that is read
+        twice has two lines and one log.
+        """
+        new = []
+        for source in self._folder.names("sources"):
+            folder = f"sources/{source}"
+            last = max((_number(name) for name in known if name.startswith(f"{folder}/")), default=-1)
+            numbered = [name for name in self._folder.names(folder) if _NUMBERED.match(name)]
+            found = sorted((name for name in numbered if _number(name) > last), key=_number)
+            whole = max((at for at, name in enumerate(found) if name.endswith(".compact")), default=0)
+            new += [f"{folder}/{name}" for name in found[whole:]]
+        return new
 
     @property
     def done(self) -> int:
@@ -103,20 +102,6 @@ class SparkLog:
         if folder == "offsets":
             return number < batch < begun
         return any(one.endswith(".compact") and _number(one) > number for one in self._folder.names(folder))
-
-
-def _log_offset(line: str) -> int | None:
-    """The place in a source's own log that an offset means; None where it is of another kind.
-
-    >>> _log_offset('{"logOffset":12}'), _log_offset('{"topic":{"0":5}}'), _log_offset("-")
-    (12, None, None)
-    """
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    at = found.get("logOffset") if isinstance(found, dict) else None
-    return at if isinstance(at, int) else None
 
 
 def _number(name: str) -> int:
