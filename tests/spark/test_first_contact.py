@@ -102,8 +102,10 @@ def test_a_column_of_pyspark_in_agg_is_answered_with_what_to_write(fares):
         keyed.agg({"fare": "sum"})
     with pytest.raises(OptionError, match=r"say over which columns, with Mean\(\)\.of\('column'\)"):
         keyed.agg(m=Mean)
-    with pytest.raises(OptionError, match=r"say over which columns, with YourAggregator\(\)\.of\('column'\)"):
+    with pytest.raises(OptionError, match=r"say over which columns, with Mean\(\)\.of\('column'\)"):
         keyed.agg(m=Mean().of)
+    with pytest.raises(OptionError, match=r"say over which columns, with YourAggregator\(\)\.of\('column'\)"):
+        keyed.agg(m=Mean.of)
     with pytest.raises(OptionError, match=r"on an object of your class: write YourAggregator\(\)\.of\('fare', 't'\)"):
         Mean.of("fare", "t")
 

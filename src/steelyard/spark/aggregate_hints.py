@@ -26,9 +26,10 @@ def require_aggregates(unnamed: tuple[Any, ...], aggregates: Mapping[str, Any]) 
         if isinstance(use, Aggregator) or (inspect.isclass(use) and issubclass(use, Aggregator)):
             kind = use if inspect.isclass(use) else type(use)
             raise OptionError(f"aggregate {name!r}: say over which columns, with {kind.__name__}().of('column')")
-        owner = getattr(use, "__qualname__", "").rpartition(".")
-        if owner[2] == "of" and callable(use):
-            raise OptionError(f"aggregate {name!r}: say over which columns, with YourAggregator().of('column')")
+        if getattr(use, "__func__", use) is Aggregator.of:  # without its parentheses
+            owner = getattr(use, "__self__", None)
+            called = "YourAggregator" if owner is None else type(owner).__name__
+            raise OptionError(f"aggregate {name!r}: say over which columns, with {called}().of('column')")
         if isinstance(use, Column):
             raise OptionError(f"aggregate {name!r} is a Column of PySpark: {_instead(name, use)}; got {use!r}")
         if not isinstance(use, Builtin | AggregatorUse):
