@@ -258,8 +258,6 @@ def _run(options: argparse.Namespace) -> int:
     for step, words in pipeline.steps():
         console.print(f"  {step:<12} {escape(words)}", highlight=False, soft_wrap=True)
     if options.dry_run:
-        for note in pipeline.notes():
-            console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
         return OK
     from steelyard.spark.pipeline import run  # noqa: PLC0415 - checking a file must not start Spark
 

@@ -48,7 +48,7 @@ def check(application, expected, key):
     """Compare an application's answers, with each policy, to rows that were expected."""
     assert expected
     for policy in POLICIES:
-        got = listed(application.partition_by(policy, blocks=3, buckets=2).placement("blocks").to_df())
+        got = listed(application.partition_by(policy, blocks=3, buckets=2).to_df())
         same(got, expected, ["window_start", key])
 
 

@@ -100,7 +100,6 @@ class Case:
     mode: str
     aggregates: str
     policy: str
-    placement: str
     statistics: str
     keys: tuple[str, ...]
     restarts: list[bool]
@@ -128,7 +127,6 @@ class Case:
             mode,
             rng.choice(["jvm", "python", "both", "counts"]),
             rng.choice(sy.partitioner_names()),
-            rng.choice(["auto", "blocks", "in_place"]),
             rng.choice(["carried", "exact"]),
             rng.choice([("k",), ("k",), ("k", "n")]),
             [True, *(rng.random() < 0.5 for _ in batches[1:])],
@@ -158,7 +156,6 @@ class Case:
         return (
             built.agg(**self.aggregated())
             .partition_by(self.policy, blocks=3, buckets=2)
-            .placement(self.placement)
             .statistics(self.statistics)
             .elastic(Redraw(self.seed))
             .on_bad_rows("drop")

@@ -245,7 +245,7 @@ def test_a_value_of_a_megabyte_passes_through(spark, tmp_path):
 def test_a_million_distinct_keys_are_counted_each_once(spark):
     rows = spark.range(1_000_000).selectExpr("id as k", "id % 3 as v")
     counted = sy.stream(rows).group_by("k").agg(n=sy.count(), v=sy.sum("v"))
-    for described in (counted, counted.placement("blocks").partition_by("prompt", blocks=4, buckets=4)):
+    for described in (counted, counted.partition_by("prompt", blocks=4, buckets=4)):
         seen = described.to_df().selectExpr("count(*) keys", "sum(n) total", "max(n) most", "sum(v) v").first()
         assert tuple(seen) == (1_000_000, 1_000_000, 1, 999_999)
 

@@ -95,8 +95,6 @@ def test_descriptions_are_checked_where_they_are_written(spark):
         grouped.partition_by(POLICY).to_df()
     with pytest.raises(OptionError, match="did you mean 'customer'"):
         grouped.map(slow, SCHEMA).partition_by("osg?cost_of=custmer").to_df()
-    with pytest.raises(OptionError, match="in_place"):
-        grouped.map(slow, SCHEMA).partition_by(POLICY).placement("in_place").to_df()
 
 
 SCHEMA = "k bigint, v bigint"

@@ -33,7 +33,7 @@ class Noting:
 
 
 def described(rows, policy):
-    stream = sy.stream(rows).group_by("k").agg(total=sy.sum("v"), rows=sy.count()).placement("blocks")
+    stream = sy.stream(rows).partition_by("prompt").group_by("k").agg(total=sy.sum("v"), rows=sy.count())
     return stream.partition_by("shuffle", blocks=2, buckets=2).elastic(policy)
 
 

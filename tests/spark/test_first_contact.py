@@ -163,9 +163,11 @@ def told(action):
 @pytest.mark.spark
 def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
     counted = sy.stream(fares).group_by("user").agg(n=sy.count())
-    stays = "has no effect: rows of built-in aggregates stay where they are read; .placement('blocks') moves them"
-    assert told(counted.partition_by("prompt").to_df) == [f"partition_by('prompt') {stays}"]
-    assert told(counted.partition_by("prompt").placement("blocks").to_df) == []
+    stays = "rows of built-in aggregates stay where they are read; name a policy that moves them, as in partition_by"
+    (said,) = told(counted.elastic("zones?interval=1").to_df)
+    assert f"has no effect: {stays}('prompt')" in said
+    assert told(counted.partition_by("prompt").elastic("zones?interval=1").to_df) == []
+    assert told(counted.partition_by("auto").to_df) == []
     assert told(counted.to_df) == []
     assert told(counted.partition_by("in_place").to_df) == []
     moved = counted.agg(mean=Mean().of("fare"))

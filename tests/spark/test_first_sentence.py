@@ -258,7 +258,7 @@ def test_spark_counts_each_input_row_once_and_the_query_has_a_readable_name(spar
     letters = str(tmp_path / "letters")
     both = sy.stream(rows).group_by("k").agg(n=sy.count(), mean=Mean().of("x"))
     cases = [
-        both.placement("in_place"),
+        both.partition_by("in_place"),
         both.partition_by("prompt").statistics("exact"),
         sy.stream(rows.selectExpr("nullif(k, 1) as k", "x"))
         .group_by("k")

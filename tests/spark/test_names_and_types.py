@@ -57,7 +57,6 @@ def test_dots_spaces_and_backticks_in_names_change_nothing(spark, tmp_path, sign
         .window("10 seconds", slide="5 seconds")
         .agg(**{f"the{sign}total": sy.sum(value)}, newest=sy.max(at), first=sy.collect(value, 2), mean=Mean().of(value))
         .partition_by(policy, blocks=3, buckets=2)
-        .placement("blocks")
         .statistics(statistics)
     )
     twice = process(spark, described.output_mode("complete"), tmp_path / "complete", [odd, odd])[1]
@@ -78,7 +77,7 @@ def test_bad_rows_are_found_in_columns_of_any_name(spark, tmp_path, sign):
     odd = odd.toDF(key, number)
     described = sy.stream(odd).group_by(key).agg(total=sy.sum(number)).partition_by("prompt", 2, 2)
     letters = str(tmp_path / "letters")
-    described = described.placement("blocks").on_bad_rows("dead_letter", path=letters)
+    described = described.on_bad_rows("dead_letter", path=letters)
     (results,) = process(spark, described, tmp_path / "state", [odd]).values()
     assert results == [{key: "a", "total": 1.0}]
     reasons = {row["reason"] for row in spark.read.parquet(letters).toArrow().to_pylist()}
@@ -96,8 +95,8 @@ def test_a_map_function_takes_and_gives_columns_of_any_name(spark, tmp_path, sig
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("placement", ["blocks", "in_place"])
-def test_a_map_function_may_change_the_keys_type(spark, tmp_path, placement):
+@pytest.mark.parametrize("policy", ["prompt", "in_place"])
+def test_a_map_function_may_change_the_keys_type(spark, tmp_path, policy):
     def spelled(batch):
         names = pc.binary_join_element_wise("key", pc.cast(batch.column("key"), pa.string()), " ")
         return pa.RecordBatch.from_arrays([names, batch.column("value")], names=["key", "value"])
@@ -108,8 +107,7 @@ def test_a_map_function_may_change_the_keys_type(spark, tmp_path, placement):
         .map(spelled, "key string, value bigint")
         .group_by("key")
         .agg(total=sy.sum("value"), mean=Mean().of("value"))
-        .partition_by("prompt", blocks=3, buckets=2)
-        .placement(placement)
+        .partition_by(policy, blocks=3, buckets=2)
     )
     results = process(spark, described, tmp_path / "state", [rows, rows])[1]
     both = rows.unionAll(rows).selectExpr("'key ' || key as key", "value").groupBy("key")
@@ -130,7 +128,6 @@ def test_a_mean_of_large_whole_numbers_does_not_overflow(spark, tmp_path):
         .window("10 seconds", slide="5 seconds")
         .agg(mean=sy.mean("value"))
         .partition_by("prompt", blocks=3, buckets=2)
-        .placement("blocks")
     )
     expected = by_window(rows, F.avg("value").alias("mean")).toArrow().to_pylist()
     same(described.to_df().toArrow().to_pylist(), expected, ["window_start", "key"])

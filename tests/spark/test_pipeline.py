@@ -46,7 +46,7 @@ name = "prompt"
 blocks = 4
 buckets = 2
 statistics = "exact"
-placement = "blocks"
+# a comment
 
 [bad_rows]
 action = "dead_letter"
@@ -182,12 +182,6 @@ def test_a_right_file_becomes_a_description():
     assert pipeline.window == {"size": "1 minute", "slide": "10 seconds"}
     steps = dict(pipeline.steps())
     assert steps["aggregate"] == "total = sum(fare_amount), trips = count(*), best = top_k(fare_amount), k(3)"
-
-
-def test_a_policy_that_has_nothing_to_decide_is_said_to_be_idle():
-    assert parse_pipeline(GOOD).notes() == []
-    (note,) = parse_pipeline(GOOD.replace('placement = "blocks"\n', "")).notes()
-    assert "has no effect: rows of built-in aggregates stay where they are read" in note
 
 
 def test_the_name_defaults_to_the_files():
@@ -354,7 +348,7 @@ key = "taxi"
 checkpoint = "{folder}/checkpoint"
 source = {{ format = "json", path = "{folder}/in", schema = "taxi string, fare double" }}
 aggregates = {{ total = {{ sum = "fare" }}, trips = {{ count = "*" }}, two = {{ top_k = "fare", k = 2 }} }}
-policy = {{ name = "prompt", blocks = 2, buckets = 2, statistics = "exact", placement = "blocks" }}
+policy = {{ name = "prompt", blocks = 2, buckets = 2, statistics = "exact" }}
 elastic = {{ name = "zones?interval=10" }}
 bad_rows = {{ action = "drop" }}
 sink = {{ format = "parquet", path = "{folder}/out" }}

@@ -81,7 +81,6 @@ def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: in
         .group_by("key")
         .agg(total=LookUp(WAIT_US).of("value"))
         .partition_by(partitioner, blocks=BLOCKS, buckets=BUCKETS)
-        .placement("blocks")
     )
     with tempfile.TemporaryDirectory(prefix="steelyard-breakdown-") as checkpoint:
         engine = MicroBatch(spark, described._bound(), described._settings(), Discarded(), checkpoint)

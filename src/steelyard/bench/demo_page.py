@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steelyard.bench import charts
-from steelyard.bench.demo_stream import ENGINES, SLOTS, Measured
+from steelyard.bench.demo_stream import NEWCOMER, OURS, SLOTS, WAYS, Measured
 from steelyard.bench.demo_view import View, median
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(ENGINES, (charts.GREY, charts.COLOURS[1], charts.COLOURS[0]), strict=True))
+COLOURS = dict.fromkeys(WAYS, charts.COLOURS[4]) | {NEWCOMER: charts.GREY, OURS: charts.COLOURS[0]}
+SCORING, FETCHING = charts.COLOURS[0], charts.COLOURS[1]
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2937; --soft: #6b7280; --paper: #f9fafb; --card: #ffffff;
   --line: #e5e7eb; }
@@ -32,72 +33,69 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .35rem .75rem; align-items: center; }
 .track { height: 1.1rem; position: relative; }
 .bar { height: 100%; border-radius: .2rem; min-width: 2px; }
-.limit { position: absolute; top: -.2rem; bottom: -.2rem; border-left: 2px dashed var(--ink); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.blocks { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1rem; }
-.columns { display: flex; align-items: flex-end; gap: 3px; height: 7rem; border-bottom: 1px solid var(--line); }
-.columns > div { flex: 1; border-radius: .15rem .15rem 0 0; }
+.blocks { display: grid; grid-template-columns: repeat(5, 1fr); gap: 1rem; }
+.columns { display: flex; align-items: flex-end; gap: 3px; height: 9rem; border-bottom: 1px solid var(--line); }
+.columns > div { flex: 1; height: 100%; display: flex; flex-direction: column; justify-content: flex-end; }
+.key { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem; margin: 0 .3rem 0 .8rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin-top: .5rem; }
 th, td { padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left; }
 td.number, th.number { text-align: right; }
 summary { cursor: pointer; color: var(--soft); margin-top: 1rem; }
-@media (max-width: 36rem) { .blocks { grid-template-columns: 1fr; } }
+@media (max-width: 44rem) { .blocks { grid-template-columns: repeat(2, 1fr); } }
 """
 
 
-def write_picture(path: Path, views: Sequence[View]) -> Path:
-    """The chart of all scenarios, as PNG; PlottingError where matplotlib is not installed."""
-    return charts.save(lambda figure: _draw(figure, views), path)
+Parts = list[tuple[float, float]]
+"""Seconds of each slot for scoring rows and for fetching profiles, the longest task first."""
 
 
-def _draw(figure: Figure, views: Sequence[View]) -> None:
-    figure.set_size_inches(10, 3.2 * len(views))
-    panels = figure.subplots(len(views), 3, squeeze=False)
-    for (times, longest, sizes), view in zip(panels, views, strict=True):
-        name = view.scenario.name
-        _compare(times, view, "seconds", title=f"{name}: time of a batch", x="time, s")
-        times.axvline(view.scenario.interval, color=charts.INK, linestyle=":", linewidth=1.2)
-        times.annotate(" interval", (view.scenario.interval, -0.42), color=charts.INK, fontsize=8, ha="left")
-        kind = "time" if view.scenario.waits else "processor time"
-        _compare(longest, view, "critical_path", title="Longest task", x=f"{kind}, s")
-        _sizes(sizes, view)
+def parts_of(view: View, batch: Measured) -> Parts:
+    """What each task of a batch waited for; a slot without a task waited for nothing."""
+    work = view.scenario.work
+    found = [(task.rows * work.wait_us / 1e6, task.keys * work.fetch_us / 1e6) for task in batch.tasks]
+    found += [(0.0, 0.0)] * (SLOTS - len(found))
+    return sorted(found, key=sum, reverse=True)
 
 
-def _compare(axes: Axes, view: View, figure_name: str, *, title: str, x: str) -> None:
-    values = [median(view.counted(engine), figure_name) for engine in ENGINES]
-    drawn = axes.barh(range(len(ENGINES)), values, color=[COLOURS[engine] for engine in ENGINES], height=0.6)
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # the interval's line passes under a figure
-    for label in axes.bar_label(drawn, fmt="{:.2f}", padding=4, color=charts.INK, bbox=behind):
-        label.set_zorder(4)
-    axes.set_yticks(range(len(ENGINES)), ENGINES)
-    axes.set_ylim(len(ENGINES) - 0.4, -0.6)
-    axes.margins(x=0.2)
-    charts.finish(axes, title=title, x=x, y="engine")
+def write_picture(path: Path, view: View) -> Path:
+    """The chart, as PNG; PlottingError where matplotlib is not installed."""
+    return charts.save(lambda figure: _draw(figure, view), path)
+
+
+def _draw(figure: Figure, view: View) -> None:
+    figure.set_size_inches(13, 6.5)
+    rooms: Any = figure.subfigures(2, 1, height_ratios=(1, 1.2))
+    above, below = rooms
+    _times(above.subplots(), view)
+    panels = below.subplots(1, len(WAYS), sharey=True)
+    for axes, way in zip(panels, WAYS, strict=True):
+        parts = parts_of(view, view.counted(way)[-1])
+        places = range(1, SLOTS + 1)
+        scoring = [rows for rows, _ in parts]
+        axes.bar(places, scoring, color=SCORING, label="scoring rows")
+        axes.bar(places, [keys for _, keys in parts], bottom=scoring, color=FETCHING, label="fetching profiles")
+        axes.set_xticks(places)
+        charts.finish(axes, title=way, x="task, longest first", y="waits, s" if way == WAYS[0] else "")
+        axes.grid(visible=False, axis="x")
+    below.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+
+
+def _times(axes: Axes, view: View) -> None:
+    values = [median(view.counted(way), "seconds") for way in WAYS]
+    drawn = axes.barh(range(len(WAYS)), values, color=[COLOURS[way] for way in WAYS], height=0.6)
+    axes.bar_label(drawn, fmt="{:.2f}", padding=4, color=charts.INK)
+    axes.set_yticks(range(len(WAYS)), WAYS)
+    axes.set_ylim(len(WAYS) - 0.4, -0.6)
+    axes.margins(x=0.1)
+    charts.finish(axes, title="Time per batch", x="seconds", y="way")
     axes.grid(visible=False, axis="y")
 
 
-def _sizes(axes: Axes, view: View) -> None:
-    width = 0.8 / len(ENGINES)
-    for place, engine in enumerate(ENGINES):
-        sizes = sorted(_padded(view.counted(engine)[-1]), reverse=True)
-        axes.bar(
-            [block + (place - 1) * width for block in range(1, SLOTS + 1)], sizes, width=width, color=COLOURS[engine]
-        )
-    axes.set_xticks(range(1, SLOTS + 1))
-    charts.thousands(axes.yaxis)
-    charts.finish(axes, title="Rows of each task", x="task, largest first", y="rows")
-    axes.grid(visible=False, axis="x")
-
-
-def _padded(batch: Measured) -> list[int]:
-    """Rows of each slot; a task that got none is not in a report."""
-    return [*batch.sizes, *[0] * (SLOTS - len(batch.sizes))]
-
-
-def write_page(path: Path, views: Sequence[View], said: Sequence[str]) -> Path:
-    """The page: what was gained, bars of each scenario, and every batch."""
-    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
-    sections = "\n".join(_section(view) for view in views)
+def write_page(path: Path, view: View, said: Sequence[str]) -> Path:
+    """The page: what was gained, bars of each way, why, and every batch."""
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in reversed(said))
+    scenario = view.scenario
     path.write_text(
         f"""<!doctype html>
 <html lang="en">
@@ -110,9 +108,23 @@ def write_page(path: Path, views: Sequence[View], said: Sequence[str]) -> Path:
 <body>
 <h1>A skewed stream, balanced</h1>
 {sentences}
-<p class="soft">Medians of the batches that count; small batches that warm an engine up are left out.
-All three engines gave the same answers.</p>
-{sections}
+<section>
+<h2>Time per batch</h2>
+{_bars(view)}
+<p class="soft">{escape(view.story)} Medians of {scenario.batches} batches behind {scenario.warm_ups} small ones that
+warm a way up; keys by Zipf's law with exponent {scenario.exponent:g}, seed {scenario.seed}. All ways gave the same
+answers.</p>
+</section>
+<section>
+<h2>Why: what each of {SLOTS} tasks waited for, in the last batch</h2>
+<p class="soft"><span class="key" style="background:{SCORING}"></span>scoring rows
+<span class="key" style="background:{FETCHING}"></span>fetching profiles. A batch takes as long as its tallest task.</p>
+{_columns(view)}
+</section>
+<section>
+<h2>Every batch</h2>
+{_table(view)}
+</section>
 </body>
 </html>
 """,
@@ -121,63 +133,45 @@ All three engines gave the same answers.</p>
     return path
 
 
-def _section(view: View) -> str:
-    scenario = view.scenario
-    kind = "" if scenario.waits else ", processor time"
-    return f"""<section>
-<h2>{escape(scenario.name.capitalize())}</h2>
-<p>{escape(scenario.story)}.</p>
-<p class="soft">{scenario.rows:,} rows per batch, {scenario.keys:,} keys by Zipf's law with exponent
-{scenario.exponent:g}, a batch every {scenario.interval:g} s, seed {scenario.seed}.</p>
-<h3>Time of a batch (dashed: its interval, {scenario.interval:g} s)</h3>
-{_bars(view, "seconds", scenario.interval)}
-<h3>Longest task{kind}</h3>
-{_bars(view, "critical_path", None)}
-<h3>Rows of each task in the last batch</h3>
-{_columns(view)}
-<details><summary>Every batch</summary>{_table(view)}</details>
-</section>"""
-
-
-def _bars(view: View, figure: str, limit: float | None) -> str:
-    values = {engine: median(view.counted(engine), figure) for engine in ENGINES}
-    whole = max(*values.values(), limit or 0.0) or 1.0
-    line = f'<div class="limit" style="left:{limit / whole:.1%}" title="interval"></div>' if limit else ""
+def _bars(view: View) -> str:
+    values = {way: median(view.counted(way), "seconds") for way in WAYS}
+    whole = max(values.values()) or 1.0
     rows = "".join(
-        f'<div>{escape(engine)}</div><div class="track"><div class="bar" '
-        f'style="width:{value / whole:.1%};background:{COLOURS[engine]}"></div>{line}</div>'
+        f'<div>{escape(way)}</div><div class="track"><div class="bar" '
+        f'style="width:{value / whole:.1%};background:{COLOURS[way]}"></div></div>'
         f'<div class="number">{value:.2f} s</div>'
-        for engine, value in values.items()
+        for way, value in values.items()
     )
     return f'<div class="bars">{rows}</div>'
 
 
 def _columns(view: View) -> str:
-    last = {engine: view.counted(engine)[-1] for engine in ENGINES}
-    tallest = max(max(_padded(batch)) for batch in last.values()) or 1
-    charts_of = "".join(
-        f'<div><div class="columns" role="img" aria-label="{escape(engine)}: {_padded(batch)}">'
-        + "".join(
-            f'<div title="{rows:,} rows" style="height:{rows / tallest:.1%};background:{COLOURS[engine]}"></div>'
-            for rows in _padded(batch)
+    found = {way: parts_of(view, view.counted(way)[-1]) for way in WAYS}
+    tallest = max(sum(parts[0]) for parts in found.values()) or 1.0
+    drawn = []
+    for way, parts in found.items():
+        bars = "".join(
+            f'<div title="{rows:.2f} s for rows, {keys:.2f} s for profiles">'
+            f'<div style="height:{keys / tallest:.1%};background:{FETCHING}"></div>'
+            f'<div style="height:{rows / tallest:.1%};background:{SCORING}"></div></div>'
+            for rows, keys in parts
         )
-        + f'</div><div class="soft">{escape(engine)}: the largest has {max(_padded(batch)):,} rows, '
-        f"{batch.largest_over_mean:.2f} times the mean</div></div>"
-        for engine, batch in last.items()
-    )
-    return f'<div class="blocks">{charts_of}</div>'
+        label = f"{way}: longest {sum(parts[0]):.2f} s"
+        drawn.append(
+            f'<div><div class="columns" role="img" aria-label="{escape(label)}">{bars}</div>'
+            f'<div class="soft">{escape(way)}<br>longest {sum(parts[0]):.2f} s</div></div>'
+        )
+    return f'<div class="blocks">{"".join(drawn)}</div>'
 
 
 def _table(view: View) -> str:
-    longest = "longest task, s" if view.scenario.waits else "longest task, s of processor"
-    head = "".join(
-        f"<th{'' if place == 0 else ' class=number'}>{name}</th>"
-        for place, name in enumerate(("engine", "batch", "s", "of interval", "largest / mean", longest))
-    )
+    names = ("way", "batch", "s", "longest task, s", "fetches", "rows largest / mean", "chose")
+    head = "".join(f"<th{' class=number' if 0 < place < 6 else ''}>{name}</th>" for place, name in enumerate(names))
     body = "".join(
-        f"<tr><td>{escape(batch.engine)}</td><td class=number>{_number(batch, view)}</td>"
-        f"<td class=number>{batch.seconds:.2f}</td><td class=number>{batch.seconds / view.scenario.interval:.2f}</td>"
-        f"<td class=number>{batch.largest_over_mean:.2f}</td><td class=number>{batch.critical_path:.2f}</td></tr>"
+        f"<tr><td>{escape(batch.way)}</td><td class=number>{_number(batch, view)}</td>"
+        f"<td class=number>{batch.seconds:.2f}</td><td class=number>{batch.longest:.2f}</td>"
+        f"<td class=number>{batch.fetched:,}</td><td class=number>{batch.largest_over_mean:.2f}</td>"
+        f"<td>{escape(batch.policy)}</td></tr>"
         for batch in view.batches
     )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.bench.demo_stream import ENGINES, Measured, Scenario
+from steelyard.bench.demo_stream import OURS, WAYS, Measured, Scenario
 
 
 def median(batches: list[Measured], of: str) -> float:
@@ -19,7 +19,7 @@ def median(batches: list[Measured], of: str) -> float:
 
 
 class View:
-    """The batches of one scenario, as they come.
+    """The batches of all ways, as they come.
 
     Used as a context: on a terminal a table is redrawn until the context ends; elsewhere every batch is a line.
 
@@ -39,7 +39,7 @@ class View:
         self._live = Live(self._table(), console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> View:
-        self.console.print(f"[bold]{self.scenario.name}[/bold]: {self.scenario.story}", highlight=False)
+        self.console.print(self.story, highlight=False, soft_wrap=True)
         if self._live is not None:
             self._live.start()
         return self
@@ -53,12 +53,22 @@ class View:
         elif kind is None:
             self.console.print(self._table())
 
-    def begin(self, engine: str) -> None:
-        """An engine starts."""
-        self._at(engine)
+    @property
+    def story(self) -> str:
+        """What the work is."""
+        work, chosen = self.scenario.work, self.scenario
+        return (
+            f"{chosen.rows:,} rows per batch, {chosen.keys} skewed keys: each row is scored by a "
+            f"service ({work.wait_us / 1000:g} ms), and for each of its keys a task first fetches a profile "
+            f"({work.fetch_us / 1000:g} ms)."
+        )
+
+    def begin(self, way: str) -> None:
+        """A way starts."""
+        self._at(way)
 
     def add(self, batch: Measured) -> None:
-        """An engine has finished a batch."""
+        """A way has finished a batch."""
         if batch.batch >= self.scenario.warm_ups + self.scenario.batches:  # the row that closes the last window
             return
         self.batches.append(batch)
@@ -67,50 +77,47 @@ class View:
         else:
             self.console.print(self.line(batch), highlight=False)
 
-    def counted(self, engine: str) -> list[Measured]:
-        """The batches of an engine that count."""
-        return [batch for batch in self.batches if batch.engine == engine and batch.counts]
+    def counted(self, way: str) -> list[Measured]:
+        """The batches of a way that count."""
+        return [batch for batch in self.batches if batch.way == way and batch.counts]
 
     def line(self, batch: Measured) -> str:
         """One batch in words."""
+        chose = f", chose {batch.policy}" if batch.policy else ""
         if not batch.counts:
-            return f"  {batch.engine}: warm-up {batch.batch + 1} of {self.scenario.warm_ups}, {batch.seconds:.2f} s"
+            return f"  {batch.way}: warm-up {batch.batch + 1} of {self.scenario.warm_ups}, {batch.seconds:.2f} s{chose}"
         return (
-            f"  {batch.engine}: batch {batch.batch - self.scenario.warm_ups + 1} of {self.scenario.batches}, "
-            f"{batch.seconds:.2f} s, "
-            f"{batch.seconds / self.scenario.interval:.2f} of the interval, "
-            f"largest/mean {batch.largest_over_mean:.2f}, {len(batch.sizes)} tasks"
+            f"  {batch.way}: batch {batch.batch - self.scenario.warm_ups + 1} of {self.scenario.batches}, "
+            f"{batch.seconds:.2f} s, {batch.fetched:,} fetches, rows largest/mean {batch.largest_over_mean:.2f}, "
+            f"longest task {batch.longest:.2f} s{chose}"
         )
 
-    def _at(self, engine: str) -> None:
-        self.at_work = engine
+    def _at(self, way: str) -> None:
+        self.at_work = way
         if self._live is not None:
             self._live.update(self._table())
 
     def _table(self) -> Table:
-        longest = "longest" if self.scenario.waits else "longest CPU"
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("", no_wrap=True)
-        for heading in ("batch", "time", "of interval", "largest/mean", "tasks", longest):
+        for heading in ("batch", "time per batch", "longest task", "fetches", "rows largest/mean", "tasks"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for engine in ENGINES:
-            table.add_row(*self._row(engine))
+        for way in WAYS:
+            table.add_row(*self._row(way))
         return table
 
-    def _row(self, engine: str) -> list[Text | str]:
-        seen = [batch for batch in self.batches if batch.engine == engine]
-        counted = self.counted(engine)
-        name = Text(engine, style="bold" if engine == self.at_work else "")
+    def _row(self, way: str) -> list[Text | str]:
+        seen = [batch for batch in self.batches if batch.way == way]
+        counted = self.counted(way)
+        name = Text(way, style="bold" if way in (self.at_work, OURS) else "")
         if not counted:
-            return [name, f"warm {len(seen)}/{self.scenario.warm_ups}" if engine == self.at_work else "", *[""] * 5]
-        seconds = median(counted, "seconds")
-        load = seconds / self.scenario.interval
+            return [name, f"warm {len(seen)}/{self.scenario.warm_ups}" if way == self.at_work else "", *[""] * 5]
         return [
             name,
             f"{len(counted)}/{self.scenario.batches}",
-            f"{seconds:.2f} s",
-            Text(f"{load:.2f}", style="red" if load > 1 else "green"),
+            f"{median(counted, 'seconds'):.2f} s",
+            f"{median(counted, 'longest'):.2f} s",
+            f"{median(counted, 'fetched'):,.0f}",
             f"{median(counted, 'largest_over_mean'):.2f}",
-            str(len(counted[-1].sizes)),
-            f"{median(counted, 'critical_path'):.2f} s",
+            str(len(counted[-1].tasks)),
         ]

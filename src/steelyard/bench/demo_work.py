@@ -1,6 +1,6 @@
-"""The work that the demonstration does for each key: one that waits and one that computes.
+"""The work that the demonstration does for each key, which waits for a remote service.
 
-Both are Python aggregates, so that the same lines run inside Steelyard and inside plain Spark's grouped function.
+It is a Python aggregate, so that the same lines run inside Steelyard and inside plain Spark's functions.
 """
 
 from __future__ import annotations
@@ -35,36 +35,17 @@ class Total(Aggregator):
 
 
 class LookUp(Total):
-    """Asks a remote service about every row, then sums: a task that waits and needs no processor.
+    """Has rows scored by a remote service, then sums: a task that waits and needs no processor.
 
-    The service is a clock: each row waits `wait_us` microseconds.
+    The service is a clock. A task that has rows of a key first fetches what belongs to the key (a profile, a model, a
+    session), which takes `fetch_us` microseconds; then each row waits `wait_us`.
     """
 
-    def __init__(self, wait_us: float) -> None:
+    def __init__(self, wait_us: float, fetch_us: float = 0.0) -> None:
         self.wait_us = wait_us
+        self.fetch_us = fetch_us
 
     def add(self, state: int, *columns: Any) -> int:
-        """Wait for the answers, add them up."""
-        time.sleep(len(columns[0]) * self.wait_us / 1e6)
+        """Wait for the answers about some rows of one key, add them up."""
+        time.sleep((self.fetch_us + len(columns[0]) * self.wait_us) / 1e6)
         return super().add(state, *columns)
-
-
-class Score(Total):
-    """Gives every row a score, in a plain Python loop, then sums: a task that needs a processor all the time."""
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-
-    def add(self, state: int, *columns: Any) -> int:
-        """Score the rows one by one."""
-        return state + sum(self.score(value) for value in columns[0].tolist())
-
-    def score(self, value: int) -> int:
-        """A number from 0 to 255 that takes `rounds` steps of a random-number generator to find.
-
-        >>> Score(rounds=3).score(1), Score(rounds=3).score(2)
-        (228, 161)
-        """
-        for _ in range(self.rounds):
-            value = (value * 1103515245 + 12345) & 0x7FFFFFFF
-        return (value >> 8) & 0xFF

@@ -99,12 +99,11 @@ class Stream:
         uses = {"spread": Spread().of("value")}
         program = Program(("key",), uses, Window(size, size), "event_time", 0)
         settings = Settings(
-            partitioner("prompt"),
+            partitioner("in_place" if self.way == IN_PLACE else "prompt"),
             Fixed(),
             self.slots,
             self.slots,
             statistics="carried" if self.way == IN_PLACE else self.way,
-            placement="in_place" if self.way == IN_PLACE else "auto",
         )
         bound = Bound.of(program, self._timed_rows().schema)
         return MicroBatch(self.spark, bound, settings, Nowhere(), str(self.checkpoint))

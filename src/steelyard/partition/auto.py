@@ -33,6 +33,10 @@ PATIENCE = 4
 """How many times longer rows in place wait for a trial that only an even source would reward."""
 HOPE = 1.03
 """A candidate that was never tried is tried once if it promises to take no more than so much longer than the best."""
+COLD = 0.5
+"""Share of the first batch of a candidate that is held to come again, of what is not inside tasks: it compiles."""
+REACH = 2.0
+"""How many times larger than any batch that was seen a batch may be and still be priced by its rows and records."""
 MARGIN = 0.02
 """A candidate must promise to be this much faster before the policy changes: predictions are not better."""
 
@@ -228,6 +232,12 @@ class Prices:
         largest tasks: a small batch says little of how even a source is."""
         self.failed = dict.fromkeys(names, 0)
         """Trials after a long time that did not make a candidate the choice; each makes the next one later."""
+        self.cold = set(names)
+        """Candidates without a batch in this process: the first one of each tells no price of what is outside tasks."""
+        self.first_rest = dict.fromkeys(names, np.inf)
+        """Seconds of that batch outside its longest task, until the candidate's next one."""
+        self.largest = np.zeros(3)
+        """The most of each thing that the rest of a batch was priced by."""
         self.tasks = Fit(2, memory)  # a row, a key cluster
         self.rests = Fit(3, memory)  # a batch, a moved row, a record to merge
 
@@ -243,8 +253,19 @@ class Prices:
         name = plan.policy
         by_counts = _by_counts(plan)
         moved = 0.0 if plan.rule is RowRule.IN_PLACE else self.rows
-        rest = np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]) @ self.rests.prices + self.beyond[name]
-        return (self.slip[name] + by_counts * (DOUBT + self.shock)) * self._longest(shape) + max(0.0, float(rest))
+        rest = self._rest(name, np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]))
+        return (self.slip[name] + by_counts * (DOUBT + self.shock)) * self._longest(shape) + rest
+
+    def _rest(self, name: str, parts: Floats) -> float:
+        """Seconds of a batch outside its longest task: by prices, or by the first batch of a candidate of its kind."""
+        moves = name != InPlace.name
+        if self.largest[int(moves)]:
+            priced = float(np.minimum(parts, REACH * self.largest) @ self.rests.prices) + self.beyond[name]
+            return min(max(0.0, priced), COLD * self.first_rest[name])
+        first = self.first_rest[name]
+        if not np.isfinite(first):
+            first = min(self.first_rest[one] for one in self.names if (one != InPlace.name) == moves)
+        return COLD * first if np.isfinite(first) else max(0.0, float(self.rests.prices[0]))
 
     def shape(self, plan: BlockPlan, *, even: bool = False) -> Floats:
         """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together.
@@ -294,22 +315,32 @@ class Prices:
         # By prices and not by the clock: the slowest of many tasks is slow by chance too, and what chance adds
         # belongs to the rest, or candidates that were tried would look worse than those that were not.
         longest = self._longest(taken)
-        rest = max(0.0, report.seconds.get("total", 0.0) - longest)
-        parts = np.array([1.0, 0.0 if name == InPlace.name else rows, records])
-        each, merged = _halves(rest, 1.0, records)
-        self.rests.learn(parts[None], np.array([rest]), first=np.array([each, 0.0, merged]))
-        missing = rest - float(parts @ self.rests.prices)
         # What surprised once fades: a candidate that is not followed is not held to it.
         self.denser = {
             one: 1 + (denser - 1) * (1 if one == name else self.memory) for one, denser in self.denser.items()
         }
-        self.beyond = {one: self.memory * seconds for one, seconds in self.beyond.items()}
-        self.beyond[name] += (1 - self.memory) * missing
+        rest = max(0.0, report.seconds.get("total", 0.0) - longest)
+        if name in self.cold:
+            self.cold.discard(name)
+            self.first_rest[name] = rest
+        else:
+            self.first_rest[name] = np.inf
+            self._learn_rest(name, rows, records, rest)
         if followed is not None and (name != InPlace.name or self.source[1]):
             self._compare(name, followed, longest, records)
         if name == InPlace.name:
             kept = self.memory * self.source[1:]
             self.source = np.array([len(tasks), kept[0] + rows, kept[1] + taken[:, 0].max()])
+
+    def _learn_rest(self, name: str, rows: float, records: float, rest: float) -> None:
+        """Take in the seconds of a batch that were not those of its longest task."""
+        parts = np.array([1.0, 0.0 if name == InPlace.name else rows, records])
+        each, merged = _halves(rest, 1.0, records)
+        self.rests.learn(parts[None], np.array([rest]), first=np.array([each, 0.0, merged]))
+        self.largest = np.maximum(self.largest, parts)
+        missing = rest - float(parts @ self.rests.prices)
+        self.beyond = {one: self.memory * seconds for one, seconds in self.beyond.items()}
+        self.beyond[name] += (1 - self.memory) * missing
 
     def _compare(self, name: str, plan: BlockPlan, longest: float, records: float) -> None:
         """Remember how far a plan was from what came of it."""
@@ -340,6 +371,7 @@ class Prices:
             "shock": np.array(self.shock),
             "current": np.array(self.current),
             "source": self.source.copy(),
+            "largest": self.largest.copy(),
             "tasks": self.tasks.state(),
             "rests": self.rests.state(),
         }
@@ -351,17 +383,17 @@ class Prices:
         by_name = {name: dict(zip(self.names, state[name].tolist(), strict=True)) for name in _BY_NAME}
         batches, rows = state["counts"].tolist()
         current, source, shock = str(state["current"]), state["source"].copy(), float(state["shock"])
-        tasks, rests = state["tasks"], state["rests"]
+        tasks, rests, largest = state["tasks"], state["rests"], state["largest"].copy()
         # All of it was there: now it counts.
         for name, known in by_name.items():
             setattr(self, name, known)
         self.batches, self.rows, self.current, self.source = int(batches), float(rows), current, source
-        self.shock = shock
+        self.shock, self.largest = shock, largest
         self.tasks.restore(tasks)
         self.rests.restore(rests)
 
 
-_BY_NAME = ("last_used", "followed", "failed", "slip", "denser", "beyond")
+_BY_NAME = ("last_used", "followed", "failed", "slip", "denser", "beyond", "first_rest")
 """What is known of each candidate."""
 
 

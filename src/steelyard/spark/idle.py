@@ -9,26 +9,24 @@ from steelyard.scaling import Fixed
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
 
-LEFT = "placement('in_place') leaves rows where they are read"
-MOVE = ".placement('blocks') moves them"
+LEFT = "partition_by('in_place') leaves rows where they are read"
+MOVE = "name a policy that moves them, as in partition_by('prompt')"
 
 
 def tell_idle(bound: Bound, settings: Settings) -> None:
     """Tell what the micro-batch engine will make no use of; also for a static DataFrame."""
     policy, moves = settings.partitioner, settings.moves_rows(bound)
-    stay = (LEFT, "leave it out") if settings.placement == "in_place" else (ROWS_STAY, MOVE)
+    stay = (LEFT, "leave it out") if isinstance(policy, InPlace) else (ROWS_STAY, MOVE)
     if not isinstance(settings.elastic, Fixed) and not moves:
         tell_no_effect(
             f"the number of blocks that elastic({getattr(settings.elastic, 'name', settings.elastic)!r}) chooses", *stay
         )
     if settings.statistics == "exact" and not (moves and getattr(policy, "needs_counts", False)):
         tell_no_effect("statistics('exact')", f"policy {policy.name!r} looks at no counts" if moves else stay[0])
-    if not settings.is_planned or isinstance(policy, InPlace):
+    if not settings.is_planned or not moves:  # `auto` and `in_place` have decided
         return
     what = f"partition_by({policy.name!r})"
-    if not moves:
-        tell_no_effect(what, *stay)
-    elif settings.blocks == 1 and isinstance(settings.elastic, Fixed):
+    if settings.blocks == 1 and isinstance(settings.elastic, Fixed):
         tell_no_effect(what, "there is one block", "give more, as in partition_by(..., blocks=4)")
     elif isinstance(policy, Partitioner) and policy.needs_counts and not bound.keys_can_be_listed:
         kinds = ", ".join(f"{key} {bound.rows[key].dataType.simpleString()}" for key in bound.program.keys)

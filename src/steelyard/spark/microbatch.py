@@ -27,6 +27,8 @@ from steelyard.core import (
 )
 from steelyard.core import Observation as Seen
 from steelyard.grouping import OSG
+from steelyard.partition.auto import Auto
+from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.combine import AGGREGATE_FAILED, ROWS
@@ -71,7 +73,6 @@ class Settings:
     blocks: int
     buckets: int
     statistics: str = "carried"
-    placement: str = "auto"
     mode: str = "append"
     interval: float = 0.0
     """Seconds between triggers."""
@@ -84,12 +85,12 @@ class Settings:
     def moves_rows(self, bound: Bound) -> bool:
         """Whether rows go to planned blocks.
 
-        Where only built-in aggregates run, the JVM combines a row for less than it costs to move it, so `auto`
-        moves rows only where Python will touch them.
+        A policy that the user names moves them. Where only built-in aggregates run, the JVM combines a row for less
+        than it costs to move it, so `auto` moves rows only where Python will touch them.
         """
-        if self.placement == "auto":
+        if isinstance(self.partitioner, Auto):
             return bound.program.map is not None or bool(bound.program.pythons)
-        return self.placement == "blocks"
+        return not isinstance(self.partitioner, InPlace)
 
 
 class MicroBatch(BatchEngine[BatchReport]):

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts, Observing, Partitioner, RowRule
 from steelyard.grouping import OSG
+from steelyard.partition.prompt import Prompt
 from steelyard.spark.costs import ITEM, CostPartitioners
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
@@ -62,7 +63,7 @@ def _moves(rows: DataFrame, bound: Bound, settings: Settings) -> bool:
     The partitions of static rows are blocks already: Spark cuts files into even ones, and a hot key's rows are
     spread over them as they lie. Where the user named no policy, moving rows pays only to keep more slots busy.
     """
-    if settings.placement != "auto" or settings.is_planned or not settings.moves_rows(bound):
+    if settings.is_planned or not settings.moves_rows(bound):
         return settings.moves_rows(bound)
     return partitions(rows) < settings.blocks
 
@@ -84,7 +85,7 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
 
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows where the policy plans or routes them."""
-    program, policy = bound.program, settings.partitioner
+    program, policy = bound.program, settings.partitioner if settings.is_planned else Prompt()
     assert not isinstance(policy, OSG), "a description with osg and no map function is refused"
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)

@@ -160,9 +160,8 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
         stream = stream.window(pipeline.window["size"], slide=pipeline.window.get("slide"))
     stream = stream.agg(**aggregates)
     policy = dict(pipeline.policy)
-    for verb in ("statistics", "placement"):
-        if verb in policy:
-            stream = getattr(stream, verb)(policy.pop(verb))
+    if "statistics" in policy:
+        stream = stream.statistics(policy.pop("statistics"))
     if policy:
         stream = stream.partition_by(policy.pop("name"), **policy)
     if pipeline.elastic:

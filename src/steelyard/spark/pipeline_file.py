@@ -12,7 +12,6 @@ from typing import Any
 
 from steelyard.core.durations import micros
 from steelyard.core.errors import OptionError, nearest
-from steelyard.core.notices import ROWS_STAY
 from steelyard.spark.toml_lines import KeyPath, key_lines
 
 Check = Callable[[Any], str | None]
@@ -67,12 +66,6 @@ class Pipeline:
         found += [("bad rows", _words(self.bad_rows)), ("write", _words(self.sink)), ("output mode", self.output_mode)]
         found += [("checkpoint", self.checkpoint), ("trigger", _words(self.trigger)), ("engine", self.engine)]
         return [(step, words) for step, words in found if words]
-
-    def notes(self) -> list[str]:
-        """What has no effect, as far as the file tells it; a query that starts tells everything."""
-        if "name" not in self.policy or self.engine == "resident" or self.policy.get("placement", "auto") != "auto":
-            return []
-        return [f'policy {self.policy["name"]!r} has no effect: {ROWS_STAY}; placement = "blocks" moves them']
 
 
 def read_pipeline(path: Path) -> Pipeline:
@@ -240,7 +233,6 @@ _TABLES: dict[str, dict[str, Check]] = {
         "blocks": _whole,
         "buckets": _whole,
         "statistics": _one_of("statistics", "carried", "exact"),
-        "placement": _one_of("placement", "auto", "blocks", "in_place"),
     },
     "elastic": {"name": _known_to("steelyard.scaling", "elasticity")},
     "bad_rows": {"action": _one_of("action", "fail", "drop", "dead_letter"), "path": _text},

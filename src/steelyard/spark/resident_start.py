@@ -135,8 +135,6 @@ def _tell_idle(settings: Settings) -> None:
     if settings.is_planned and settings.buckets == 1:
         why, remedy = "one instance aggregates", "give more, as in partition_by(..., buckets=4)"
         tell_no_effect(f"partition_by({settings.partitioner.name!r})", why, remedy)
-    if settings.placement != "auto":
-        tell_no_effect(f"placement({settings.placement!r})", "rows go to resident workers in any case")
     if settings.statistics != "carried":
         tell_no_effect(f"statistics({settings.statistics!r})", "resident workers have no batches to count")
 

@@ -37,10 +37,9 @@ from steelyard.spark.sinks import sink as make_sink
 
 MODES = ("append", "update", "complete")
 STATISTICS = ("carried", "exact")
-PLACEMENTS = ("auto", "blocks", "in_place")
 FORMS = ("arrow", "pandas")
 ENGINES = ("microbatch", "resident")
-DEFAULT_POLICY = "prompt"
+DEFAULT_POLICY = "auto"
 MAP_POLICY = "in_place"
 """Where there are no keys: rows are mapped where they are read, unless another policy is named."""
 
@@ -79,7 +78,6 @@ class Stream(Description):
     _buckets: int | None = None
     _elastic: ElasticityPolicy = field(default_factory=Fixed)
     _statistics: str = "carried"
-    _placement: str = "auto"
     _bad: BadRows = field(default_factory=BadRows)
     _mode: str | None = None
     _sink: tuple[str, dict[str, Any]] | None = None
@@ -160,7 +158,10 @@ class Stream(Description):
         buckets: int | None = None,
         **parameters: Any,
     ) -> Stream:
-        """The partitioner, and how many blocks (map tasks) and buckets (reduce tasks); by default one a core.
+        """The policy, and how many blocks (map tasks) and buckets (reduce tasks); by default one per core.
+
+        A policy that you name moves rows to its blocks; `"in_place"` leaves them where they are read. Without this verb
+        it is `"auto"`, which finds out what pays, and leaves rows of built-in aggregates where they are read.
 
         Parameters of a policy stand in its name: `"dalton?epsilon=0.1"`. `"osg?cost_of=customer"` is for a map function
         that takes longer for some rows than for others: it is measured, and rows are spread by what they will take.
@@ -180,10 +181,6 @@ class Stream(Description):
     def statistics(self, source: str) -> Stream:
         """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
         return replace(self, _statistics=_one_of("statistics", source, STATISTICS))
-
-    def placement(self, where: str) -> Stream:
-        """Whether rows move: `"blocks"` as planned, `"in_place"` not at all, `"auto"` where Python touches them."""
-        return replace(self, _placement=_one_of("placement", where, PLACEMENTS))
 
     def elastic(self, policy: str | ElasticityPolicy) -> Stream:
         """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object."""
@@ -276,8 +273,6 @@ class Stream(Description):
                 raise OptionError("partition_by: osg goes by what the map function takes: add .map(...)")
             if self._partitioner.cost_of not in self.rows.columns:
                 raise OptionError.unknown("column cost_of of osg", self._partitioner.cost_of, self.rows.columns)
-            if self._placement == "in_place":
-                raise OptionError("partition_by: osg moves rows, and placement('in_place') leaves them: take one back")
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
         for name, use in program.pythons.items():
             check_aggregator(name, use)
@@ -301,7 +296,6 @@ class Stream(Description):
             blocks=self._blocks or cores,
             buckets=self._buckets or cores,
             statistics=self._statistics,
-            placement=self._placement,
             mode=self._mode or ("append" if self._window or not self._aggregates else "update"),
             interval=micros(text, "trigger") / 1e6 if text else 0.0,
             bad=self._bad,
