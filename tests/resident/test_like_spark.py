@@ -100,11 +100,13 @@ def test_more_files_than_a_process_may_open_are_read(tmp_path):
 
 
 def test_times_of_old_parquet_files_may_be_after_2262(tmp_path):
-    at = datetime(3000, 1, 1)
-    table = pa.table({"at": pa.array([at], pa.timestamp("us"))})
+    at = datetime(3000, 1, 1, tzinfo=UTC)
+    table = pa.table({"at": pa.array([at], pa.timestamp("us", "UTC"))})
     pq.write_table(table, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     path = str(tmp_path / "old.parquet")
-    assert ParquetFiles([path]).read(path, 0, 10).batch.column("at").to_pylist() == [at]
+    reader = ParquetFiles([path])
+    assert reader.read(path, 0, 10).batch.column("at").to_pylist() == [at]
+    assert reader.schema.field("at").type == pa.timestamp("us", "UTC")  # an instant, as in Spark
 
 
 def test_columns_of_files_are_found_in_another_case_and_in_types_that_spark_reads():

@@ -92,6 +92,35 @@ def test_both_engines_read_the_files_that_spark_reads(spark, tmp_path):
     assert resident(described(read(str(tmp_path / "in" / "empty.json")))) == []
 
 
+def test_parquet_that_spark_wrote_by_its_defaults_is_read_as_spark_reads_it(spark, tmp_path):
+    """Spark's own files have times as INT96, which other writers do not use any more."""
+    columns = "k string, at timestamp, local timestamp_ntz, day date, price decimal(10, 2), raw binary, shot timestamp"
+    local = datetime(2024, 3, 31, 2, 30)  # a time that some zones skip
+    rows = [
+        ("a", ORIGIN, local, local.date(), Decimal("1.25"), b"r", datetime(1890, 1, 1, tzinfo=UTC)),
+        ("a", ORIGIN, local, local.date(), Decimal("1.25"), b"r", datetime(2262, 5, 1, tzinfo=UTC)),
+        ("z", ORIGIN + timedelta(hours=2), local, local.date(), Decimal("2.50"), b"", ORIGIN),
+    ]
+    folder = str(tmp_path / "in")
+    spark.createDataFrame(rows, columns).coalesce(1).write.parquet(folder)
+    keys = ("k", "local", "day", "price", "raw", "shot")
+    read = spark.readStream.schema(columns).parquet(folder)
+    found = [(*(row[key] for key in keys), row["n"]) for row in resident(described(read, keys).on_bad_rows("fail"))]
+    plain = [(*(row[key] for key in keys), row["count"]) for row in by_plain_spark(spark, read, "by_defaults", keys)]
+    assert len(plain) == 2
+    assert sorted(map(_comparable, found)) == sorted(map(_comparable, plain))
+    wrong = spark.readStream.schema("k string, at timestamp, price bigint").parquet(folder)
+    with pytest.raises(OptionError, match=r"a file has column 'price' as decimal128.*cannot be read as int64"):
+        resident(described(wrong, ("k", "price")))
+
+
+def _comparable(row):
+    """PySpark gives instants without a zone, in the machine's own."""
+    return [
+        str(value.astimezone().replace(tzinfo=None)) if getattr(value, "tzinfo", None) else str(value) for value in row
+    ]
+
+
 def test_paths_with_and_without_a_scheme_are_one_folder_for_source_sink_and_checkpoint(spark, tmp_path):
     stamped(tmp_path / "a%20b", "0.json", [{"k": "a"}, {"k": "z", "at": (ORIGIN + timedelta(hours=2)).isoformat()}])
     for number, scheme in enumerate(("", "file:", "file://")):

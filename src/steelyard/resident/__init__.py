@@ -8,12 +8,13 @@ from steelyard.core.dataflow import Dataflow, DataflowError, Placement
 from steelyard.core.dataflow_picture import mermaid, svg
 from steelyard.resident.aggregates import count, max, mean, min, sum, variance
 from steelyard.resident.coordinator import Settings
+from steelyard.resident.file_sources import JsonLines, ParquetFiles
 from steelyard.resident.flow import Flow, Stream
 from steelyard.resident.jobs import JobError, Results, run
 from steelyard.resident.operator import InstanceContext, Step
 from steelyard.resident.security import Tls
 from steelyard.resident.sinks import Callback, Memory, Parquet
-from steelyard.resident.sources import Generated, JsonLines, ParquetFiles, Rows, SocketLines
+from steelyard.resident.sources import Generated, Rows, SocketLines
 
 __all__ = [
     "Callback",

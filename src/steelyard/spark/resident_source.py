@@ -16,10 +16,11 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
+from steelyard.resident.file_sources import ParquetFiles
 from steelyard.resident.json_rows import LINE, PACKED, JsonRows, Lines
 from steelyard.resident.json_values import readable
 from steelyard.resident.kafka import KafkaTopic
-from steelyard.resident.sources import Generated, ParquetFiles, Reader
+from steelyard.resident.sources import Generated, Reader
 from steelyard.resident.times import zone_of
 from steelyard.resident.transformed import Tidied, Transformed, conformed
 from steelyard.spark.arrow import arrow_schema, require_arrow
@@ -188,7 +189,14 @@ def _files(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
         raise OptionError(
             f"there is no file in {relation.options['path']}: put one there, or use engine('microbatch'), which waits"
         )
-    return ParquetFiles(paths) if relation.format == "parquet" else Lines(paths)
+    if relation.format == "json":
+        return Lines(paths)
+    reader = ParquetFiles(paths)
+    empty = pa.RecordBatch.from_pylist([], reader.schema)
+    conformed(
+        empty, arrow_schema(relation.columns), how.case_sensitive
+    )  # says what cannot be read before workers start
+    return reader
 
 
 def _listed(spark: SparkSession, relation: Relation) -> list[str]:
