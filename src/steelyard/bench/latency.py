@@ -305,6 +305,5 @@ def draw(figure: Figure, result: Result) -> None:
             if one.name.endswith(f", {rate:,} rows/s")
         ]
         charts.lines(axes, mine, title=f"{rate:,} rows per second", x="rows, %", y="latency, ms", log="y", legend=False)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panels.append(axes)
     charts.legend_below(figure, *panels)

@@ -159,7 +159,9 @@ class KafkaTopic(Reader):
 
     def _waiting(self, split: str, at: int) -> deque[Any]:
         if "consumer" not in self._opened:
-            self._opened.update(consumer=_consumer(self.config), waiting={}, ended={})
+            # Without an end nobody asks where it is, and to be told would interrupt the wait for records.
+            ends = {"enable.partition.eof": self.ends is not None}
+            self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={})
         if split not in self._opened["waiting"]:
             topic, partition = _parted(split)
             self._opened["consumer"].incremental_assign([client().TopicPartition(topic, partition, at)])
