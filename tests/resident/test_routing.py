@@ -58,12 +58,16 @@ def test_forward_and_broadcast_send_the_batch_as_it_is():
     assert [(to, part.equals(batch)) for to, part in made(BROADCAST, 3).split(batch)] == [(to, True) for to in range(3)]
 
 
-def test_shuffled_batches_go_in_turn_and_large_ones_are_cut_evenly():
-    chooses = made(SHUFFLE, 3)
-    small = [to for _ in range(4) for to, _ in chooses.split(batch_of(["a"]))]
-    assert small == [1, 2, 0, 1]
-    large = pa.record_batch({"n": np.arange(9000)})
-    assert [(to, part.num_rows) for to, part in chooses.split(large)] == [(2, 3000), (0, 3000), (1, 3000)]
+def test_shuffled_rows_go_in_turn_from_batch_to_batch():
+    chooses = distributor(Edge("a", "b", Grouping(Route.SHUFFLE)), Instance("a", 1), 3)
+    went = {}
+    for rows in (1, 2, 7, 0, 9000):
+        batch = pa.record_batch({"n": np.arange(len(went), len(went) + rows)})
+        for to, part in chooses.split(batch):
+            numbers = part.column("n").to_pylist()
+            assert numbers == sorted(numbers)
+            went |= dict.fromkeys(numbers, to)
+    assert went == {number: (number + 1) % 3 for number in range(9010)}
 
 
 @pytest.mark.parametrize("name", ["dalton", "cam"])

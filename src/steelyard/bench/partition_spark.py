@@ -34,10 +34,10 @@ SKEWED, UNIFORM = 1.5, 0.0
 HASH = "hash"
 POLICIES = (HASH, "prompt", "dalton", "auto", "shuffle", "in_place")
 QUICK_POLICIES = (HASH, "prompt", "dalton")
-ROWS = 80_000
+ROWS, QUICK_ROWS = 80_000, 16_000
 WARM_UPS = 3
 """Batches of a tenth of the rows: the first has no statistics yet, the second compiles what it did not need."""
-BATCHES, QUICK_BATCHES = 3, 2
+BATCHES, QUICK_BATCHES = 3, 1
 
 
 class Kept:
@@ -185,7 +185,7 @@ def partition_spark(run: Run) -> Result:
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     policies = QUICK_POLICIES if run.quick else POLICIES
-    batches, rows = QUICK_BATCHES if run.quick else BATCHES, ROWS
+    batches, rows = (QUICK_BATCHES, QUICK_ROWS) if run.quick else (BATCHES, ROWS)
     # Partitions may have 8/6 of a file: none is cut, none joins another, and rows in place keep every slot busy.
     files = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.minPartitionNum": str(SLOTS - 2)}
     config = {"spark.driver.memory": "2g", **files}

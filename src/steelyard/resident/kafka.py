@@ -160,7 +160,7 @@ class KafkaTopic(Reader):
     def _waiting(self, split: str, at: int) -> deque[Any]:
         if "consumer" not in self._opened:
             # Without an end nobody asks where it is, and to be told would interrupt the wait for records.
-            ends = {"enable.partition.eof": self.ends is not None}
+            ends = {"enable.partition.eof": str(self.ends is not None).lower()}
             self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={})
         if split not in self._opened["waiting"]:
             topic, partition = _parted(split)

@@ -6,7 +6,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,6 @@ from steelyard.resident.reports import (
     unpacked_reports,
 )
 from steelyard.resident.wire import WireError
-
-_LEAST_SLICE = 1024
-"""Rows below which a batch is not cut to shuffle it, but goes to the next instance whole."""
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 Messages = Iterator[tuple[int, pa.RecordBatch, bytes]]
@@ -79,20 +75,23 @@ class Broadcast(Distributor):
 
 
 class InTurn(Distributor):
-    """Equal slices to all instances; where they would be small, batches in turn. Nothing is copied."""
+    """One row after the other to the next instance, also from batch to batch.
+
+    >>> turns = InTurn(2, first=0)
+    >>> for rows in ([1], [2, 3]):
+    ...     print([(to, part["x"].to_pylist()) for to, part in turns.split(pa.record_batch({"x": rows}))])
+    [(0, [1])]
+    [(0, [3]), (1, [2])]
+    """
 
     def __init__(self, receivers: int, first: int) -> None:
         self._receivers, self._next = receivers, first % receivers
 
     def split(self, batch: pa.RecordBatch) -> Parts:
-        """One slice for each instance, or one batch for one."""
-        if batch.num_rows < _LEAST_SLICE * self._receivers:
-            yield self._next, batch
-            self._next = (self._next + 1) % self._receivers
-            return
-        bounds = np.linspace(0, batch.num_rows, self._receivers + 1).astype(int).tolist()
-        for number, (start, end) in enumerate(pairwise(bounds)):
-            yield (self._next + number) % self._receivers, batch.slice(start, end - start)
+        """Rows in turn, those of an instance together."""
+        chosen = (self._next + np.arange(batch.num_rows)) % self._receivers
+        self._next = (self._next + batch.num_rows) % self._receivers
+        return parted(batch, chosen, self._receivers)
 
 
 class ByHash(Distributor):
