@@ -25,7 +25,27 @@ class GeometricMean(sy.Aggregator):
         return float(np.exp(state[1] / state[0]))
 
 
+class FastGeometricMean(GeometricMean):
+    """The same for all keys of a block at once: no Python call for a key, and compared with the above as it runs."""
+
+    def add_block(self, columns, offsets):
+        (values,) = columns
+        return np.diff(offsets), np.add.reduceat(np.log(values), offsets[:-1])
+
+    def merge_block(self, states, offsets):
+        return tuple(np.add.reduceat(part, offsets[:-1]) for part in states)
+
+    def finish_block(self, states):
+        n, logs = states
+        return np.exp(logs / n)
+
+
 spark = sy.session("own-aggregate", master="local[8]")
 trips = spark.read.format("steelyard").options(workload="taxi", rows=50_000).load()
-means = sy.stream(trips).group_by("medallion").agg(typical=GeometricMean().of("fare_amount"), trips=sy.count()).to_df()
+means = (
+    sy.stream(trips)
+    .group_by("medallion")
+    .agg(typical=GeometricMean().of("fare_amount"), fast=FastGeometricMean().of("fare_amount"), trips=sy.count())
+    .to_df()
+)
 means.orderBy("trips", ascending=False).show(5)

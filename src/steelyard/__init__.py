@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from steelyard.spark.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
     from steelyard.spark.aggregator import Aggregator
     from steelyard.spark.query import Query
+    from steelyard.spark.row_aggregator import udaf
     from steelyard.spark.session import session
     from steelyard.spark.similarity_join import SimilarityJoin, similarity_join
     from steelyard.spark.stream import Stream, stream
@@ -36,6 +37,7 @@ _HOMES = {
     ),
     "steelyard.spark.aggregator": ("Aggregator",),
     "steelyard.spark.query": ("Query",),
+    "steelyard.spark.row_aggregator": ("udaf",),
     "steelyard.spark.session": ("session",),
     "steelyard.spark.similarity_join": ("SimilarityJoin", "similarity_join"),
     "steelyard.spark.stream": ("Stream", "stream"),
@@ -61,6 +63,7 @@ __all__ = [
     "stream",
     "sum",
     "top_k",
+    "udaf",
     "variance",
 ]
 

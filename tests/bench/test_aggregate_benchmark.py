@@ -12,7 +12,8 @@ QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))
 
 
 def case(keys, exponent, ours=2.0):
-    seconds = {aggregate.PANDAS: 20.0, aggregate.ARROW: 6.0, aggregate.OURS: ours}
+    seconds = {aggregate.PANDAS: 20.0, aggregate.ARROW: 6.0, aggregate.GROUPED: 5.0, aggregate.OURS: ours}
+    seconds |= {aggregate.BY_HAND: 3.0, aggregate.BY_HAND_ARROW: 0.6, aggregate.OURS_BLOCK: 0.4}
     return aggregate.Case(keys, exponent, keys, seconds | {aggregate.JVM: 1.0, aggregate.OURS_BUILTIN: 1.1})
 
 
@@ -53,6 +54,10 @@ def test_the_figures_are_those_of_the_headline():
     assert result.metrics["python_vs_apply_in_pandas"] == 20.0
     assert result.metrics["python_vs_apply_in_arrow"] == 6.0
     assert result.metrics["builtin_slowdown"] == pytest.approx(1.1)
+    assert result.metrics["python_vs_two_stages"] == 3.0
+    assert result.metrics["python_vs_grouped_udf"] == 5.0
+    for name in ("block_vs_two_stages", "block_vs_two_stages_200k"):
+        assert result.metrics[name] == pytest.approx(1.5)
     assert not result.missed
     assert len(result.tables[0].rows) == len(cases)
 

@@ -139,7 +139,8 @@ def test_no_cost_is_negative():
 
 def test_operators_run_in_the_tasks_of_spark_and_give_the_right_answers(monkeypatch):
     from steelyard.bench.prompt_operators import result_schema, state_schema, use_of
-    from steelyard.spark.combine import combiner, finisher
+    from steelyard.spark.combine import combiner
+    from steelyard.spark.reduce import finisher
 
     block = cluster_model.event_block(np.random.default_rng(1), rows=50, keys=5)
     for operator in OPERATORS:

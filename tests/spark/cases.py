@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 import steelyard as sy
 from steelyard.core import Observation, ScalingDecision
@@ -42,6 +44,58 @@ class Mean(sy.Aggregator):
 
     def finish(self, state):
         return state[1] / state[0] if state[0] else None
+
+
+class BlockMean(sy.Aggregator):
+    """The same for all keys of a block at once, and in no other form."""
+
+    state = "n bigint, total double"
+    result = "double"
+
+    def add_block(self, columns, offsets):
+        (values,) = columns
+        known = ~np.isnan(values)
+        starts = offsets[:-1]
+        return np.add.reduceat(known, starts, dtype=np.int64), np.add.reduceat(np.where(known, values, 0.0), starts)
+
+    def merge_block(self, states, offsets):
+        return tuple(np.add.reduceat(part, offsets[:-1]) for part in states)
+
+    def subtract_block(self, whole, part):
+        return tuple(left - right for left, right in zip(whole, part, strict=True))
+
+    def finish_block(self, states):
+        n, total = states
+        return pa.array(total / np.maximum(n, 1), mask=n == 0)
+
+
+class EitherMean(BlockMean, Mean):
+    """The same in both forms."""
+
+    zero, add, merge, subtract, finish = Mean.zero, Mean.add, Mean.merge, Mean.subtract, Mean.finish
+
+
+class TheirMean:
+    """As PySpark 4.4 has it."""
+
+    bufferSchema = T.StructType().add("sum", T.DoubleType()).add("a count", T.LongType())  # noqa: N815 - PySpark's name
+    outputType = T.DoubleType()  # noqa: N815 - PySpark's name
+
+    def zero(self):
+        return (0.0, 0)
+
+    def reduce(self, buffer, value):
+        (v,) = value
+        return buffer if v is None else (buffer[0] + v, buffer[1] + 1)
+
+    def merge(self, one, other):
+        return (one[0] + other[0], one[1] + other[1])
+
+    def finish(self, buffer):
+        return buffer[0] / buffer[1] if buffer[1] else None
+
+
+MEANS = (Mean, BlockMean, EitherMean)
 
 
 class Longest(sy.Aggregator):
@@ -102,6 +156,8 @@ class Case:
     policy: str
     statistics: str
     keys: tuple[str, ...]
+    mean: type[sy.Aggregator]
+    """Which form the mean of our own has."""
     restarts: list[bool]
     """Whether the engine is made anew from its checkpoint before each batch, or goes on."""
 
@@ -129,6 +185,7 @@ class Case:
             rng.choice(sy.partitioner_names()),
             rng.choice(["carried", "exact"]),
             rng.choice([("k",), ("k",), ("k", "n")]),
+            MEANS[seed % len(MEANS)],
             [True, *(rng.random() < 0.5 for _ in batches[1:])],
         )
 
@@ -144,9 +201,9 @@ class Case:
             "first": sy.collect("x", 2),
             "top": sy.top_k("x", 2),
         }
-        python = {"own_mean": Mean().of("x"), "longest": Longest().of("text")}
+        python = {"own_mean": self.mean().of("x"), "longest": Longest().of("text")}
         if self.aggregates == "counts":  # all of these have an exact inverse
-            return {"rows": sy.count(), "total": sy.sum("n"), "own_mean": Mean().of("x")}
+            return {"rows": sy.count(), "total": sy.sum("n"), "own_mean": self.mean().of("x")}
         return {"jvm": jvm, "python": python, "both": jvm | python}[self.aggregates]
 
     def stream(self, rows: DataFrame) -> sy.Stream:

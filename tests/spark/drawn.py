@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 import steelyard as sy
 from steelyard.spark import aggregates as builtin
 from steelyard.spark.rows import quoted
-from tests.spark.cases import Longest, Mean
+from tests.spark.cases import MEANS, BlockMean, EitherMean, Longest
 
 ZONES = ["UTC", "America/New_York", "Europe/Paris", "Asia/Kolkata", "Australia/Lord_Howe", "+05:30", "PST"]
 BASES = {
@@ -147,7 +147,7 @@ KINDS = {
     "map": Kind("map<string, int>", pa.map_(pa.string(), pa.int32()), MAPS, _mapped, False, False),
     "nested": Kind("array<struct<d: date, m: array<string>>>", NESTED, NESTS, _nested, False, False),
 }
-PYTHON = {"string": Longest, "int": Mean, "smallint": Mean}
+PYTHON = {"string": Longest, "int": EitherMean, "smallint": BlockMean}
 SIMPLE = ["boolean", "byte", "short", "int", "long", "double", "decimal", "string", "date", "instant"]
 """Kinds that are drawn for CSV and ORC files, which the resident engine does not read."""
 RESIDENT = (builtin.Count, builtin.Sum, builtin.Mean, builtin.Least, builtin.Greatest, builtin.Variance)
@@ -369,6 +369,6 @@ def _plain(use: Any, named: dict[str, str]) -> Any:
         return F.transform(kept, lambda one: one["v"])
     if isinstance(use, builtin.Builtin):
         return use.plain(column)
-    if isinstance(use.aggregator, Mean):
+    if isinstance(use.aggregator, MEANS):
         return F.avg(column)
     return F.min(F.when(column.isNotNull(), F.struct((-F.length(column)).alias("l"), column.alias("t"))))["t"]

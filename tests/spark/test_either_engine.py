@@ -18,7 +18,7 @@ import steelyard as sy
 from steelyard.core import BadRowError, OptionError
 from steelyard.spark.pipeline import build
 from steelyard.spark.pipeline_file import PipelineError, parse_pipeline
-from tests.spark.cases import Longest, Mean, same
+from tests.spark.cases import EitherMean, Longest, TheirMean, same
 
 pytestmark = pytest.mark.spark
 ORIGIN = datetime(2024, 5, 1, tzinfo=UTC)
@@ -81,7 +81,8 @@ def program(read, size, slide, policy=None):
             last=sy.max("at"),
             mean=sy.mean("n"),
             spread=sy.variance("n"),
-            own=Mean().of("n"),
+            own=EitherMean().of("n"),
+            theirs=sy.udaf(TheirMean()).of("n"),
             longest=Longest().of("text"),
         )
         .trigger(available_now=True)
@@ -106,11 +107,12 @@ def plain(spark, made, size, slide):
             F.avg("n").alias("mean"),
             F.var_samp("n").alias("spread"),
             F.avg("n").alias("own"),
+            F.avg("n").alias("theirs"),
             F.min(F.when(F.col("text").isNotNull(), F.struct(-F.length("text"), "text")))["text"].alias("longest"),
         )
         .where(F.col("w.end") <= F.lit(end))
         .selectExpr("w.start window_start", "w.end window_end", "k", "rows", "known", "total", "low", "high", "last",
-                    "mean", "spread", "own", "longest")
+                    "mean", "spread", "own", "theirs", "longest")
     )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkRuntimeError, PythonException
 
 import steelyard as sy
 from steelyard.core import BatchError, OptionError
-from steelyard.spark.combine import encoded
 from steelyard.spark.engine import reason
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.session import _TRACING, _chose_level
+from steelyard.spark.states import encoded
 from tests.spark.cases import Longest, Mean
 
 pytestmark = pytest.mark.spark
@@ -182,7 +182,7 @@ def test_a_text_that_is_no_ddl_is_told(spark, text):
 def test_that_there_is_no_session_is_not_said_to_be_wrong_ddl(monkeypatch):
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
     with pytest.raises(PySparkRuntimeError, match="SparkSession should be created first"):
-        ddl_fields("n bigint", "`state`")
+        ddl_fields("a_field_that_nobody_asked_for_before bigint", "`state`")
 
 
 def source(spark, tmp_path, files=2):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.spark.values import column_of
+from steelyard.spark.values import as_column, column_of
 
 RECORD = pa.struct({"a": pa.int64(), "b": pa.float64()})
 COUNTS = pa.map_(pa.string(), pa.int64())
@@ -48,3 +48,43 @@ def test_what_fits_is_kept_as_it_is(values, kind):
 def test_what_does_not_fit_is_refused_and_never_cut(value, kind):
     with pytest.raises((ValueError, TypeError)):
         column_of([value], kind)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "kept"),
+    [
+        (np.array([3.0, 4.0]), pa.int64(), [3, 4]),
+        (np.array([3, 4], np.int32), pa.float64(), [3.0, 4.0]),
+        (pa.chunked_array([["a"], [None]]), pa.string(), ["a", None]),
+        (pa.array(["a", "b"]).dictionary_encode(), pa.string(), ["a", "b"]),
+        (np.array(["a", None], object), pa.string(), ["a", None]),
+        ([1, None], pa.int32(), [1, None]),
+        (pa.nulls(2), pa.int32(), [None, None]),
+        (pa.array([[1], None]), pa.list_(pa.field("element", pa.int64())), [[1], None]),
+        (pa.array([[1], [2]]), pa.list_(pa.int32()), [[1], [2]]),
+        (np.array([3, 4]), pa.decimal128(20, 1), [Decimal(3), Decimal(4)]),
+    ],
+)
+def test_a_column_of_all_keys_is_kept_as_it_is(values, kind, kept):
+    assert as_column(values, kind, 2).to_pylist() == kept
+    assert as_column(values, kind, 2).type == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.array([3.5, 4.0]), pa.int64()),
+        (np.array([3.0, np.nan]), pa.int64()),
+        (np.array([1, 2**40]), pa.int32()),
+        (np.array([1, 2]), pa.string()),
+        (pa.array(["1", "2"]), pa.int64()),
+        (np.array([0.1, 0.2]), pa.decimal128(10, 2)),
+        (pa.array([[1], [2]]), pa.list_(pa.string())),
+        (np.array([1, 2, 3]), pa.int64()),
+        (7, pa.int64()),
+        ("ab", pa.string()),
+    ],
+)
+def test_a_column_of_all_keys_that_does_not_fit_is_refused(values, kind):
+    with pytest.raises((TypeError, ValueError, pa.ArrowException)):
+        as_column(values, kind, 2)

@@ -133,7 +133,8 @@ def measure_costs(operator: str = "sum", repetitions: int = REPETITIONS, seed: i
     seed
         Draws the events.
     """
-    from steelyard.spark.combine import combiner, finisher  # noqa: PLC0415 - loads Spark
+    from steelyard.spark.combine import combiner  # noqa: PLC0415 - loads Spark
+    from steelyard.spark.reduce import finisher  # noqa: PLC0415 - loads Spark
 
     use = {"total": use_of(operator)}
     combine = combiner(("key",), use, state_schema(operator), 16, None, 100)

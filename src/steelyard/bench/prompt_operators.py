@@ -101,7 +101,8 @@ def use_of(operator: str) -> AggregatorUse:
 
 def state_schema(operator: str) -> pa.Schema:
     """What map tasks give: the columns of `steelyard.spark.partials`, for one key column."""
-    from steelyard.spark.combine import BUCKET, ROWS  # noqa: PLC0415 - loads Spark
+    from steelyard.spark.combine import ROWS  # noqa: PLC0415 - loads Spark
+    from steelyard.spark.parcels import BUCKET  # noqa: PLC0415 - loads Spark
     from steelyard.spark.rows import BAD, BAD_ROW, PANE  # noqa: PLC0415 - loads Spark
 
     return pa.schema(

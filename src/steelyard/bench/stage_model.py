@@ -321,7 +321,8 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
 
     from steelyard.applications.wordcount import WordCounts  # noqa: PLC0415 - loads PySpark
     from steelyard.spark.aggregator import AggregatorUse  # noqa: PLC0415
-    from steelyard.spark.combine import combiner, merger  # noqa: PLC0415
+    from steelyard.spark.combine import combiner  # noqa: PLC0415
+    from steelyard.spark.reduce import merger  # noqa: PLC0415
 
     rows = len(texts)
     uses = {"words": AggregatorUse(WordCounts(), ("text",))}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
+from steelyard.kernels.radix import stable_order
 from steelyard.resident.keys import distinct
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -45,13 +46,13 @@ class Groups:
         rank = np.empty(len(first), np.int64)
         rank[np.argsort(first)] = np.arange(len(first))
         group = rank[codes]
-        order = np.argsort(group, kind="stable")
-        return cls(order, np.searchsorted(group[order], np.arange(len(first))))
+        sizes = np.bincount(group, minlength=len(first))
+        return cls(stable_order(group, len(first)), np.cumsum(sizes) - sizes)
 
     @property
-    def ends(self) -> Ints:
-        """int64[groups]: where each group ends."""
-        return np.append(self.starts, len(self.order))[1:]
+    def bounds(self) -> Ints:
+        """int64[groups + 1]: where each group begins, and where the last one ends."""
+        return np.append(self.starts, len(self.order))
 
     def reduced(self, operation: np.ufunc, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """One value for each group, from one for each row in the order of groups."""
@@ -59,7 +60,7 @@ class Groups:
 
     def spread(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """One value for each row in the order of groups, from one for each group."""
-        return np.repeat(values, self.ends - self.starts)
+        return np.repeat(values, np.diff(self.bounds))
 
 
 class StateAggregate(ABC):

@@ -32,6 +32,9 @@ def require_aggregates(unnamed: tuple[Any, ...], aggregates: Mapping[str, Any]) 
             raise OptionError(f"aggregate {name!r}: say over which columns, with {called}().of('column')")
         if isinstance(use, Column):
             raise OptionError(f"aggregate {name!r} is a Column of PySpark: {_instead(name, use)}; got {use!r}")
+        if hasattr(use, "bufferSchema") and hasattr(use, "reduce"):
+            theirs = use.__name__ if inspect.isclass(use) else type(use).__name__
+            raise OptionError(f"aggregate {name!r}: write sy.udaf({theirs}()).of('column')")
         if not isinstance(use, Builtin | AggregatorUse):
             raise OptionError(f"aggregate {name!r} must be sy.count(), sy.sum(column) and so on, got {use!r}")
         if name.startswith("__"):

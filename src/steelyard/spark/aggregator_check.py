@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.agreement import added_otherwise, merged_otherwise, of_one_key
 from steelyard.spark.arrow import arrow_schema
-from steelyard.spark.combine import NO_FIELDS
 from steelyard.spark.partials import ddl_fields
+from steelyard.spark.states import NO_FIELDS, UNFIT, added, encoded, finished, merged
 from steelyard.spark.values import column_of
-
-_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def check_aggregator(name: str, use: AggregatorUse) -> None:
@@ -28,8 +29,9 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
     """
     aggregator = use.aggregator
     kind = type(aggregator).__name__
-    state = arrow_schema(ddl_fields(aggregator.state, f"`state` of aggregate {name!r}"))
-    result = arrow_schema(ddl_fields(f"r {aggregator.result}", f"`result` of aggregate {name!r}")).field(0)
+    state, result = _types(name, use)
+    if not aggregator.gives("zero"):  # nor is there an `add` that would begin with it
+        return
     try:
         zero = aggregator.zero()
     except Exception as error:
@@ -51,6 +53,58 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
             f"aggregate {name!r}: {kind}.finish(zero()) gives {finished!r}, and its result is {aggregator.result!r};\n"
             "give a value of that type, or say another one in `result`"
         )
+
+
+def _types(name: str, use: AggregatorUse) -> tuple[pa.Schema, pa.Field]:
+    """The fields of a state, and that of a result."""
+    aggregator = use.aggregator
+    state = arrow_schema(ddl_fields(aggregator.state, f"`state` of aggregate {name!r}"))
+    return state, arrow_schema(ddl_fields(f"r {aggregator.result}", f"`result` of aggregate {name!r}")).field(0)
+
+
+_DRAWN = (3, 1, 2, 5, 4, 6)
+_BOUNDS, _HALVES = np.array([0, 1, 3, 6]), np.array([0, 2, 3])
+"""Of groups of the drawn rows, and of pairs of these groups."""
+
+
+def check_forms(name: str, use: AggregatorUse, rows: T.StructType) -> None:
+    """Raise an OptionError where the two forms of an aggregator disagree about a few small values of its columns.
+
+    Values that the form of one key does not take, or cannot be drawn, tell nothing: tasks compare real ones.
+    """
+    columns = [_drawn(arrow_schema(T.StructType([rows[column]])).field(0).type) for column in use.columns]
+    if not use.aggregator.has_both_forms or any(column is None for column in columns):
+        return
+    fields, result = _types(name, use)
+    state, every = pa.struct(list(fields)), np.arange(len(_DRAWN))
+    alone = AggregatorUse(of_one_key(use.aggregator), use.columns)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if _given(lambda: finished(alone, added(alone, columns, every, _BOUNDS, state), state, result.type)) is None:
+            return
+        try:
+            states = encoded(added(use, columns, every, _BOUNDS, state), state, "add()")
+            whole = encoded(merged(use, states, _HALVES, state), state, "merge()")
+        except Exception as error:
+            raise OptionError(
+                f"aggregate {name!r}: the form of a block of {type(use.aggregator).__name__} raises "
+                f"{type(error).__name__}: {error}, for {list(_DRAWN)} and the like, where that of one key does not"
+            ) from error
+        told = added_otherwise(name, use, columns, every, _BOUNDS, states, result.type)
+        told = told or merged_otherwise(name, use, states, _HALVES, whole, result.type)
+    if told:
+        raise OptionError(told)
+
+
+def _drawn(kind: pa.DataType) -> pa.Array | None:
+    """A few values of a type; None where there are none that are simple."""
+    whole = pa.array(_DRAWN, pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    try:
+        if pa.types.is_boolean(kind):
+            return pa.array([one % 2 == 0 for one in _DRAWN])
+        return whole.cast(pa.string()).cast(kind) if pa.types.is_binary(kind) else whole.cast(kind)
+    except pa.ArrowException:
+        return None
 
 
 def _given(call: Callable[[], Any]) -> Any:
@@ -90,6 +144,6 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return True
     try:
         column_of([value], kind)
-    except _UNFIT:
+    except UNFIT:
         return False
     return True

@@ -1,26 +1,31 @@
-"""The Python side of aggregation, inside tasks: combine a block, allot buckets, merge states, finish results.
+"""The map task of a Python aggregate: group a block, add each group up, allot the groups to buckets.
 
-Nothing here is compiled: tasks import NumPy and Arrow only, and each loop runs once a key, not once a row.
+Nothing here is compiled: tasks import NumPy and Arrow only, and no loop runs once per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from steelyard.core import BatchError
 from steelyard.core.counts import one_zero
+from steelyard.kernels.radix import stable_order
 from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.agreement import added_otherwise, of_one_key
 from steelyard.spark.isolate import as_json, isolate
+from steelyard.spark.keyhash import key_hashes
+from steelyard.spark.parcels import BUCKET
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
+from steelyard.spark.states import added, bounds_of, encoded
 from steelyard.spark.tasklog import TaskLog, timed
-from steelyard.spark.values import column_of
 
-ROWS, BUCKET = "__rows", "__bucket"
+ROWS = "__rows"
 AGGREGATE_FAILED = "aggregate "
 """Begins the reason of a row on which an aggregate raised."""
 Batches = Iterator[pa.RecordBatch]
@@ -34,6 +39,7 @@ def combiner(
     buckets: int,
     log: TaskLog | None,
     frequent: int,
+    results: Mapping[str, pa.DataType] | None = None,
 ) -> Callable[[Batches], Batches]:
     """The map task: group a block's rows by key and pane, add each group up, allot the groups to buckets.
 
@@ -49,6 +55,8 @@ def combiner(
         Where to report to.
     frequent
         How many of the block's most frequent keys to report.
+    results
+        Types of the results, by aggregate: those with two forms are then computed in both, for a few groups.
     """
 
     def run(parts: Batches) -> Batches:
@@ -59,15 +67,15 @@ def combiner(
             with task.working():
                 block = pa.concat_batches(batches)
                 task.rows = block.num_rows
-                block, groups, states, letters = _combined(block, keys, uses)
+                block, groups, states, letters = _combined(block, keys, uses, schema, results or {})
                 out = _clusters(block, keys, groups, states, buckets, schema) if groups else None
-                if groups:
+                if groups and log is not None:
                     frequent_keys = groups.frequent(block, keys, frequent)
-                    task.extra = {"clusters": len(groups.starts), "frequent": frequent_keys}
+                    task.extra = {"clusters": len(groups.sizes), "frequent": frequent_keys}
             if out is not None:
                 yield out
             if letters:
-                yield _dead_letters(letters, schema)
+                yield dead_letters(letters, schema)
 
     return run
 
@@ -77,14 +85,20 @@ Letters = list[tuple[str, str]]
 
 
 def _combined(
-    block: pa.RecordBatch, keys: tuple[str, ...], uses: dict[str, AggregatorUse]
-) -> tuple[pa.RecordBatch, Groups | None, dict[str, list[Any]], Letters]:
+    block: pa.RecordBatch,
+    keys: tuple[str, ...],
+    uses: dict[str, AggregatorUse],
+    schema: pa.Schema,
+    results: Mapping[str, pa.DataType],
+) -> tuple[pa.RecordBatch, Groups | None, dict[str, pa.Array], Letters]:
     """The states of a block's groups. A row that one aggregate refuses is taken from all of them."""
     letters: Letters = []
     while block.num_rows:
         groups = Groups.of(block, keys)
         refused: dict[int, tuple[str, str]] = {}
-        states = {name: _added(use, block, groups, name, refused) for name, use in uses.items()}
+        states = {}
+        for name, use in uses.items():
+            states[name] = _added(use, block, groups, name, schema.field(name).type, results.get(name), refused)
         if not refused:
             return block, groups, states, letters
         letters += refused.values()
@@ -95,37 +109,41 @@ def _combined(
 
 
 class Groups:
-    """The rows of a block in order of their group (key and pane), and where each group starts."""
+    """The rows of a block in order of their group (key and pane), and where each group begins and the last one ends."""
 
-    def __init__(self, order: Ints, starts: Ints, ends: Ints, key_code: Ints) -> None:
+    def __init__(self, order: Ints, offsets: Ints, key_code: Ints) -> None:
         self.order = order
-        self.starts = starts
-        self.ends = ends
+        self.offsets = offsets
         self.key_code = key_code
 
     @classmethod
     def of(cls, block: pa.RecordBatch, keys: tuple[str, ...]) -> Groups:
         """Group by dictionary codes: no Python value is made of a row."""
-        code = np.zeros(block.num_rows, dtype=np.int64)
-        for name in keys:
-            code = _narrowed(code, _codes(block.column(name)))
+        code, count = _codes(block.column(keys[0]))
+        for name in keys[1:]:
+            code, count = _paired(code, count, *_codes(block.column(name)))
         key_code = code
-        code = _narrowed(code, _codes(block.column(PANE)))
-        order = np.argsort(code, kind="stable")
-        sorted_code = code[order]
-        starts = np.flatnonzero(np.r_[True, sorted_code[1:] != sorted_code[:-1]])
-        return cls(order, starts, np.r_[starts[1:], len(code)], key_code)
+        if PANE in block.schema.names:
+            code, count = _paired(code, count, *_codes(block.column(PANE)))
+        sizes = np.bincount(code)
+        return cls(stable_order(code, count), bounds_of(sizes[sizes > 0]), key_code)
 
     @property
     def first_rows(self) -> Ints:
         """A row of each group."""
-        return np.asarray(self.order[self.starts])
+        return np.asarray(self.order[self.offsets[:-1]])
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows of each group."""
+        return np.diff(self.offsets)
 
     def frequent(self, block: pa.RecordBatch, keys: tuple[str, ...], most: int) -> bytes:
         """The `most` frequent keys of the block with their rows, as Arrow bytes; the last row is the rest."""
         rows = np.bincount(self.key_code)
         example = np.zeros(len(rows), dtype=np.int64)
         example[self.key_code] = np.arange(len(self.key_code))
+        rows, example = rows[rows > 0], example[rows > 0]
         top = np.argpartition(-rows, most)[:most] if len(rows) > most else np.arange(len(rows))
         taken = block.select(list(keys)).take(pa.array(example[top]))
         counts = pa.array(rows[top], pa.int64())
@@ -137,123 +155,134 @@ class Groups:
         return bytes(sink.getvalue().to_pybytes())
 
 
-def _codes(column: pa.Array) -> Ints:
+def _codes(column: pa.Array) -> tuple[Ints, int]:
+    """A number for each value, the same for equal ones, from 0 on; and a bound that none of them reaches."""
+    if pa.types.is_integer(column.type) and not column.null_count and len(column):
+        values = column.to_numpy()
+        least, most = int(values.min()), int(values.max())
+        if most - least < max(1 << 16, 2 * len(values)):  # close to each other: they are their own codes
+            return values.astype(np.int64) - least, most - least + 1
     if pa.types.is_nested(column.type):
         column = pa.array([str(value) for value in column.to_pylist()])
     encoded = pc.dictionary_encode(one_zero(column), null_encoding="encode")
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False)), len(encoded.dictionary)
 
 
-def _narrowed(left: Ints, right: Ints) -> Ints:
-    """Codes of pairs of codes, numbered from 0 without gaps."""
-    if not left.any():
-        return right
-    pair = left * (int(right.max()) + 1) + right
-    return np.asarray(np.unique(pair, return_inverse=True)[1])
-
-
-def slices_of(column: pa.Array, order: Ints) -> Any:
-    """A column in group order, to be sliced: as NumPy where NumPy has the type, else as Arrow."""
-    kind = column.type
-    if not pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
-        return column.take(pa.array(order))
-    if column.null_count and pa.types.is_integer(kind):
-        return WholeNumbers(column, order)
-    return column.to_numpy(zero_copy_only=False)[order]
-
-
-class WholeNumbers:
-    """Whole numbers with nulls. A slice without nulls keeps every digit; one with nulls is floats, with NaN."""
-
-    def __init__(self, column: pa.Array, order: Ints) -> None:
-        self._values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)[order]
-        self._null = column.is_null().to_numpy(zero_copy_only=False)[order]
-
-    def __getitem__(self, part: slice) -> Any:
-        values, null = self._values[part], self._null[part]
-        return np.where(null, np.nan, values) if null.any() else values
+def _paired(left: Ints, lefts: int, right: Ints, rights: int) -> tuple[Ints, int]:
+    """Codes of pairs of codes."""
+    if lefts <= 1:
+        return right, rights
+    if rights <= 1:
+        return left, lefts
+    return _codes(pa.array(left.astype(np.int64) * rights + right))
 
 
 def _added(
-    use: AggregatorUse, block: pa.RecordBatch, groups: Groups, name: str, refused: dict[int, tuple[str, str]]
-) -> list[Any]:
-    """The state of each group: one call of `add` a group. Rows that make it raise go to `refused`."""
-    add, zero = use.aggregator.add, use.aggregator.zero
-    columns = [slices_of(block.column(column), groups.order) for column in use.columns]
-    states: list[Any] = []
-    for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
-        try:
-            states.append(add(zero(), *[column[start:end] for column in columns]))
-        except Exception:  # noqa: BLE001 - the rows at fault are found one by one
-            states.append(_saved(use, block, groups.order[start:end], name, refused))
-    return states
+    use: AggregatorUse,
+    block: pa.RecordBatch,
+    groups: Groups,
+    name: str,
+    kind: pa.DataType,
+    result: pa.DataType | None,
+    refused: dict[int, tuple[str, str]],
+) -> pa.Array | None:
+    """The state of each group; None where the user's class raises: the rows at fault are then in `refused`."""
+    columns = [block.column(column) for column in use.columns]
+    try:
+        states = added(use, columns, groups.order, groups.offsets, kind)
+    except BatchError as error:  # of what it gives, which is the fault of no row
+        raise BatchError(f"aggregate {name!r}: {error}") from error
+    except Exception as error:
+        found = _at_fault(use, block, groups, name, kind)
+        if not found:
+            form = "add_block()" if use.aggregator.gives("add_block") else "add()"
+            raise BatchError(
+                f"aggregate {name!r}: {type(use.aggregator).__name__}.{form} raised {type(error).__name__}: {error}; "
+                "but for no row by itself anything is raised"
+            ) from error
+        refused |= found | refused  # what the first aggregate said of a row stays
+        return None
+    column = encoded(states, kind, f"add() of aggregate {name!r}")
+    if result is not None and use.aggregator.has_both_forms:
+        told = added_otherwise(name, use, columns, groups.order, groups.offsets, column, result)
+        if told:
+            raise BatchError(told)
+    return column
 
 
-def _saved(
-    use: AggregatorUse, block: pa.RecordBatch, rows: Ints, name: str, refused: dict[int, tuple[str, str]]
-) -> Any:
-    """The state of a group without the rows that make `add` raise."""
+def _at_fault(
+    use: AggregatorUse, block: pa.RecordBatch, groups: Groups, name: str, kind: pa.DataType
+) -> dict[int, tuple[str, str]]:
+    """(reason, row as JSON) of the rows that make the user's class raise: groups are found by halving, then rows.
+
+    The form of one key is asked where there is one.
+    """
+    alone = AggregatorUse(of_one_key(use.aggregator), use.columns) if use.aggregator.gives("zero", "add") else use
     at = "__at"
-    group = block.take(pa.array(rows)).append_column(at, pa.array(rows))
 
-    def state_of(part: pa.RecordBatch) -> Any:
-        every = np.arange(part.num_rows)
-        columns = [slices_of(part.column(column), every)[:] for column in use.columns]
-        return use.aggregator.add(use.aggregator.zero(), *columns)
+    def of_groups(part: pa.RecordBatch) -> None:
+        begin, counts = part.column("start")[0].as_py(), part.column("rows").to_numpy()
+        order = groups.order[begin : begin + counts.sum()]
+        added(alone, [block.column(column) for column in use.columns], order, bounds_of(counts), kind)
 
-    good, bad = isolate(group, state_of)
-    for why, row in bad:
-        refused[row.column(at)[0].as_py()] = (f"{AGGREGATE_FAILED}{name!r}: {why}", as_json(row))
-    state = use.aggregator.zero()
-    for part in good:
-        state = use.aggregator.merge(state, part)
-    return state
+    def of_rows(part: pa.RecordBatch) -> None:
+        bounds = bounds_of(np.array([part.num_rows]))
+        added(alone, [part.column(column) for column in use.columns], np.arange(part.num_rows), bounds, kind)
+
+    found = {}
+    for _, group in isolate(pa.record_batch({"start": groups.offsets[:-1], "rows": groups.sizes}), of_groups)[1]:
+        begin, count = group.column("start")[0].as_py(), group.column("rows")[0].as_py()
+        rows = pa.array(groups.order[begin : begin + count])
+        for why, row in isolate(block.take(rows).append_column(at, rows), of_rows)[1]:
+            found[row.column(at)[0].as_py()] = (f"{AGGREGATE_FAILED}{name!r}: {why}", as_json(row))
+    return found
 
 
 def _clusters(
     block: pa.RecordBatch,
     keys: tuple[str, ...],
     groups: Groups,
-    states: dict[str, list[Any]],
+    states: dict[str, pa.Array],
     buckets: int,
     schema: pa.Schema,
 ) -> pa.RecordBatch:
     first = pa.array(groups.first_rows)
     count = len(first)
-    if SPLIT in block.schema.names:
+    names = block.schema.names
+    if SPLIT in names:
         split = block.column(SPLIT).take(first).to_numpy(zero_copy_only=False).astype(bool)
     else:
         split = np.ones(count, dtype=bool)
     columns: dict[str, Any] = {key: block.column(key).take(first) for key in keys}
-    columns[PANE] = block.column(PANE).take(first)
-    columns[ROWS] = pa.array(groups.ends - groups.starts, pa.int64())
+    columns[PANE] = block.column(PANE).take(first) if PANE in names else pa.array(np.zeros(count, np.int64))
+    columns[ROWS] = pa.array(groups.sizes, pa.int64())
     columns[BUCKET] = _local_buckets(columns, split, buckets)
-    for name, values in states.items():
-        columns[schema.field(name).name] = encoded(values, schema.field(name).type, f"add() of aggregate {name!r}")
-    columns[BAD] = pa.nulls(count, pa.string())
-    columns[BAD_ROW] = pa.nulls(count, pa.string())
-    return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+    columns |= states
+    known = {BAD: pa.nulls(count, pa.string()), BAD_ROW: pa.nulls(count, pa.string())} | columns
+    return pa.RecordBatch.from_arrays([known[f.name].cast(f.type) for f in schema], schema=schema)
 
 
 def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
-    """Algorithm 3 on this task's clusters, one record each; null for split keys, which the JVM hashes.
+    """Algorithm 3 on this task's clusters, one record each: split keys by their hash, the others dealt in rounds.
 
     Clusters are dealt in the order of their keys, so that a task that is run again deals them alike. Where
-    Arrow has no order for a type of key, all are hashed. The few split clusters are one record each, so
-    leaving them out of the capacities moves no bucket by more than their number.
+    Arrow has no order for a type of key, all are hashed.
     """
-    free = np.flatnonzero(~split)
     names = [name for name in clusters if name != ROWS]
-    try:
-        table = pa.table({name: clusters[name].take(pa.array(free)) for name in names})
-        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return pa.nulls(len(split), pa.int32())
-    none = np.zeros(len(free), dtype=np.int64)
-    dealt = PromptAllocator().allot(none + 1, none.astype(bool), none, buckets, _task())
-    bucket = np.zeros(len(split), dtype=np.int32)
-    bucket[free[order]] = dealt.bucket
-    return pa.array(bucket, pa.int32(), mask=split)
+    hashes = key_hashes([clusters[name] for name in names])
+    free = np.flatnonzero(~split)
+    if len(free):
+        try:
+            table = pa.table({name: clusters[name].take(pa.array(free)) for name in names})
+            order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            split, order = np.ones_like(split), np.empty(0, np.int64)
+        dealt = np.r_[free[order], np.flatnonzero(split)]  # the order in which equal weights are dealt
+        plan = PromptAllocator().allot(np.ones(len(split), np.int64), split[dealt], hashes[dealt], buckets, _task())
+        bucket = np.empty(len(split), np.int32)
+        bucket[dealt] = plan.bucket
+        return pa.array(bucket)
+    return pa.array(np.mod(hashes, buckets).astype(np.int32))
 
 
 def _task() -> int:
@@ -263,11 +292,11 @@ def _task() -> int:
     return context.partitionId() if context else 0
 
 
-def _dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
+def dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
+    """Refused rows in a schema with columns for the reason and the row; they count as no rows."""
     known: dict[str, Any] = {
         BUCKET: pa.array(np.zeros(len(bad), np.int32)),
         ROWS: pa.array(np.zeros(len(bad), np.int64)),
-        PANE: pa.array(np.arange(len(bad)) + (_task() << 33)),  # equal rows stay apart when they are grouped
         BAD: pa.array([why for why, _ in bad]),
         BAD_ROW: pa.array([row for _, row in bad]),
     }
@@ -275,128 +304,3 @@ def _dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [array.cast(f.type) for array, f in zip(arrays, schema, strict=True)], schema=schema
     )
-
-
-NO_FIELDS = (str, bytes, dict, set, frozenset)
-"""Iterables that have no values of several fields in them, one after the other."""
-
-
-def encoded(states: list[Any], kind: pa.DataType, of: str) -> pa.Array:
-    """States as one Arrow column of structs; ValueError where one is none, with who gave it (`of`).
-
-    A state of one field is the bare value; one of several, any iterable of as many values, in their order.
-    """
-    try:
-        return pa.StructArray.from_arrays(_parts(states, kind), fields=kind.fields)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{of} gave what is no state of ({', '.join(map(_spoken, kind.fields))}): {error}") from error
-
-
-def _spoken(field: pa.Field) -> str:
-    return f"{field.name} {field.type}"
-
-
-def _parts(states: list[Any], kind: pa.DataType) -> list[pa.Array]:
-    """For each field of a state, the values of all states."""
-    if kind.num_fields == 1:
-        if isinstance(next(iter(states), None), tuple) and not pa.types.is_nested(kind.field(0).type):
-            raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
-        return [column_of(states, kind.field(0).type)]
-    for state in states:
-        if state is None or isinstance(state, NO_FIELDS):
-            raise ValueError(f"a state of several fields is a tuple, got {state!r}")
-    parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
-    if len(parts) != kind.num_fields:
-        raise ValueError(f"a state must have {kind.num_fields} fields, got {len(parts)}")
-    return [column_of(list(part), field.type) for part, field in zip(parts, kind.fields, strict=True)]
-
-
-def decoded(column: pa.Array) -> list[Any]:
-    """The states of a column of structs; the inverse of `encoded`."""
-    parts = [part.to_pylist() for part in column.flatten()]
-    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
-
-
-SIGN, STATE = "__sign", "__state"
-"""Fields of a state that is to be added (sign 1) or taken away (sign -1)."""
-
-
-def merged_states(lists: pa.Array, use: AggregatorUse) -> list[Any]:
-    """One state for each list of states. Where the list's items are signed, those with -1 are subtracted."""
-    merge, zero = use.aggregator.merge, use.aggregator.zero
-    offsets = lists.offsets.to_numpy()
-    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    item = lists.type.value_type
-    if item.num_fields == 2 and item.field(0).name == SIGN:
-        states = decoded(lists.values.field(STATE))
-        signs = lists.values.field(SIGN).to_numpy(zero_copy_only=False)
-        return [_signed_sum(use, states[start:end], signs[start:end]) for start, end in bounds]
-    states = decoded(lists.values)
-    if len(states) == len(lists) and np.all(np.diff(offsets) == 1):
-        return states
-    out = []
-    for start, end in bounds:
-        state = states[start] if end > start else zero()
-        for other in states[start + 1 : end]:
-            state = merge(state, other)
-        out.append(state)
-    return out
-
-
-def _signed_sum(use: AggregatorUse, states: list[Any], signs: Any) -> Any:
-    whole = use.aggregator.zero()
-    for state, sign in zip(states, signs, strict=True):
-        if sign > 0:
-            whole = use.aggregator.merge(whole, state)
-    for state, sign in zip(states, signs, strict=True):
-        if sign < 0:
-            whole = use.aggregator.subtract(whole, state)
-    return whole
-
-
-def merger(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """Fold each list of states, in the column of an aggregate's name, into a list of one."""
-
-    def folded(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
-        single = encoded(states, kind.value_type, f"{type(use.aggregator).__name__}.merge()")
-        return pa.ListArray.from_arrays(pa.array(np.arange(len(states) + 1), pa.int32()), single).cast(kind)
-
-    return _of_states(uses, schema, folded)
-
-
-def finisher(uses: dict[str, AggregatorUse], schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """The last step: fold each list of states, and finish what comes of it into the result."""
-
-    def finished(states: list[Any], use: AggregatorUse, kind: pa.DataType) -> pa.Array:
-        return results_of(use, states, kind)
-
-    return _of_states(uses, schema, finished)
-
-
-def results_of(use: AggregatorUse, states: list[Any], kind: pa.DataType) -> pa.Array:
-    """What an aggregator makes of states; ValueError where that is not of its type."""
-    results = [use.aggregator.finish(state) for state in states]
-    try:
-        return column_of(results, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{type(use.aggregator).__name__}.finish() gave what is no {use.aggregator.result}: {error}"
-        ) from error
-
-
-def _of_states(
-    uses: dict[str, AggregatorUse],
-    schema: pa.Schema,
-    made_of: Callable[[list[Any], AggregatorUse, pa.DataType], pa.Array],
-) -> Callable[[Batches], Batches]:
-    """Replace each aggregate's column by what is made of its merged states; the other columns stay."""
-
-    def column_of(part: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        column, use = part.column(field.name), uses.get(field.name)
-        return column.cast(field.type) if use is None else made_of(merged_states(column, use), use, field.type)
-
-    def run(parts: Batches) -> Batches:
-        for part in parts:
-            yield pa.RecordBatch.from_arrays([column_of(part, field) for field in schema], schema=schema)
-
-    return run

@@ -32,10 +32,11 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
         mapped_rows = judged(_rows(rows, bound, settings), bound)
         return _checked(mapped_rows, settings).select(*(quoted(name) for name in bound.rows.names))
     how = Partials(rows.sparkSession, bound)
-    clean = _checked(tidied(_rows(rows, bound, settings), bound, None), settings)
+    made = _rows(rows, bound, settings)
+    is_bare = how.reduced_is_merged and not (bound.program.builtins or bound.program.window or BAD in made.columns)
+    clean = _sound(made, bound, settings) if is_bare else _checked(tidied(made, bound, None), settings)
     if how.reduced_is_merged:
-        merged = how.reduced(clean, settings.buckets)
-        return how.finished(_checked(merged, settings) if BAD in merged.columns else merged)
+        return how.results_of(clean, settings.buckets, lambda made: _checked(made, settings))
     partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
     return how.finished(merged_windows(partials, how, None))
 
@@ -49,12 +50,18 @@ def _is_plain_sparks(bound: Bound, settings: Settings) -> bool:
 
 def _by_plain_spark(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Spark's own aggregation, with bad rows treated as the settings say."""
-    for reason, test in reasons(bound).items():
-        refusal = F.raise_error(F.lit(COMPLAINT + reason)).isNull() if settings.bad.policy == "fail" else F.lit(False)
-        rows = rows.where(~test | refusal)
+    rows = _sound(rows, bound, settings)
     values = {name: quoted(use.column) if use.column else F.lit(1) for name, use in bound.program.builtins.items()}
     states = [use.plain(values[name]).alias(name) for name, use in bound.program.builtins.items()]
     return rows.groupBy(*(quoted(key) for key in bound.program.keys)).agg(*states)
+
+
+def _sound(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
+    """Rows, with no column more, without those that can be refused in the JVM; or it raises, as the settings say."""
+    for reason, test in reasons(bound).items():
+        refusal = F.raise_error(F.lit(COMPLAINT + reason)).isNull() if settings.bad.policy == "fail" else F.lit(False)
+        rows = rows.where(~test | refusal)
+    return rows
 
 
 def _moves(rows: DataFrame, bound: Bound, settings: Settings) -> bool:
@@ -100,8 +107,6 @@ def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
 
 def _checked(rows: DataFrame, settings: Settings) -> DataFrame:
     """Rows without bad ones; where the settings say `fail`, the first bad one makes its task raise."""
-    good = F.col(BAD).isNull()
     if settings.bad.policy != "fail":
-        return rows.where(good)
-    complaint = F.concat(F.lit(COMPLAINT), F.col(BAD))
-    return rows.where(F.when(good, F.lit(True)).otherwise(F.raise_error(complaint).cast("boolean")))
+        return rows.where(f"{BAD} is null")
+    return rows.where(f"if({BAD} is null, true, cast(raise_error(concat('{COMPLAINT}', {BAD})) as boolean))")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,9 +15,11 @@ from pyspark.sql import types as T
 from steelyard.core import OptionError
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
-from steelyard.spark.combine import BUCKET, ROWS, SIGN, STATE, combiner, finisher, merger
+from steelyard.spark.combine import ROWS, combiner
+from steelyard.spark.parcels import BUCKET, SENT, parcelled
 from steelyard.spark.placement import key_hash
 from steelyard.spark.program import Bound
+from steelyard.spark.reduce import SIGN, STATE, Reducer, finisher, merger
 from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, quoted, tidied
 from steelyard.spark.tasklog import TaskLog
 
@@ -137,21 +141,32 @@ class Partials:
         sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
         return self.merged(sent, [F.col(BUCKET), *self._keys, F.col(PANE)])
 
+    def _combined(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+        """Rows combined in Python where they are, as parcels for `buckets` reduce tasks."""
+        uses, window = self.program.pythons, self.program.window
+        kinds = [self.schema[name] for name in (*self.program.keys, PANE, ROWS)]
+        kinds += [T.StructField(name, self._state_type(name)) for name in uses]
+        made = arrow_schema(T.StructType([*SENT.fields[:1], *kinds, *SENT.fields[2:]]))
+        needed = [*self.program.keys, *(column for use in uses.values() for column in use.columns)]
+        needed += [PANE] if window is not None else []
+        needed += [SPLIT] if SPLIT in rows.columns else []
+        run = combiner(self.program.keys, uses, made, buckets, log, frequent, self._arrow_results)
+        return map_in_arrow(rows.select(*(quoted(name) for name in dict.fromkeys(needed))), parcelled(run), SENT)
+
+    def _reduced(self, parcels: DataFrame, buckets: int, out: T.StructType, ends: bool) -> DataFrame:
+        """The records of parcels, merged in Python by key and pane."""
+        run = Reducer(self.program.keys, self.program.pythons, arrow_schema(out), self._arrow_results, ends)
+        return map_in_arrow(parcels.repartitionById(buckets, BUCKET), run, out)
+
+    @cached_property
+    def _arrow_results(self) -> dict[str, pa.DataType]:
+        named = T.StructType([T.StructField(name, self.result_types[name]) for name in self.program.pythons])
+        return {field.name: field.type for field in arrow_schema(named)}
+
     def _gathered(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
-        """Rows combined in Python where they are, and the states of a key and pane gathered in one list."""
-        uses = self.program.pythons
-        own = [f for f in self.schema.fields if f.name not in self._builtin_names() and f.name not in uses]
-        states = [T.StructField(name, self._state_type(name)) for name in uses]
-        out = T.StructType([T.StructField(BUCKET, T.IntegerType()), *own, *states])
-        run = combiner(self.program.keys, uses, arrow_schema(out), buckets, log, frequent)
-        needed = dict.fromkeys([*self.program.keys, *(c for use in uses.values() for c in use.columns), PANE])
-        split = [SPLIT] if SPLIT in rows.columns else []
-        clusters = map_in_arrow(rows.select(*(quoted(name) for name in [*needed, *split])), run, out)
-        hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets)).cast("int")
-        sent = clusters.withColumn(BUCKET, F.coalesce(F.col(BUCKET), hashed)).repartitionById(buckets, BUCKET)
-        by = [F.col(BUCKET), *self._keys, F.col(PANE), F.col(BAD), F.col(BAD_ROW)]
-        lists = [F.collect_list(quoted(name)).alias(name) for name in uses]
-        return sent.groupBy(*by).agg(F.sum(ROWS).alias(ROWS), *lists)
+        """Partials of rows with the states of Python aggregates alone."""
+        own = [f for f in self.schema.fields if f.name not in self._builtin_names()]
+        return self._reduced(self._combined(rows, buckets, log, frequent), buckets, T.StructType(own), ends=False)
 
     @property
     def reduced_is_merged(self) -> bool:
@@ -161,11 +176,21 @@ class Partials:
         # Keys that Arrow tells apart and Spark does not may be in two buckets, and must be merged by Spark.
         return (window is None or window.panes == 1) and one_kind and self.bound.keys_can_be_listed
 
-    def reduced(self, rows: DataFrame, buckets: int) -> DataFrame:
-        """Merged states of each key and window of clean rows; see `reduced_is_merged`."""
-        merged = self._gathered(rows, buckets, None, 1) if self.program.pythons else self._in_jvm(rows, buckets)
+    def results_of(self, rows: DataFrame, buckets: int, checked: Callable[[DataFrame], DataFrame]) -> DataFrame:
+        """Results of clean rows, where `reduced_is_merged`; `checked` takes refused rows out."""
         size = self.program.window.size if self.program.window else 0
-        return merged.withColumn(START, F.col(PANE) * F.lit(size))
+        if not self.program.pythons:
+            return self.finished(self._in_jvm(rows, buckets).withColumn(START, F.col(PANE) * F.lit(size)))
+        fields = [self.schema[key] for key in self.program.keys]
+        fields += [T.StructField(PANE, T.LongType())] if size else []
+        fields += [T.StructField(name, self.result_types[name]) for name in self.program.aggregates]
+        parcels = checked(self._combined(rows, buckets, None, 1))
+        made = self._reduced(parcels, buckets, T.StructType(fields), ends=True)
+        if not size:
+            return made
+        start = F.col(PANE) * F.lit(size)
+        spans = [F.timestamp_micros(start).alias("window_start"), F.timestamp_micros(start + size).alias("window_end")]
+        return made.select(*spans, *(quoted(name) for name in [*self.program.keys, *self.program.aggregates]))
 
     def _builtin_names(self) -> set[str]:
         own = {*self.program.keys, PANE, ROWS, BAD, BAD_ROW, *self.program.pythons}
@@ -271,9 +296,15 @@ def ddl_fields(text: str, what: str) -> T.StructType:
     if not isinstance(text, str):
         raise wrong
     try:
-        fields = T.StructType.fromDDL(text)
+        fields = _parsed(text)
     except (CapturedException, Py4JJavaError) as error:  # what the JVM says of the text
         raise wrong from error
     if not isinstance(fields, T.StructType):
         raise OptionError(f"{what}: {text!r} is one type; name its fields, such as 'n bigint, total double'")
     return fields
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> T.DataType:
+    """Spark's parser is in the JVM, and one text is asked for several times."""
+    return T.StructType.fromDDL(text)

@@ -25,12 +25,13 @@ from steelyard.resident.states import Extreme, Groups, StateAggregate
 from steelyard.resident.transformed import Tidied, Transformed
 from steelyard.spark import aggregates as builtin
 from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.arrow import arrow_schema
-from steelyard.spark.combine import decoded, encoded, results_of, slices_of
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound
 from steelyard.spark.rows import applied, quoted
+from steelyard.spark.states import added, encoded, finished, merged
 
 SOURCE, AGGREGATE, SINK = "source", "aggregate", "sink"
 """Names of the operators."""
@@ -193,7 +194,7 @@ def _aggregate(name: str, use: builtin.Builtin | AggregatorUse, bound: Bound) ->
 
 @dataclass(frozen=True)
 class PythonAggregate(StateAggregate):
-    """An `Aggregator` on the resident engine: one call of `add` for each group of a batch, states in Arrow columns.
+    """An `Aggregator` on the resident engine, over the groups of a batch; states in Arrow columns.
 
     Parameters
     ----------
@@ -223,32 +224,29 @@ class PythonAggregate(StateAggregate):
         return self.use.columns
 
     def added(self, columns: Sequence[pa.Array], groups: Groups) -> pa.Array:
-        """`add` to a `zero` for each group."""
-        add, zero = self.use.aggregator.add, self.use.aggregator.zero
-        slices = [slices_of(column, groups.order) for column in columns]
-        bounds = zip(groups.starts.tolist(), groups.ends.tolist(), strict=True)
+        """Of each group."""
+        order, bounds = groups.order, groups.bounds
         with self._blamed(rows=True):
-            found = [add(zero(), *[part[start:end] for part in slices]) for start, end in bounds]
+            found = added(self.use, columns, order, bounds, self.state)
         with self._blamed():
-            return encoded(found, self.state, "add()")
+            states = encoded(found, self.state, "add()")
+        if self.use.aggregator.has_both_forms:
+            _agreed(added_otherwise(self.name, self.use, columns, order, bounds, states, self.result))
+        return states
 
     def merged(self, states: pa.Array, groups: Groups) -> pa.Array:
-        """`merge` one state after the other of each group."""
-        merge = self.use.aggregator.merge
-        given = decoded(states.take(pa.array(groups.order)))
-        found = []
+        """Those of each group as one."""
+        given = states.take(pa.array(groups.order))
         with self._blamed():
-            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
-                state = given[start]
-                for other in given[start + 1 : end]:
-                    state = merge(state, other)
-                found.append(state)
-            return encoded(found, self.state, "merge()")
+            whole = encoded(merged(self.use, given, groups.bounds, self.state), self.state, "merge()")
+        if self.use.aggregator.has_both_forms:
+            _agreed(merged_otherwise(self.name, self.use, given, groups.bounds, whole, self.result))
+        return whole
 
     def finished(self, states: pa.Array) -> pa.Array:
-        """`finish` each."""
+        """The result of each."""
         with self._blamed():
-            return results_of(self.use, decoded(states), self.result)
+            return finished(self.use, states, self.state, self.result)
 
     @contextmanager
     def _blamed(self, rows: bool = False) -> Iterator[None]:
@@ -257,12 +255,20 @@ class PythonAggregate(StateAggregate):
             yield
         except Exception as error:
             kind = type(self.use.aggregator).__name__
-            why = f"aggregate {self.name!r}: {type(error).__name__}: {error}{place_of(error)}. Mend {kind}"
-            if not rows:
+            is_told = isinstance(error, BatchError)  # of what the class gives, not of what it raised
+            said = str(error) if is_told else f"{type(error).__name__}: {error}{place_of(error)}"
+            why = f"aggregate {self.name!r}: {said}. Mend {kind}"
+            if is_told or not rows:
                 raise BatchError(why) from error
             raise BadRowError(
                 f"there are rows that cannot be processed: {why}, or use engine('microbatch'), which can drop such rows"
             ) from error
+
+
+def _agreed(told: str) -> None:
+    """Raise what is told of two forms that disagree, if anything is."""
+    if told:
+        raise BatchError(told)
 
 
 class _Tidy:

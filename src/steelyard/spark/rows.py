@@ -101,11 +101,10 @@ def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
     kept = [quoted(name) for name in wanted]
     numbers = [quoted(name).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
     when = F.unix_micros(quoted(program.time).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
-    tidy = rows.select(
-        *kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *(F.col(name) for name in named)
-    )
+    every = [*kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *(F.col(name) for name in named)]
     if program.window is None:
-        return tidy.withColumns({PANE: F.lit(0).cast("bigint"), LATE: F.lit(False)})
+        return rows.select(*every, F.lit(0).cast("bigint").alias(PANE), F.lit(False).alias(LATE))
+    tidy = rows.select(*every)
     pane = F.col(MICROS) - F.pmod(F.col(MICROS), F.lit(program.window.pane))
     tidy = tidy.withColumn(
         PANE, F.expr(f"({MICROS} - pmod({MICROS}, {program.window.pane})) div {program.window.pane}")

@@ -17,7 +17,7 @@ from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregate_hints import require_aggregates
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import AggregatorUse
-from steelyard.spark.aggregator_check import check_aggregator
+from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
@@ -277,7 +277,10 @@ class Stream(Description):
         for name, use in program.pythons.items():
             check_aggregator(name, use)
         case_sensitive = self.rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        return Bound.of(program, self.rows.schema, case_sensitive)
+        bound = Bound.of(program, self.rows.schema, case_sensitive)
+        for name, use in program.pythons.items():
+            check_forms(name, use, bound.rows)
+        return bound
 
     def _check_map_alone(self) -> None:
         """Raise an OptionError where a verb needs keys or aggregates, and there is a map function alone."""

@@ -9,6 +9,63 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+_WHOLE = {int, bool, type(None), np.int64, np.int32}
+"""Types whose values have no fraction."""
+
+
+def as_column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """What a user's Python made for `count` keys at once, as a column of a type: NumPy, Arrow, or a list of values.
+
+    ValueError (or one of Arrow's own) where it is longer or shorter, or where a value would not stay as it is.
+
+    >>> as_column(np.array([3.0, 4.0]), pa.int64(), 2).to_pylist()
+    [3, 4]
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        values = pa.array(values)
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"a column is a NumPy or Arrow array with a value for each key, got {values!r}")
+    if len(values) != count:
+        raise ValueError(f"a column must have {count} values, one for each key, got {len(values)}")
+    if not isinstance(values, pa.Array) or (pa.types.is_nested(kind) and _leaves(values.type) != _leaves(kind)):
+        return column_of(values.to_pylist() if isinstance(values, pa.Array) else list(values), kind)
+    if not _may_become(values.type, kind):
+        raise TypeError(f"a column of {values.type} is none of {kind}")
+    return values if values.type == kind else values.cast(kind)
+
+
+def _leaves(kind: pa.DataType) -> list[pa.DataType]:
+    """The types of all values in a type, in their order."""
+    if not pa.types.is_nested(kind):
+        return [kind]
+    return [leaf for i in range(kind.num_fields) for leaf in _leaves(kind.field(i).type)]
+
+
+def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast between two types that fails where a value would change is one: no texts from numbers, say."""
+    is_a = pa.types
+    if given == wanted or is_a.is_null(given) or is_a.is_nested(wanted):
+        return True
+    if is_a.is_dictionary(given):
+        return _may_become(given.value_type, wanted)
+    if is_a.is_integer(given):
+        return bool(is_a.is_integer(wanted) or is_a.is_floating(wanted) or is_a.is_decimal(wanted))
+    families = (
+        is_a.is_floating,
+        is_a.is_decimal,
+        is_a.is_boolean,
+        is_a.is_timestamp,
+        is_a.is_date,
+        is_a.is_duration,
+        lambda kind: is_a.is_string(kind) or is_a.is_large_string(kind),
+        lambda kind: is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_fixed_size_binary(kind),
+    )
+    if is_a.is_floating(given) and is_a.is_integer(wanted):
+        return True
+    return any(family(given) and family(wanted) for family in families)
+
 
 def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Values as a column of a type; ValueError where a number would lose its fraction, as Arrow lets it.
@@ -20,7 +77,7 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     ValueError: 3.5 is no value of type int64: it would lose its fraction
     """
     made = pa.array(values, kind)
-    if _has_whole_numbers(kind):
+    if _has_whole_numbers(kind) and not (pa.types.is_integer(kind) and set(map(type, values)) <= _WHOLE):
         for value in values:
             if _is_cut(value, kind):
                 raise ValueError(f"{value!r} is no value of type {kind}: it would lose its fraction")

@@ -1,0 +1,85 @@
+"""What map tasks send to reduce tasks: the records of a bucket as one row with Arrow bytes in it.
+
+Spark then moves a few large values, where it would convert every record to its own rows and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from steelyard.kernels.radix import stable_order
+from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.rows import BAD, BAD_ROW
+
+Batches = Iterator[pa.RecordBatch]
+
+BUCKET, PARCEL = "__bucket", "__parcel"
+LARGEST = 1 << 18
+"""Bytes of a parcel, about: arrays of half a region's size or more cost the JVM's garbage collector extra."""
+
+SENT = (
+    T.StructType()
+    .add(BUCKET, T.IntegerType())
+    .add(PARCEL, T.BinaryType())
+    .add(BAD, T.StringType())
+    .add(BAD_ROW, T.StringType())
+)
+"""What crosses the shuffle: parcels, and rows that were refused."""
+
+
+def parcelled(combine: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """The records that a map task makes, as parcels; refused rows as they are."""
+    schema = arrow_schema(SENT)
+
+    def run(parts: Batches) -> Batches:
+        for records in combine(parts):
+            if records.column(BAD).null_count == 0:
+                nothing = pa.nulls(records.num_rows, pa.binary())
+                columns = [records.column(BUCKET), nothing, records.column(BAD), records.column(BAD_ROW)]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                continue
+            for bucket, parcel in _parcels(records):  # one by one: what is sent at once must fit Arrow's offsets
+                bounds = pa.py_buffer(np.array([0, parcel.size], np.int32))
+                column = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, parcel])
+                nothing = pa.nulls(1, pa.string())
+                columns = [pa.array([bucket], pa.int32()), column, nothing, nothing]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return run
+
+
+def _parcels(records: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
+    bucket = records.column(BUCKET).to_numpy()
+    own = records.drop_columns([BUCKET, BAD, BAD_ROW])
+    count = int(bucket.max()) + 1
+    ordered = own.take(pa.array(stable_order(bucket, count)))
+    ends = np.cumsum(np.bincount(bucket, minlength=count))
+    rows = max(1, LARGEST * records.num_rows // max(1, own.nbytes))
+    start = 0
+    for number, end in enumerate(ends.tolist()):
+        while start < end:
+            stop = min(end, start + rows)
+            yield number, _packed(ordered.slice(start, stop - start))
+            start = stop
+
+
+def _packed(records: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records.schema) as writer:
+        writer.write_batch(records)
+    return sink.getvalue()
+
+
+def opened(parts: Batches) -> Iterator[pa.Table | pa.RecordBatch]:
+    """What came: tables of records; and refused rows, as a batch of reason and row."""
+    for part in parts:
+        refused = part.column(BAD).is_valid()
+        if refused.true_count:
+            yield part.filter(refused).select([BAD, BAD_ROW])
+        for parcel in part.column(PARCEL):
+            if parcel.is_valid:
+                yield pa.ipc.open_stream(parcel.as_buffer()).read_all()

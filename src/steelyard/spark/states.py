@@ -1,0 +1,235 @@
+"""The steps of a Python aggregate over groups, in either of its forms: one call per group, or one for all of them.
+
+Both engines go through here, so that a class gives the same answers on both. States are Arrow columns where they cross
+tasks; in between they are what the form that ran has made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steelyard.core import BatchError
+from steelyard.spark.aggregator import Aggregator, AggregatorUse
+from steelyard.spark.values import as_column, column_of
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+States: TypeAlias = "list[Any] | pa.StructArray"
+"""A state for each group: Python values, or a column of structs."""
+
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises where a value is not of a type."""
+NO_FIELDS = (str, bytes, dict, set, frozenset)
+"""Iterables that have no values of several fields in them, one after the other."""
+
+
+def added(use: AggregatorUse, columns: Sequence[pa.Array], order: Ints, offsets: Ints, kind: pa.DataType) -> States:
+    """The state of each group of rows: group i has the rows `order[offsets[i] : offsets[i + 1]]`, at least one."""
+    aggregator = use.aggregator
+    if len(offsets) <= 1:  # an empty block: no aggregator is asked for it
+        return []
+    if aggregator.gives("add_block"):
+        return _added_in_blocks(aggregator, columns, order, offsets, kind)
+    slices = [slices_of(column, order, aggregator) for column in columns]
+    add, zero = aggregator.add, aggregator.zero
+    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    if len(slices) == 1:
+        (values,) = slices
+        return [add(zero(), values[start:end]) for start, end in bounds]
+    return [add(zero(), *[values[start:end] for values in slices]) for start, end in bounds]
+
+
+def _added_in_blocks(
+    aggregator: Aggregator, columns: Sequence[pa.Array], order: Ints, offsets: Ints, kind: pa.DataType
+) -> pa.StructArray:
+    """`add_block` over all groups; those with nulls among whole numbers apart, so that the others keep every digit."""
+    made, where = [], []
+    for chosen, rows, bounds in _alike(columns, order, offsets):
+        given = aggregator.add_block([values_of(column, rows, aggregator) for column in columns], bounds)
+        made.append(of_block(given, kind, len(bounds) - 1, f"{type(aggregator).__name__}.add_block()"))
+        where.append(chosen)
+    if len(made) == 1:
+        return made[0]
+    return pa.concat_arrays(made).take(pa.array(np.argsort(np.concatenate(where))))
+
+
+def _alike(columns: Sequence[pa.Array], order: Ints, offsets: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """(groups, their rows, their bounds): all groups of a part have nulls in the same columns of whole numbers."""
+    kinds = np.zeros(len(offsets) - 1, np.int64)
+    for column in columns:
+        if column.null_count and pa.types.is_integer(column.type):
+            null = column.is_null().to_numpy(zero_copy_only=False)[order]
+            has_null = np.logical_or.reduceat(null, offsets[:-1])
+            kinds = np.unique(kinds * 2 + has_null, return_inverse=True)[1]
+    if not kinds.any():
+        yield np.arange(len(kinds)), order, offsets
+        return
+    sizes = np.diff(offsets)
+    for one in np.unique(kinds):
+        chosen = kinds == one
+        yield np.flatnonzero(chosen), order[np.repeat(chosen, sizes)], bounds_of(sizes[chosen])
+
+
+def bounds_of(sizes: Ints) -> Ints:
+    """Where groups of these sizes begin, and where the last one ends.
+
+    >>> bounds_of(np.array([2, 1])).tolist()
+    [0, 2, 3]
+    """
+    bounds = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    return bounds
+
+
+def _has_numpy_type(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
+
+
+def values_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
+    """A column in this order: as NumPy where NumPy has the type, with NaN for null; else as Arrow."""
+    if aggregator.takes_arrow or not _has_numpy_type(column.type):
+        return column.take(pa.array(order))
+    if column.null_count:
+        return column.take(pa.array(order)).to_numpy(zero_copy_only=False)
+    return column.to_numpy(zero_copy_only=False)[order]
+
+
+def slices_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
+    """A column in group order, to be sliced by group: a group without nulls keeps every digit of whole numbers."""
+    if column.null_count and pa.types.is_integer(column.type) and not aggregator.takes_arrow:
+        return _WholeNumbers(column, order)
+    return values_of(column, order, aggregator)
+
+
+class _WholeNumbers:
+    """Whole numbers with nulls. A slice without nulls keeps every digit; one with nulls is floats, with NaN."""
+
+    def __init__(self, column: pa.Array, order: Ints) -> None:
+        self._values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)[order]
+        self._null = column.is_null().to_numpy(zero_copy_only=False)[order]
+
+    def __getitem__(self, part: slice) -> Any:
+        values, null = self._values[part], self._null[part]
+        return np.where(null, np.nan, values) if null.any() else values
+
+
+def merged(use: AggregatorUse, states: States, offsets: Ints, kind: pa.DataType) -> States:
+    """One state for each group of states: group i has those from `offsets[i]` to `offsets[i + 1]`, at least one."""
+    sizes = np.diff(offsets)
+    if len(offsets) <= 1 or sizes.max() == 1:
+        return states
+    aggregator = use.aggregator
+    if aggregator.gives("merge_block"):
+        given = aggregator.merge_block(columns_of(encoded(states, kind, "add()")), offsets)
+        return of_block(given, kind, len(sizes), f"{type(aggregator).__name__}.merge_block()")
+    merge, values = aggregator.merge, decoded(states)
+    starts = offsets[:-1].tolist()
+    found = [values[start] for start in starts]
+    for group in np.flatnonzero(sizes > 1).tolist():
+        state = found[group]
+        for other in values[starts[group] + 1 : offsets[group + 1]]:
+            state = merge(state, other)
+        found[group] = state
+    return found
+
+
+def subtracted(use: AggregatorUse, whole: States, part: States, kind: pa.DataType) -> States:
+    """Each state of `whole` without that of `part` at its place."""
+    aggregator = use.aggregator
+    if aggregator.gives("subtract_block"):
+        both = [columns_of(encoded(states, kind, "merge()")) for states in (whole, part)]
+        of = f"{type(aggregator).__name__}.subtract_block()"
+        return of_block(aggregator.subtract_block(*both), kind, len(whole), of)
+    pairs = zip(decoded(whole), decoded(part), strict=True)
+    return [aggregator.subtract(left, right) for left, right in pairs]
+
+
+def finished(use: AggregatorUse, states: States, state: pa.DataType, result: pa.DataType) -> pa.Array:
+    """What an aggregator makes of states; ValueError where that is not of its type."""
+    aggregator, kind = use.aggregator, type(use.aggregator).__name__
+    if not len(states):
+        return pa.array([], result)
+    if aggregator.gives("finish_block"):
+        given, who = aggregator.finish_block(columns_of(encoded(states, state, "merge()"))), "finish_block()"
+    else:
+        given, who = [aggregator.finish(value) for value in decoded(states)], "finish()"
+    try:
+        return as_column(given, result, len(states))
+    except UNFIT as error:
+        raise ValueError(f"{kind}.{who} gave what is no {aggregator.result}: {error}") from error
+
+
+def columns_of(states: pa.StructArray) -> tuple[Any, ...]:
+    """The fields of states: as NumPy where NumPy has the type and nothing is null, else as Arrow."""
+    return tuple(
+        part.to_numpy(zero_copy_only=False) if _has_numpy_type(part.type) and not part.null_count else part
+        for part in states.flatten()
+    )
+
+
+def of_block(given: Any, kind: pa.DataType, count: int, of: str) -> pa.StructArray:
+    """Columns that a block form made, as one column of `count` states; BatchError where they are not of their types."""
+    if not isinstance(given, tuple | list) or len(given) != kind.num_fields:
+        raise BatchError(
+            f"{of} must give a tuple with a column for each of the fields ({_fields(kind)}), got {_told(given)}"
+        )
+    try:
+        parts = [as_column(part, field.type, count) for part, field in zip(given, kind.fields, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=kind.fields)
+    except UNFIT as error:
+        raise BatchError(f"{of} gave what are no states of ({_fields(kind)}): {error}") from error
+
+
+def _told(given: Any) -> str:
+    return f"{len(given)} of them" if isinstance(given, tuple | list) else type(given).__name__
+
+
+def encoded(states: States, kind: pa.DataType, of: str) -> pa.StructArray:
+    """States as one Arrow column of structs; ValueError where one is none, with who gave it (`of`).
+
+    A state of one field is the bare value; one of several, any iterable of as many values, in their order.
+    """
+    if isinstance(states, pa.StructArray):
+        return states
+    try:
+        return pa.StructArray.from_arrays(_parts(states, kind), fields=kind.fields)
+    except UNFIT as error:
+        raise ValueError(f"{of} gave what is no state of ({_fields(kind)}): {error}") from error
+
+
+def _fields(kind: pa.DataType) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in kind.fields)
+
+
+def _parts(states: list[Any], kind: pa.DataType) -> list[pa.Array]:
+    """For each field of a state, the values of all states."""
+    if kind.num_fields == 1:
+        if isinstance(next(iter(states), None), tuple) and not pa.types.is_nested(kind.field(0).type):
+            raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
+        return [column_of(states, kind.field(0).type)]
+    for state in states:
+        if state is None or isinstance(state, NO_FIELDS):
+            raise ValueError(f"a state of several fields is a tuple, got {state!r}")
+    parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
+    if len(parts) != kind.num_fields:
+        raise ValueError(f"a state must have {kind.num_fields} fields, got {len(parts)}")
+    return [column_of(list(part), field.type) for part, field in zip(parts, kind.fields, strict=True)]
+
+
+def decoded(states: States) -> list[Any]:
+    """The states of a column of structs as Python values; the inverse of `encoded`."""
+    if isinstance(states, list):
+        return states
+    parts = [_listed(part) for part in states.flatten()]
+    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """As `to_pylist`, which takes ten times as long for numbers."""
+    if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return list(column.to_numpy(zero_copy_only=False).tolist())
+    return list(column.to_pylist())
