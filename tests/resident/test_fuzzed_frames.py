@@ -22,8 +22,8 @@ from steelyard.resident.coordinator import Coordinator
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.groups import BatchProgram, Scheduling, run_batches
 from steelyard.resident.groups.messages import require_due, unpacked
-from steelyard.resident.groups.worker import EVENTS as GROUP_EVENTS
-from steelyard.resident.groups.worker import ORDERS as GROUP_ORDERS
+from steelyard.resident.groups.protocol import EVENTS as GROUP_EVENTS
+from steelyard.resident.groups.protocol import ORDERS as GROUP_ORDERS
 from steelyard.resident.jobs import Job, ThreadLauncher
 from steelyard.resident.operator import Attempt
 from steelyard.resident.seal import Seal
@@ -210,7 +210,7 @@ def test_mutated_notes_of_batches_are_refused_or_fit_their_plan(recorded):
         one = rng.choice(parts)
         with contextlib.suppress(WireError):
             note = unpacked(mutated(one.note, rng))
-            require_due(note, one.channel, rng.randrange(2), rng.randrange(2), 2, 25)
+            require_due(note, one.channel, rng.randrange(2), rng.randrange(2), 2, 25, 2)
             assert note.number < max(note.plan.blocks, note.plan.buckets)
             assert note.plan.workers == 2
 

@@ -56,6 +56,17 @@ def sum_of(found):
     return int(np.sum([np.sum(table["n"].to_numpy()) for table in found.results.values()]))
 
 
+def rows_of(batch, ends, table, pieces):
+    """The rows of a batch by where receivers say that it, and the one before, ended; split i is piece i of a table."""
+    bounds = np.linspace(0, table.num_rows, pieces + 1).astype(int)
+    parts = [table.slice(0, 0)]
+    for receiver, end in enumerate(ends[batch]):
+        before = ends[batch - 1][receiver].rows if batch else (0,) * len(end.rows)
+        for split, start, stop in zip(end.splits, before, end.rows, strict=True):
+            parts.append(table.slice(bounds[int(split)] + start, stop - start))
+    return pa.concat_tables(parts)
+
+
 AGGREGATES = {"n": count(), "total": sum("value"), "low": min("value"), "high": max("value")}
 
 
@@ -78,11 +89,16 @@ def test_results_do_not_depend_on_how_batches_are_run(
         Rows(table), ("key",), AGGREGATES, batch_rows=batch_rows, partitioner=partitioner, allocator=allocator
     )
     how = Scheduling(interval=0.01, group=3, ahead=ahead, boundary=boundary, slots=2, blocks=3, buckets=2, adjust=1)
-    found = run_batches(program, how, workers=workers, elastic=Redrawn(seed))
-    assert sum_of(found) == n
-    assert len(found.results) - -(-n // batch_rows) in (0, 1), "a last batch may be empty"
-    for batch, results in found.results.items():
-        part = table.slice(batch * batch_rows, batch_rows)
+    contents, job = {}, None
+
+    def commit(batch, results):
+        contents[batch] = results, rows_of(batch, job.outcome.ends, table, workers)
+
+    job = GroupJob(program, how, workers, ThreadLauncher(GroupWorker), Redrawn(seed), commit)
+    job.run()
+    assert np.sum([part.num_rows for _, part in contents.values()]) == n
+    assert all(part.num_rows <= batch_rows for _, part in contents.values())
+    for results, part in contents.values():
         grouped = part.group_by("key").aggregate(
             [([], "count_all"), ("value", "sum"), ("value", "min"), ("value", "max")]
         )
@@ -149,7 +165,8 @@ def test_late_rows_and_rows_without_a_time_are_counted_one_by_one():
     at = [0, 0, 30_000_000, 30_000_000, *[1_000_000] * 40, None, None]
     keys = [f"k{number % 7}" for number in range(len(at))]
     table = pa.table({"key": keys, "at": pa.array(at, pa.timestamp("us"))})
-    program = BatchProgram(Rows(table), ("key",), {"n": count()}, batch_rows=4, window="10 seconds", time="at")
+    source = Rows(table, pieces=1)  # in the order of the table
+    program = BatchProgram(source, ("key",), {"n": count()}, batch_rows=4, window="10 seconds", time="at")
     found = run_batches(program, FAST, workers=3)
     assert sum_of(found) == 4
     assert found.refused == 42
@@ -226,7 +243,7 @@ def test_a_group_costs_one_message_a_worker():
     found = run_batches(program, Scheduling(interval=0.01, group=10, ahead=2), workers=3)
     assert len(found.results) in (20, 21)
     assert found.groups in (3, 4)
-    # to begin, a group each, and to the receiver that a batch is done
+    # to begin, a group each, and to the first receiver that a batch is done
     assert found.messages == 3 + 3 * found.groups + len(found.results)
 
 

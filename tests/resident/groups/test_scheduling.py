@@ -75,6 +75,15 @@ def test_the_oldest_batch_goes_first_and_its_last_stage_before_the_others():
     assert taken == [Task(0, Stage.REDUCE, 2), Task(0, Stage.MAP, 5), Task(1, Stage.MAP, 0)]
 
 
+def test_a_map_task_waits_for_what_all_receivers_add_to_its_block():
+    local = LocalScheduler()
+    local.schedule(1)
+    local.block(0, 0, of=2)
+    assert local.next() is None
+    local.block(0, 0, of=2)
+    assert local.next() == Task(0, Stage.MAP, 0)
+
+
 def test_map_tasks_wait_for_those_of_earlier_batches_and_reduce_tasks_do_not():
     local = LocalScheduler()
     local.schedule(3)
@@ -140,6 +149,8 @@ def test_every_task_has_one_worker(blocks, buckets, workers):
         st.integers(-(1 << 63), (1 << 63) - 1),
         st.booleans(),
         st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=4).map(lambda n: np.array(n, np.int64)),
+        st.booleans(),
+        st.integers(1, 9),
         st.booleans(),
     ),
     cut=st.integers(0, 80),

@@ -6,26 +6,25 @@ decides; a thread for each worker's connection only brings what workers say.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import ElasticityPolicy, Observation
+from steelyard.core import ElasticityPolicy
 from steelyard.resident.control import message
 from steelyard.resident.gang import Gang, GenerationError, Said
-from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
+from steelyard.resident.groups.adjusting import Adjuster
+from steelyard.resident.groups.agreement import LEAD
+from steelyard.resident.groups.outcome import BatchRun, GroupOutcome
 from steelyard.resident.groups.plan import ExecutionPlan
-from steelyard.resident.groups.program import BatchProgram, Scheduling
-from steelyard.resident.groups.receiver import Position
-from steelyard.resident.groups.worker import EVENTS, RECEIVING, RESULTS, STATE, pulse_of
+from steelyard.resident.groups.position import Position
+from steelyard.resident.groups.program import Batches
+from steelyard.resident.groups.protocol import EVENTS, RESULTS, STATE, pulse_of
 from steelyard.resident.security import Credentials
-from steelyard.resident.wire import Frame, Kind, WireError, batch_from
-
-log = logging.getLogger(__name__)
+from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
 
 _HEARTBEAT = 0.5
 _OF_A_BATCH = ("rows", "task", "windows")
@@ -41,7 +40,7 @@ class _Progress:
     maps: int
     windows: int
     results: list[pa.RecordBatch] = field(default_factory=list)
-    panes: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    panes: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     watermark: int = 0
     refused: int = 0
     latest: float = 0.0
@@ -53,7 +52,7 @@ class CentralScheduler:
 
     Parameters
     ----------
-    program, scheduling
+    batches
         What runs, and how it is scheduled.
     workers
         How many.
@@ -69,8 +68,7 @@ class CentralScheduler:
 
     def __init__(
         self,
-        program: BatchProgram,
-        scheduling: Scheduling,
+        batches: Batches,
         workers: int,
         policy: ElasticityPolicy | None,
         credentials: Credentials,
@@ -79,8 +77,8 @@ class CentralScheduler:
         outcome: GroupOutcome | None = None,
         commit: Callable[[int, pa.Table], None] | None = None,
     ) -> None:
-        self._program, self._scheduling, self._policy = program, scheduling, policy
-        self.workers = workers
+        self._program, self._scheduling = batches.program, batches.scheduling
+        self.workers, self._receivers = workers, batches.receivers(workers)
         self.outcome = outcome or GroupOutcome()
         self._commit = commit
         self.pids: dict[int, int] = {}
@@ -94,18 +92,13 @@ class CentralScheduler:
         self._before: dict[int, list[Said]] = {}
         self._plans: set[ExecutionPlan] = set()
         """What workers were told to go by."""
-        self._plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
-        """What the newest batch was cut by."""
-        self._pending: PlanChange | None = None
-        """A change that no batch was cut by yet. Until one is done, batches say nothing of it."""
-        if self.outcome.changes:
-            self._plan = self.outcome.changes[-1].plan
-        self._holds_from = first
-        self._observed = first - 1
+        self._adjuster = Adjuster(policy, self._scheduling, workers, self.outcome)
+        self._cut: dict[int, dict[int, Mapping[str, Any]]] = {}
+        """By batch that not all receivers have cut: what those said that have."""
         self._last_batch: int | None = None
         self._released = first - 1
         self._ending = self._running = False
-        self._gang = Gang(workers, credentials, host, generation, pulse_of(scheduling), self._understood)
+        self._gang = Gang(workers, credentials, host, generation, pulse_of(self._scheduling), self._understood)
         self.address = self._gang.address
 
     # -- from outside
@@ -138,30 +131,33 @@ class CentralScheduler:
 
     def _begin(self) -> None:
         outcome = self.outcome
-        position = outcome.ends[outcome.saved - 1] if outcome.saved else Position()
-        replay = {batch: end.to_list() for batch, end in outcome.ends.items() if batch >= outcome.saved}
         # a stream that goes on has been running since its first batch: what came meanwhile is there at once
         if not outcome.start:
             outcome.start = time.time() + _LEAD_SECONDS
         outcome.batches = {number: run for number, run in outcome.batches.items() if number < outcome.saved}
+        nowhere = (Position(),) * self.workers
+        ends = {batch: (*end, *nowhere) for batch, end in outcome.ends.items()}
         for worker in range(self.workers):
             panes = outcome.windows.get(worker)
+            before = ends[outcome.saved - 1] if outcome.saved else nowhere
             self._tell(
                 worker,
                 "begin",
                 first=outcome.saved,
-                position=position.to_list(),
-                replay=replay,
+                position=before[worker].to_list(),
+                replay={batch: end[worker].to_list() for batch, end in ends.items() if batch >= outcome.saved},
                 start=outcome.start,
                 ending=self._ending,
+                counting=self._adjuster.counting,
                 windows=outcome.watermark if panes is not None else None,
+                frames=len(panes or ()),
             )
-            if panes is not None:
-                self._gang.send(worker, Kind.RESULT, STATE, panes.serialize())
+            for part in panes or ():
+                self._gang.send(worker, Kind.RESULT, STATE, batch_bytes(part))
         self._await("begun", self._scheduling.join)
         self._running = True
         if self._ending:  # it may have been said meanwhile
-            self._tell(RECEIVING, "end")
+            self._tell(LEAD, "end")
         self._schedule()
 
     # -- groups
@@ -173,8 +169,8 @@ class CentralScheduler:
             reached = self._released + 1 + how.ahead if how.ahead else self._next
             if reached < self._group_end:
                 return
-            first, change = self._group_end, self._pending
-            plan = change.plan if change is not None and change.first <= first else self._plan
+            first, change = self._group_end, self._adjuster.pending
+            plan = change.plan if change is not None and change.first <= first else self._adjuster.plan
             self._all("group", plan, first=first, batches=how.group, below=self._next)
             self._group_end += how.group
             self.outcome.groups += 1
@@ -201,7 +197,7 @@ class CentralScheduler:
         elif said.event == "stop":
             self._ending = True
             if self._running:
-                self._tell(RECEIVING, "end")
+                self._tell(LEAD, "end")
         elif said.event == "hello":
             self.pids[said.worker] = int(said.what["pid"])
 
@@ -222,34 +218,45 @@ class CentralScheduler:
         return time.time() - self.outcome.start
 
     def _on_released(self, said: Said) -> None:
-        what = said.what
-        batch, plan = int(what["batch"]), ExecutionPlan.from_dict(what["plan"])
-        sizes = what["sizes"]
-        if batch != self._released + 1 or plan not in self._plans or len(sizes) != plan.blocks:
+        """A receiver has cut its part; a batch is released when all have, in the order of batches."""
+        what, batch = said.what, int(said.what["batch"])
+        plan, sizes = ExecutionPlan.from_dict(what["plan"]), what["sizes"]
+        heard = self._cut.setdefault(batch, {})
+        alike = all(one["plan"] == what["plan"] and one["last"] == what["last"] for one in heard.values())
+        known = self._released < batch < self._group_end and said.worker not in heard and alike
+        if not known or plan not in self._plans or len(sizes) != plan.blocks:
             raise WireError(f"batch {batch} cannot follow batch {self._released} in {len(sizes)} blocks by {plan}")
         if len({len(part) for part in what["end"]}) != 1:
             raise WireError(f"batch {batch} ends at {str(what['end'])[:80]}, which is no place")
+        heard[said.worker] = what
+        while len(self._cut.get(self._released + 1, ())) == self._receivers:
+            found = self._cut.pop(self._released + 1)
+            self._release([found[receiver] for receiver in range(self._receivers)], self._since(said))
+
+    def _release(self, parts: Sequence[Mapping[str, Any]], now: float) -> None:
+        """All of a batch is cut, and on its way to map tasks."""
+        batch, plan = int(parts[0]["batch"]), ExecutionPlan.from_dict(parts[0]["plan"])
+        sizes = [sum(of_block) for of_block in zip(*(part["sizes"] for part in parts), strict=True)]
         mean = sum(sizes) / len(sizes)
-        now = self._since(said)
         previous = self.outcome.batches.get(batch - 1)
         begun = max(now, previous.done) if previous is not None and previous.done else now
         self.outcome.batches[batch] = BatchRun(
             batch,
             plan,
-            int(what["rows"]),
-            int(what["keys"]),
-            bool(what["last"]),
+            sum(int(part["rows"]) for part in parts),
+            sum(int(part["keys"]) for part in parts),
+            bool(parts[0]["last"]),
             now,
             begun,
-            float(what["partition_seconds"]),
-            float(what["wait_seconds"]),
+            max(float(part["partition_seconds"]) for part in parts),
+            max(float(part["wait_seconds"]) for part in parts),
             max(sizes) / mean if mean else 1.0,
             interval=self._scheduling.interval,
         )
-        self.outcome.ends[batch] = Position.of(what["end"])
+        self.outcome.ends[batch] = tuple(Position.of(part["end"]) for part in parts)
         self._released = batch
-        self._notice_change(batch, plan)
-        if what["last"]:
+        self._adjuster.notice(batch, plan)
+        if parts[0]["last"]:
             self._last_batch = batch
         windows = self.workers if self._program.window is not None else 0
         tasks = plan.blocks + plan.buckets + windows
@@ -260,7 +267,7 @@ class CentralScheduler:
     def _on_rows(self, said: Said) -> None:
         progress = self._open[int(said.what["batch"])]
         if said.what["channel"] == STATE:
-            progress.panes[said.worker] = said.what["rows"]
+            progress.panes.setdefault(said.worker, []).append(said.what["rows"])
         else:
             progress.results.append(said.what["rows"])
 
@@ -300,14 +307,13 @@ class CentralScheduler:
                 return
             batch = self._next
             run = self.outcome.batches[batch]
-            previous = self.outcome.batches.get(batch - 1)
-            run.begun = max(run.ready, previous.done) if previous is not None else run.ready
+            run.begun = self._adjuster.begun(run)
             run.done = progress.latest
             del self._open[batch]
             self.outcome.batches.pop(batch - self._scheduling.history, None)
             self._next += 1
             self._deliver(batch, progress)
-            self._tell(RECEIVING, "done", below=self._next)
+            self._tell(LEAD, "done", below=self._next)
             self._observe(run, run.seconds)
 
     def _deliver(self, batch: int, progress: _Progress) -> None:
@@ -331,77 +337,21 @@ class CentralScheduler:
 
     def _patience(self) -> float:
         """How long to wait for a word before looking whether a batch is overdue."""
-        run = self.outcome.batches.get(self._next)
-        if self._policy is None or run is None or run.batch <= self._observed:
-            return _HEARTBEAT
-        return min(_HEARTBEAT, max(0.0, self._begun(run) + self._limit - self._now()))
-
-    @property
-    def _limit(self) -> float:
-        return self._scheduling.overdue * self._scheduling.interval
-
-    def _begun(self, run: BatchRun) -> float:
-        previous = self.outcome.batches.get(run.batch - 1)
-        return max(run.ready, previous.done) if previous is not None else run.ready
+        due = self._adjuster.due(self.outcome.batches.get(self._next))
+        return _HEARTBEAT if due is None else min(_HEARTBEAT, max(0.0, due - self._now()))
 
     def _notice_overdue(self) -> None:
         """A batch that takes too long is told of before it ends, with the time that it can be expected to take."""
-        run = self.outcome.batches.get(self._next)
-        if self._policy is None or run is None or run.batch <= self._observed:
-            return
-        elapsed = self._now() - self._begun(run)
-        if elapsed <= self._limit:
-            return
-        previous = self.outcome.batches.get(run.batch - 1)
-        expected = elapsed
-        if previous is not None and previous.done and previous.rows and previous.plan == run.plan:
-            expected = max(elapsed, previous.seconds * run.rows / previous.rows)
-        self._observe(run, expected)
+        run, now = self.outcome.batches.get(self._next), self._now()
+        due = self._adjuster.due(run)
+        if run is not None and due is not None and now > due:
+            self._observe(run, self._adjuster.expected(run, now))
 
     def _observe(self, run: BatchRun, seconds: float) -> None:
-        """Show a batch to the policy, once, and pass on what it decides."""
-        if self._policy is None or run.batch <= self._observed:
-            return
-        self._observed = run.batch
-        waits = self._pending is not None and not self._scheduling.boundary  # at a boundary the newest wish counts
-        if waits or run.batch < self._holds_from:  # it ran with a plan that was changed since
-            return
-        how, plan = self._scheduling, run.plan
-        mapped = max(0.0, run.mapped - run.begun) if run.mapped else 0.0
-        seen = Observation(
-            run.batch,
-            run.rows,
-            run.keys,
-            plan.blocks,
-            plan.buckets,
-            seconds,
-            how.interval,
-            slots=how.slots * self.workers,
-            map_seconds=mapped,
-            reduce_seconds=max(0.0, seconds - mapped) if mapped else 0.0,
-        )
-        decision = self._policy.decide(seen)
-        if (decision.blocks, decision.buckets) == (plan.blocks, plan.buckets):
-            return
-        self._change(run.batch, ExecutionPlan(decision.blocks, decision.buckets, self.workers), decision.reason)
-
-    def _change(self, batch: int, plan: ExecutionPlan, reason: str) -> None:
-        how = self._scheduling
-        first = self._group_end if how.boundary else batch + how.adjust
-        # what is cut is cut: the receiver may be further than the batch that was seen
-        first = max(first, self._released + 1)
-        self._pending = PlanChange(batch, first, plan, reason)
-        log.info("from batch %d on: %d blocks, %d buckets (%s)", first, plan.blocks, plan.buckets, reason)
-        if not how.boundary:
-            self._all("update", plan, first=first)
-
-    def _notice_change(self, batch: int, plan: ExecutionPlan) -> None:
-        """A batch was cut; by the changed plan, perhaps later than it was meant to be."""
-        change = self._pending
-        if change is not None and batch > change.decided_on and plan == change.plan:
-            self._plan, self._holds_from, self._pending = plan, batch, None
-            self.outcome.changes.append(replace(change, first=batch))
-            del self.outcome.changes[: -self._scheduling.history]
+        """Show a batch to the policy, and pass on what it decides."""
+        change = self._adjuster.observe(run, seconds, self._released, self._group_end)
+        if change is not None:
+            self._all("update", change.plan, first=change.first)
 
     # -- workers
 
@@ -430,7 +380,7 @@ class CentralScheduler:
         """What a frame says; WireError where a worker could not say it."""
         if frame.kind is not Kind.RESULT:
             what = message(frame, "event", EVENTS)
-            if what["event"] == "released" and worker != RECEIVING:
+            if what["event"] == "released" and worker >= self._receivers:
                 raise WireError("it released a batch, and does not read the source")
             return what["event"], what
         if frame.channel not in (RESULTS, STATE):

@@ -98,8 +98,7 @@ class GroupJob:
     def _generation(self, number: int) -> None:
         batches = self._batches
         central = CentralScheduler(
-            batches.program,
-            batches.scheduling,
+            batches,
             self._workers,
             self._policy,
             self._credentials,

@@ -64,6 +64,8 @@ class LocalScheduler:
         self._mapping: dict[int, int] = {}
         """By batch: map tasks that run."""
         self._unscheduled: dict[int, list[Task]] = {}
+        self._blocks: dict[Task, int] = {}
+        """By map task whose block is not whole: parts of it that are here."""
         self._came: dict[tuple[int, int], int] = {}
         self._for_windows: dict[int, int] = {}
         self._complete: set[int] = set()
@@ -75,9 +77,13 @@ class LocalScheduler:
             for task in self._unscheduled.pop(batch):
                 heapq.heappush(self._maps, task)
 
-    def block(self, batch: int, number: int) -> None:
-        """The block of a map task is here."""
+    def block(self, batch: int, number: int, of: int = 1) -> None:
+        """The block of a map task is here, or one of the `of` parts that receivers add to it."""
         task = Task(batch, Stage.MAP, number)
+        came = self._blocks.pop(task, 0) + 1
+        if came < of:
+            self._blocks[task] = came
+            return
         if batch < self._until:
             heapq.heappush(self._maps, task)
         else:

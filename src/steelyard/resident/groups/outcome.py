@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from steelyard.core.shown import Shown
 from steelyard.resident.groups.plan import ExecutionPlan
-from steelyard.resident.groups.receiver import Position
+from steelyard.resident.groups.position import Position
 
 
 @dataclass
@@ -20,6 +20,7 @@ class BatchRun:
     plan: ExecutionPlan
     rows: int
     keys: int
+    """Distinct keys that receivers counted, each by itself; 0 where nobody asked for them."""
     last: bool
     ready: float
     """When its blocks were announced."""
@@ -83,11 +84,11 @@ class GroupOutcome(Shown):
     groups: int = 0
     refused: int = 0
     """Rows that had no time, or were too late for their windows."""
-    ends: dict[int, Position] = field(default_factory=dict)
-    """Where batches ended, so that they can be made again."""
+    ends: dict[int, tuple[Position, ...]] = field(default_factory=dict)
+    """Where batches ended, receiver by receiver, so that they can be made again."""
     saved: int = 0
     """Batches below this one are in the saved windows."""
-    windows: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    windows: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     """By worker: panes that were open then."""
     watermark: int | None = None
 

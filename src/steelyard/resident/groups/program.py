@@ -169,6 +169,8 @@ class Scheduling:
         Map and reduce tasks to begin with.
     slots
         Tasks that a worker runs at once.
+    receivers
+        Workers that read the source, each its share of the splits; None lets all of them.
     backlog
         Batches that may wait; behind that the source is not read until they are done.
     snapshot
@@ -191,6 +193,7 @@ class Scheduling:
     blocks: int = 4
     buckets: int = 4
     slots: int = 2
+    receivers: int | None = None
     backlog: int = 64
     snapshot: int = 10
     restarts: int = 3
@@ -209,6 +212,7 @@ class Scheduling:
             "blocks": ("1 or more", self.blocks >= 1),
             "buckets": ("1 or more", self.buckets >= 1),
             "slots": ("1 or more", self.slots >= 1),
+            "receivers": ("1 or more", self.receivers is None or self.receivers >= 1),
             "backlog": ("1 batch or more", self.backlog >= 1),
             "snapshot": ("1 batch or more", self.snapshot >= 1),
             "restarts": ("0 or more", self.restarts >= 0),
@@ -227,6 +231,10 @@ class Batches:
 
     program: BatchProgram
     scheduling: Scheduling
+
+    def receivers(self, workers: int) -> int:
+        """How many of so many workers read the source."""
+        return min(self.scheduling.receivers or workers, workers)
 
     @property
     def name(self) -> str:

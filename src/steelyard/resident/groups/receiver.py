@@ -1,120 +1,46 @@
-"""The receiver: reads the source as rows come, and closes each batch a little before its heartbeat."""
+"""A receiver: reads its splits as rows come, and closes each batch a little before its heartbeat.
+
+One thread reads, and another cuts what was read, so that rows of the next batch come in while one is cut.
+"""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
 
 from steelyard.partition.early_release import EarlyRelease
 from steelyard.resident.channel import StoppedError
-from steelyard.resident.groups.cutting import Cut, Cutter
-from steelyard.resident.groups.plan import ExecutionPlan, Schedule
+from steelyard.resident.groups.agreement import OPEN, Agreed, Agreement, Counted
+from steelyard.resident.groups.cutting import Closed, Cut, Cutter
+from steelyard.resident.groups.dealing import shares
+from steelyard.resident.groups.position import Position
 from steelyard.resident.groups.program import BatchProgram, Scheduling
 from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.sources import Reader
 from steelyard.resident.windows import as_micros
 
 _LOOKS = 10
 """How often in an interval the source is looked at."""
 _AGAIN = 0.01
 """Seconds before a source is asked again for rows that it gave before."""
+_LOOK_SECONDS = 0.2
+"""How often a thread that waits for the other looks whether it is to stop."""
 _CHUNK = 1 << 20
 """Rows that are read at once."""
 
 
 @dataclass(frozen=True)
-class Position:
-    """Behind the last rows that were read, split by split."""
-
-    splits: tuple[str, ...] = ()
-    offsets: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-    """Rows that were read of each; an offset need not count them."""
-    ended: tuple[bool, ...] = ()
-    newest: tuple[int, ...] = ()
-    """The latest event time that was read of each split."""
-
-    def among(self, splits: Sequence[str]) -> Position:
-        """The same among the splits that there are now; new ones begin. ValueError where one is gone."""
-        gone = [split for split in self.splits if split not in splits]
-        if gone:
-            raise ValueError(f"the source is to go on with split {gone[0]!r}, and has none of that name any more")
-        new = [split for split in splits if split not in self.splits]
-        return Position(
-            (*self.splits, *new),
-            (*self.offsets, *(0 for _ in new)),
-            (*self.rows, *(0 for _ in new)),
-            (*self.ended, *(False for _ in new)),
-            (*self.newest, *(BEFORE_ALL for _ in new)),
-        )
-
-    def after(self, split: int, offset: int, rows: int, ended: bool, newest: int) -> Position:
-        """Some rows further in one split."""
-        return Position(
-            self.splits,
-            _with(self.offsets, split, offset),
-            _with(self.rows, split, self.rows[split] + rows),
-            _with(self.ended, split, ended),
-            _with(self.newest, split, max(self.newest[split], newest)),
-        )
-
-    @property
-    def open(self) -> list[int]:
-        """Splits that are not at their ends."""
-        return [split for split, ended in enumerate(self.ended) if not ended]
-
-    @property
-    def total(self) -> int:
-        """Rows before it, in all splits."""
-        return sum(self.rows)
-
-    @property
-    def watermark(self) -> int:
-        """How far event time has come in the split that is furthest behind: one that was not begun holds all back."""
-        return min((self.newest[split] for split in self.open), default=max(self.newest, default=BEFORE_ALL))
-
-    def to_list(self) -> list[Any]:
-        """As plain values."""
-        return [list(self.splits), list(self.offsets), list(self.rows), list(self.ended), list(self.newest)]
-
-    @classmethod
-    def of(cls, values: Any) -> Position:
-        """From plain values."""
-        return cls(*(tuple(part) for part in values))
-
-
-def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:place], value, *values[place + 1 :])
-
-
-@dataclass(frozen=True)
-class Released:
-    """A batch whose blocks are on their way."""
-
-    batch: int
-    cut: Cut
-    plan: ExecutionPlan
-    end: Position
-    watermark: int
-    last: bool
-    partition_seconds: float
-    wait_seconds: float
-    """How long the receiver waited for the plan of the batch."""
-
-
-class Receiver:
-    """Makes batches, in a thread of its own.
+class Beginning:
+    """Where a receiver begins.
 
     Parameters
     ----------
-    program, scheduling
-        What to read, and when.
-    schedule
-        Whose plans batches are cut by; `changed` guards it.
     first, position
         The first batch to make, and where its rows begin.
     replay
@@ -123,43 +49,93 @@ class Receiver:
         The moment of `time.time()` at which batch 0 began.
     ending
         Whether no more than one batch is to be made beside those that are made again.
+    counting
+        Whether somebody wants to know how many keys a batch has.
+    """
+
+    first: int
+    position: Position
+    replay: Mapping[int, Position]
+    start: float
+    ending: bool
+    counting: bool
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a receiver has of a batch, cut into blocks."""
+
+    batch: int
+    cut: Cut
+    agreed: Agreed
+    end: Position
+    parts: Sequence[int]
+    """How many receivers add to each block."""
+    partition_seconds: float
+    wait_seconds: float
+    """How long the receiver waited for the plan of the batch."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Rows of a batch that are not cut yet."""
+
+    batch: int
+    closed: Closed
+    end: Position
+
+
+class Receiver:
+    """Makes one worker's part of all batches, in two threads.
+
+    Parameters
+    ----------
+    program, scheduling
+        What to read, and when.
+    agreement
+        What it settles with the other receivers.
+    beginning
+        Where it begins.
     emit
-        Called with each batch.
+        Called with its part of each batch.
+    failed
+        Called with what went wrong.
     """
 
     def __init__(
         self,
         program: BatchProgram,
         scheduling: Scheduling,
-        schedule: Schedule,
-        changed: threading.Condition,
-        first: int,
-        position: Position,
-        replay: Mapping[int, Position],
-        start: float,
-        ending: bool,
+        agreement: Agreement,
+        beginning: Beginning,
         emit: Callable[[Released], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._program, self._scheduling = program, scheduling
-        self._schedule, self._changed = schedule, changed
-        self._batch, self._replay, self._start = first, replay, start
+        self._program, self._scheduling, self._agreement = program, scheduling, agreement
+        self._first, self._replay, self._start = beginning.first, beginning.replay, beginning.start
         self._emit, self._failed = emit, failed
-        self._reader = program.source.fresh()
-        self._position = position.among(self._reader.splits(1))
+        self._reader: Reader = program.source.fresh()
+        number, receivers = agreement.number, agreement.receivers
+        splits = self._reader.splits(receivers)
+        self._position = beginning.position.among(splits[number::receivers])
         self._splits = self._position.splits
+        self._totals = tuple(OPEN if other < len(splits) else 0 for other in range(receivers))
+        """As far as it was heard: rows of receivers that are at their ends."""
         self._early = EarlyRelease(scheduling.interval)
-        self._early.batch = first
-        self._cutter = Cutter(program)
-        self._ending = ending
+        self._early.batch = beginning.first
+        self._cutter = Cutter(program, beginning.counting, -(-scheduling.blocks // receivers))
+        self._ending = beginning.ending
         self._stop = threading.Event()
-        self.done = first
-        """Batches below this one are done; what is ahead of it by more than the backlog waits."""
-        self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
+        self._read_ahead: queue.Queue[_Read] = queue.Queue(1)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=f"receiver, {name}", daemon=True)
+            for name, work in (("reading", self._fill), ("cutting", self._release))
+        ]
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def end(self) -> None:
         """Close the open batch, and make no other."""
@@ -168,76 +144,78 @@ class Receiver:
     def stop(self) -> None:
         """End at once."""
         self._stop.set()
-        with self._changed:
-            self._changed.notify_all()
+        self._agreement.stop()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
+        """Wait until the threads have ended."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout)
 
-    def _run(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            last = False
-            while not last and not self._stop.is_set():
-                last = self._make()
+            work()
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
-            self._failed(error)
+            if not self._stop.is_set():
+                self._failed(error)
+
+    # -- reading
+
+    def _fill(self) -> None:
+        """One batch behind the other, and not more than one beside that which is cut."""
+        batch, limit = self._first, self._scheduling.batches
+        try:
+            while limit is None or batch < limit:
+                cut_off = self._early.cut_off(batch)
+                self._cutter.open(cut_off - self._scheduling.interval, cut_off)
+                until = self._replay.get(batch)
+                if until is not None:
+                    self._read_to(until, cut_off)
+                else:
+                    self._gather(batch, cut_off)
+                self._hand_over(_Read(batch, self._cutter.close(), self._position))
+                batch += 1
         finally:
             self._reader.close()
 
-    def _make(self) -> bool:
-        """One batch; whether it is the last."""
-        batch = self._batch
-        cut_off = self._early.cut_off(batch)
-        self._cutter.open(cut_off - self._scheduling.interval, cut_off)
-        until = self._replay.get(batch)
-        if until is not None:
-            self._read_to(until, cut_off)
-        else:
-            self._gather(cut_off)
-        begun = time.perf_counter()
-        plan = self._plan(batch)
-        waited = time.perf_counter() - begun
-        begun = time.perf_counter()
-        cut = self._cutter.cut(plan.blocks)
-        spent = time.perf_counter() - begun
-        self._early.released(spent)
-        limit = self._scheduling.batches
-        last = self._ending or not self._position.open or (limit is not None and batch + 1 >= limit)
-        last = last and batch + 1 not in self._replay
-        newest = self._position.watermark
-        watermark = BEFORE_ALL if newest == BEFORE_ALL else newest - self._program.delay_micros
-        self._batch += 1
-        self._emit(Released(batch, cut, plan, self._position, watermark, last, spent, waited))
-        return last
+    def _hand_over(self, read: _Read) -> None:
+        while True:
+            self._go_on()
+            try:
+                self._read_ahead.put(read, timeout=_LOOK_SECONDS)
+            except queue.Full:
+                continue
+            return
 
-    def _plan(self, batch: int) -> ExecutionPlan:
-        """The plan of a batch, as soon as it is scheduled, and the backlog allows it."""
-        with self._changed:
-            while True:
-                if self._stop.is_set():
-                    raise StoppedError("the receiver was stopped")
-                plan = self._schedule.plan_of(batch)
-                if plan is not None and batch - self.done < self._scheduling.backlog:
-                    return plan
-                self._changed.wait()
+    def _go_on(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError("the receiver was stopped")
 
-    def _gather(self, cut_off: float) -> None:
+    def _gather(self, batch: int, cut_off: float) -> None:
         """Read what comes until the cut-off."""
         if self._program.rate is None:
             self._sleep_until(cut_off)
-            self._read(self._program.batch_rows, cut_off)
+            self._read(self._share(self._program.batch_rows, batch), cut_off)
             return
         step = self._scheduling.interval / _LOOKS
         while not self._stop.is_set():
             now = min(time.time() - self._start, cut_off)
-            self._read(int(self._program.rate.rows_until(now)) - self._position.total, now)
+            # what receivers do not read that are at their ends, the others do
+            rest = int(self._program.rate.rows_until(now)) - sum(rows for rows in self._totals if rows != OPEN)
+            self._read(self._share(rest, 0) - self._position.total, now)
             if now >= cut_off or not self._position.open:
                 return
             self._sleep_until(min(now + step, cut_off))
+
+    def _share(self, rows: int, turn: int) -> int:
+        """This receiver's share of so many rows, of which those that have more read equal parts."""
+        reading = [receiver for receiver, rows in enumerate(self._totals) if rows == OPEN]
+        if self._agreement.number not in reading:
+            return 0
+        place = (reading.index(self._agreement.number) + turn) % len(reading)
+        return rows * (place + 1) // len(reading) - rows * place // len(reading)
 
     def _sleep_until(self, moment: float) -> None:
         self._stop.wait(max(0.0, moment - (time.time() - self._start)))
@@ -247,8 +225,7 @@ class Receiver:
         for split, rows in enumerate(until.rows):
             waited = 0.0
             while (missing := rows - self._position.rows[split]) > 0:
-                if self._stop.is_set():
-                    raise StoppedError("the receiver was stopped")
+                self._go_on()
                 if not self._read_some(split, missing, moment):
                     name = self._splits[split]
                     if self._position.ended[split] or waited > self._scheduling.silence:
@@ -258,13 +235,14 @@ class Receiver:
             if self._position.offsets[split] != until.offsets[split]:
                 was, now = until.offsets[split], self._position.offsets[split]
                 raise ValueError(f"split {self._splits[split]!r} came to offset {was} before, and to {now} now")
-        self._position = until
+        self._position = until.among(self._splits)
 
     def _read(self, rows: int, moment: float) -> None:
         """So many rows, or as many as there are."""
         wanted = self._position.total + rows
         idle: set[int] = set()
         while (rows := wanted - self._position.total) > 0:
+            self._go_on()
             splits = [split for split in self._position.open if split not in idle]
             if not splits:
                 return
@@ -290,3 +268,38 @@ class Receiver:
             return BEFORE_ALL
         times = batch.column(self._program.time)
         return int(as_micros(times.drop_null()).max()) if times.null_count < len(times) else BEFORE_ALL
+
+    # -- cutting
+
+    def _release(self) -> None:
+        """Settle with the others what holds for each batch, cut it, and pass it on."""
+        last = False
+        while not last:
+            read = self._next_read()
+            begun = time.perf_counter()
+            counted = Counted(read.closed.rows, read.end.total, not read.end.open, read.end.watermark)
+            agreed = self._agreement.settle(read.batch, counted, partial(self._final, read.batch))
+            self._totals = agreed.totals
+            waited = time.perf_counter() - begun
+            begun = time.perf_counter()
+            dealt, parts = shares(agreed.rows, agreed.plan)
+            cut = self._cutter.cut(read.closed, dealt[self._agreement.number])
+            spent = time.perf_counter() - begun
+            self._early.released(spent)
+            last = agreed.last
+            self._emit(Released(read.batch, cut, agreed, read.end, parts, spent, waited))
+        self._stop.set()  # nobody reads behind the last batch
+
+    def _next_read(self) -> _Read:
+        while True:
+            self._go_on()
+            try:
+                return self._read_ahead.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                continue
+
+    def _final(self, batch: int, ended: bool) -> bool:
+        """Whether no batch follows, where all splits of all receivers are at their ends, or are not."""
+        limit = self._scheduling.batches
+        last = self._ending or ended or (limit is not None and batch + 1 >= limit)
+        return last and batch + 1 not in self._replay

@@ -51,7 +51,7 @@ def map_block(
     else:
         partials = how.partials(made)
     weights = np.asarray(partials.column(how.names[ROWS, "count_all"]).to_numpy(), dtype=np.int64)
-    whole = _one(partials.cast(program.partial_schema))
+    whole = one_batch(partials.cast(program.partial_schema))
     ids = key_ids(whole, program.keys)
     several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
     bucket = _ALLOCATORS[program.allocator].allot(weights, several, ids, plan.buckets, number).bucket
@@ -86,9 +86,9 @@ def reduce_bucket(program: BatchProgram, parts: Sequence[pa.RecordBatch]) -> pa.
     """Partials of all map tasks, merged: one row for each key (and pane)."""
     filled = [pa.Table.from_batches([part]) for part in parts if part.num_rows]
     if not filled:
-        return _one(program.partial_schema.empty_table())
+        return one_batch(program.partial_schema.empty_table())
     merged = program.counted.merged(filled) if len(filled) > 1 else filled[0]
-    return _one(merged.cast(program.partial_schema))
+    return one_batch(merged.cast(program.partial_schema))
 
 
 def by_keeper(program: BatchProgram, partials: pa.RecordBatch, workers: int) -> dict[int, pa.RecordBatch]:
@@ -103,7 +103,7 @@ def by_keeper(program: BatchProgram, partials: pa.RecordBatch, workers: int) -> 
 
 def batch_results(program: BatchProgram, partials: pa.RecordBatch) -> pa.RecordBatch:
     """Results of a bucket without windows."""
-    return _one(program.how.results(pa.Table.from_batches([partials])).cast(program.result_schema))
+    return one_batch(program.how.results(pa.Table.from_batches([partials])).cast(program.result_schema))
 
 
 def windows_of(program: BatchProgram) -> WindowedStep | None:
@@ -121,7 +121,8 @@ def late_rows(program: BatchProgram, partials: pa.RecordBatch, watermark: int) -
     return int(partials.column(program.counted.names[ROWS, "count_all"]).to_numpy()[late].sum())
 
 
-def _one(table: pa.Table) -> pa.RecordBatch:
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch, also where it has no rows."""
     batches = table.combine_chunks().to_batches()
     if batches:
         return batches[0]

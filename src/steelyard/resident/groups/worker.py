@@ -16,78 +16,46 @@ import pyarrow as pa
 
 from steelyard.core import SteelyardError
 from steelyard.core.errors import place_of
-from steelyard.resident.control import Maybe, Orders
+from steelyard.resident.control import Orders
+from steelyard.resident.groups.agreement import Agreement
+from steelyard.resident.groups.frames import in_frames, together
 from steelyard.resident.groups.local import LocalScheduler, Stage, Task
-from steelyard.resident.groups.messages import BLOCK, MERGED, PARTIALS, Note, packed, pairs, require_due, unpacked
+from steelyard.resident.groups.messages import (
+    AGREED,
+    BLOCK,
+    COUNTED,
+    MERGED,
+    PARTIALS,
+    Note,
+    packed,
+    pairs,
+    require_due,
+    unpacked,
+)
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
-from steelyard.resident.groups.program import Batches, Scheduling
-from steelyard.resident.groups.receiver import Position, Receiver, Released
+from steelyard.resident.groups.position import Position
+from steelyard.resident.groups.program import Batches
+from steelyard.resident.groups.protocol import ORDERS, RESULTS, STATE, pulse_of
+from steelyard.resident.groups.receiver import Beginning, Receiver, Released
 from steelyard.resident.groups.tasks import (
     Buckets,
     batch_results,
     by_keeper,
     late_rows,
     map_block,
+    one_batch,
     reduce_bucket,
     slices,
     windows_of,
 )
 from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
 from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
-from steelyard.resident.pulse import Pulse
 from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
 
 log = logging.getLogger(__name__)
 
-RESULTS, STATE = 0, 1
-"""Channels to the driver: results of a batch, and windows of a snapshot."""
-RECEIVING = 0
-"""The worker that reads the source."""
-_HEARTBEAT = 0.5
 _STOP_SECONDS = 10.0
-_POSITION = ([str], [int], [int], [bool], [int])
-_PLAN = {"blocks": int, "buckets": int, "workers": int}
-ORDERS: dict[str, dict[str, Any]] = {
-    "begin": {
-        "first": int,
-        "position": _POSITION,
-        "replay": {str: _POSITION},
-        "start": float,
-        "ending": bool,
-        "windows": Maybe(int),
-    },
-    "group": {"first": int, "batches": int, "plan": _PLAN, "below": int},
-    "update": {"first": int, "plan": _PLAN},
-    "done": {"below": int},
-    "end": {},
-    "stop": {"why": Maybe(str)},
-}
-"""What a driver may say."""
-EVENTS: dict[str, dict[str, Any]] = {
-    "hello": {"pid": int},
-    "begun": {},
-    "released": {
-        "batch": int,
-        "rows": int,
-        "keys": int,
-        "plan": _PLAN,
-        "end": _POSITION,
-        "last": bool,
-        "partition_seconds": float,
-        "wait_seconds": float,
-        "sizes": [int],
-    },
-    "task": {"batch": int, "stage": str, "seconds": float, "refused": int},
-    "windows": {"batch": int, "saved": bool, "watermark": int},
-    "failed": {"why": str},
-}
-"""What a worker may say."""
-
-
-def pulse_of(scheduling: Scheduling) -> Pulse:
-    """Signs of life, often enough for what counts as silence."""
-    return Pulse(min(_HEARTBEAT, scheduling.silence / 4), scheduling.silence)
 
 
 class GroupWorker:
@@ -96,7 +64,7 @@ class GroupWorker:
     Parameters
     ----------
     number
-        Which, from 0; the first reads the source.
+        Which, from 0; the first ones have a receiver.
     batches
         What is done with batches, and how they are scheduled.
     credentials, host, generation
@@ -112,7 +80,7 @@ class GroupWorker:
         generation: int = 0,
     ) -> None:
         self.number = number
-        self._program, self._scheduling = batches.program, batches.scheduling
+        self._batches, self._program, self._scheduling = batches, batches.program, batches.scheduling
         self._credentials, self._generation = credentials, generation
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -121,12 +89,15 @@ class GroupWorker:
         self._windows = windows_of(self._program)
         self._passed = BEFORE_ALL
         """The watermark up to which windows are closed."""
+        self._agreement: Agreement | None = None
         self._receiver: Receiver | None = None
-        self._seen: set[tuple[int, int, int]] = set()
-        """(batch, channel, number) of what came from other workers."""
+        self._seen: set[tuple[int, int, int, int]] = set()
+        """(batch, channel, number, sender) of what came from other workers."""
+        self._begun: dict[tuple[int, int, int, int], list[pa.RecordBatch]] = {}
+        """The same, of what has not come in full yet: the rows that have."""
         self._over = 0
         """Batches below this one are over."""
-        self._workers = 1
+        self._workers = self._receivers = 1
         self._peers = Peers(number, credentials, host, generation)
         self.address: Address = self._peers.address
         self._orders: Orders | None = None
@@ -185,26 +156,38 @@ class GroupWorker:
         self._schedule, self._local = Schedule(first), LocalScheduler(first)
         if order["windows"] is not None and self._windows is not None:
             assert self._orders is not None
-            panes = batch_from(self._orders.rows(), self._program.partial_schema)
-            self._windows.restore({"panes": pa.Table.from_batches([panes]), "watermark": order["windows"]})
+            panes = [batch_from(self._orders.rows(), self._program.partial_schema) for _ in range(order["frames"])]
+            whole = pa.Table.from_batches(panes, self._program.partial_schema)
+            self._windows.restore({"panes": whole, "watermark": order["windows"]})
             self._passed = order["windows"]
         self._workers = len(peers)
+        self._receivers = self._batches.receivers(self._workers)
+        if self.number < self._receivers:
+            self._agreement = Agreement(
+                self.number,
+                self._receivers,
+                self._workers,
+                self._scheduling,
+                self._schedule,
+                self._changed,
+                lambda receiver, channel, batch, note: self._peers.send(
+                    receiver, Kind.MARKER, channel, batch, b"", packed(note)
+                ),
+                self._program.delay_micros,
+                first,
+            )
         self._peers.meet(peers)
         self._peers.listen(self._receive, self._fail)
         for slot in range(self._scheduling.slots):
             self._thread(self._serve, f"slot {slot}")
-        if self.number == RECEIVING:
+        if self._agreement is not None:
             replay = {int(batch): Position.of(end) for batch, end in order["replay"].items()}
+            position = Position.of(order["position"])
             self._receiver = Receiver(
                 self._program,
                 self._scheduling,
-                self._schedule,
-                self._changed,
-                first,
-                Position.of(order["position"]),
-                replay,
-                order["start"],
-                order["ending"],
+                self._agreement,
+                Beginning(first, position, replay, order["start"], order["ending"], order["counting"]),
                 self._announce,
                 lambda error: self._failed("the receiver", error),
             )
@@ -228,16 +211,15 @@ class GroupWorker:
             self._schedule.update(order["first"], ExecutionPlan.from_dict(order["plan"]))
 
     def _done(self, order: dict[str, Any]) -> None:
-        with self._changed:
-            if self._receiver is not None:
-                self._receiver.done = order["below"]
-            self._changed.notify_all()
+        if self._agreement is not None:
+            self._agreement.progress(order["below"])
 
     # -- blocks, partials, windows: from here to others, and from others to here
 
     def _announce(self, made: Released) -> None:
-        """Send the blocks of a batch to the workers whose map tasks take them."""
-        cut, plan = made.cut, made.plan
+        """Send what the receiver has cut to the workers whose map tasks take it."""
+        cut, agreed = made.cut, made.agreed
+        plan = agreed.plan
         split = np.empty(0, np.int64) if cut.split is None else cut.split
         # told first: results may be there before the last block is sent
         self._tell(
@@ -247,48 +229,67 @@ class GroupWorker:
             keys=cut.keys,
             plan=plan.to_dict(),
             end=made.end.to_list(),
-            last=made.last,
+            last=agreed.last,
             partition_seconds=made.partition_seconds,
             wait_seconds=made.wait_seconds,
-            sizes=[block.num_rows for block in cut.blocks],
+            sizes=[cut.blocks[block].num_rows if block in cut.blocks else 0 for block in range(plan.blocks)],
         )
-        for number, block in enumerate(cut.blocks):
-            watermark = AFTER_ALL if made.last else made.watermark
-            note = Note(plan, number, watermark, made.last, split, cut.split is None)
+        watermark = AFTER_ALL if agreed.last else agreed.watermark
+        for number, block in sorted(cut.blocks.items()):
+            note = Note(plan, number, watermark, agreed.last, split, cut.split is None, made.parts[number])
             self._pass_on(plan.map_worker(number), BLOCK, made.batch, note, block)
 
     def _pass_on(self, worker: int, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
         if worker == self.number:
             self._take(channel, batch, note, rows)
             return
-        self._peers.send(worker, Kind.DATA, channel, batch, batch_bytes(rows), packed(note))
+        parts = list(in_frames(rows))
+        for part in parts:
+            told = packed(note._replace(more=part is not parts[-1]))
+            self._peers.send(worker, Kind.DATA, channel, batch, batch_bytes(part), told)
 
     def _receive(self, sender: int, frame: Frame) -> None:
         """Something of a batch came from another worker; WireError where it is not its to send."""
-        if frame.kind is not Kind.DATA:
+        note, channel, batch = unpacked(frame.note), frame.channel, frame.number
+        said = channel in (COUNTED, AGREED)
+        if frame.kind is not (Kind.MARKER if said else Kind.DATA):
             raise WireError(f"a {frame.kind.name} frame is no part of a batch")
-        schema = self._program.source_schema if frame.channel == BLOCK else self._program.partial_schema
-        note, rows = unpacked(frame.note), batch_from(frame.payload, schema)
-        require_due(note, frame.channel, sender, self.number, self._workers, rows.num_rows)
-        part = frame.number, frame.channel, note.number
         with self._changed:
-            if part in self._seen or frame.number < self._over:
-                raise WireError(f"part {note.number} of channel {frame.channel} of batch {frame.number} came again")
-            self._seen.add(part)
-        self._take(frame.channel, frame.number, note, rows)
+            if (batch, channel, note.number, sender) in self._seen or batch < self._over:
+                raise WireError(f"part {note.number} of channel {channel} of batch {batch} came again")
+        rows = None if said else self._gathered(sender, frame, note)
+        if note.more and not said:
+            return
+        size = rows.num_rows if rows is not None else 0
+        require_due(note, channel, sender, self.number, self._workers, size, self._receivers)
+        with self._changed:
+            self._seen.add((batch, channel, note.number, sender))
+        if rows is not None:
+            self._take(channel, batch, note, rows)
+        elif self._agreement is not None:
+            self._agreement.hear(channel, batch, note)
+
+    def _gathered(self, sender: int, frame: Frame, note: Note) -> pa.RecordBatch:
+        """All rows of the same that have come, with those of the frame."""
+        schema = self._program.source_schema if frame.channel == BLOCK else self._program.partial_schema
+        part = frame.number, frame.channel, note.number, sender
+        rows = [*self._begun.pop(part, ()), batch_from(frame.payload, schema)]
+        if note.more:
+            self._begun[part] = rows
+        return together(rows) if not note.more else rows[-1]
 
     def _take(self, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
         """Something has come for a task here."""
         with self._changed:
             if channel == BLOCK:
                 self._keep(Task(batch, Stage.MAP, note.number), note, rows)
-                self._local.block(batch, note.number)
+                self._local.block(batch, note.number, note.parts)
             elif channel == PARTIALS:
                 sizes = [(int(bucket), int(size)) for bucket, size in note.numbers.reshape(-1, 2)]
                 for bucket, part in slices(Buckets(rows, sizes)):
                     self._keep(Task(batch, Stage.REDUCE, bucket), note, part)
                     self._local.contribution(batch, bucket, note.plan.blocks)
-            else:
+            elif channel == MERGED:
                 self._keep(Task(batch, Stage.WINDOWS, 0), note, rows)
                 self._local.reduced(batch, note.plan.buckets)
             self._changed.notify_all()
@@ -327,12 +328,12 @@ class GroupWorker:
         return perform(task, parts)
 
     def _map(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
-        ((note, rows),) = parts
+        note, rows = parts[0][0], together([rows for _, rows in parts])
         # a function may make one key of two: then any key may be in another block as well
         split = None if note.all_split or self._program.function is not None else note.numbers
         made = map_block(self._program, rows, split, note.plan, task.number)
         for worker, found in made.by_worker.items():
-            told = note._replace(number=task.number, numbers=pairs(found.rows), all_split=False)
+            told = note._replace(number=task.number, numbers=pairs(found.rows), all_split=False, parts=1)
             self._pass_on(worker, PARTIALS, task.batch, told, found.partials)
         return made.refused
 
@@ -364,8 +365,8 @@ class GroupWorker:
 
     def _deliver(self, batch: int, results: pa.RecordBatch) -> None:
         assert self._orders is not None
-        if results.num_rows:
-            self._orders.connection.send(Kind.RESULT, RESULTS, batch, batch_bytes(results))
+        for part in in_frames(results) if results.num_rows else ():
+            self._orders.connection.send(Kind.RESULT, RESULTS, batch, batch_bytes(part))
 
     def _send_windows(self, batch: int) -> None:
         """The open panes to the driver, which gives them back after a failure."""
@@ -373,10 +374,9 @@ class GroupWorker:
         assert self._windows is not None
         state = self._windows.snapshot(batch)
         panes = state.get("panes", self._program.partial_schema.empty_table())
-        whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema).combine_chunks().to_batches()
-        empty = [pa.array([], field.type) for field in self._program.partial_schema]
-        rows = whole[0] if whole else pa.RecordBatch.from_arrays(empty, schema=self._program.partial_schema)
-        self._orders.connection.send(Kind.RESULT, STATE, batch, batch_bytes(rows))
+        whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema)
+        for part in in_frames(one_batch(whole)):
+            self._orders.connection.send(Kind.RESULT, STATE, batch, batch_bytes(part))
 
     # -- the end
 
