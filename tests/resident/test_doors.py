@@ -527,7 +527,9 @@ DEPLOY = {
         "replay": {},
         "start": 0.0,
         "ending": False,
+        "counting": False,
         "windows": None,
+        "frames": 0,
     },
 }
 
