@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard.core import NoEffectWarning
+    from steelyard.core import BadRowError, BatchError, NoEffectWarning, OptionError, StateError, SteelyardError
     from steelyard.partition import partitioner, partitioner_names
     from steelyard.spark.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
     from steelyard.spark.aggregator import Aggregator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "steelyard.core": ("NoEffectWarning",),
+    "steelyard.core": ("BadRowError", "BatchError", "NoEffectWarning", "OptionError", "StateError", "SteelyardError"),
     "steelyard.partition": ("partitioner", "partitioner_names"),
     "steelyard.spark.aggregates": (
         "approx_distinct",
@@ -46,9 +46,14 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Aggregator",
+    "BadRowError",
+    "BatchError",
     "NoEffectWarning",
+    "OptionError",
     "Query",
     "SimilarityJoin",
+    "StateError",
+    "SteelyardError",
     "Stream",
     "approx_distinct",
     "collect",

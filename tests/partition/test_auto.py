@@ -105,6 +105,23 @@ def test_what_the_first_batch_of_a_candidate_compiles_is_not_held_against_it(res
             assert plan.policy == "auto (prompt)"
 
 
+@pytest.mark.parametrize("exponent", [0.8, 1.2])
+def test_batches_of_two_sizes_in_turn_do_not_lead_it_astray(exponent):
+    costs, auto, taken = World(row=1e-5, moved=1e-6, fixed=0.3, largest_source=BLOCKS), Auto(), []
+    sizes = [zipf(exponent, rows=10_000), zipf(exponent, rows=1_000_000)]
+    for number in range(60):
+        plan = auto.plan(sizes[(number - 1) % 2] if number else KeyCounts.of({}), BLOCKS)
+        plan = auto._policies[auto._chosen].plan(sizes[number % 2], BLOCKS)  # what comes is of the other size
+        report = costs.run(plan, number)
+        auto.observe(report)
+        taken.append(report.seconds["total"])
+    best = min(
+        sum(costs.run(partitioner(name).plan(sizes[number % 2], BLOCKS)).seconds["total"] for number in range(60))
+        for name in auto.candidates.split(",")
+    )
+    assert sum(taken) <= 1.2 * best
+
+
 def test_it_follows_when_the_stream_turns_skewed():
     costs, auto = WORLDS["rows wait"], Auto()
     for number in range(20):

@@ -100,13 +100,14 @@ def test_a_function_that_fails_on_every_row_is_told_as_a_mistake_of_the_program(
     def typo(batch):
         return batch.column("nothing")
 
+    rows = rows.union(rows).union(rows)
     stream = sy.stream(rows)
     for described, said in (
         (
             stream.map(typo, "k string, y double").group_by("k").agg(n=sy.sum("y")),
-            "the map function .* 5 .*KeyError.*typo",
+            "the map function .* 15 .*KeyError.*typo",
         ),
-        (stream.group_by("k").agg(n=Typo().of("x")), r"an aggregate .* 4 .*\(aggregate 'n': IndexError.*in add\)"),
+        (stream.group_by("k").agg(n=Typo().of("x")), r"an aggregate .* 12 .*\(aggregate 'n': IndexError.*in add\)"),
     ):
         with pytest.raises(BatchError, match=said.replace(" .* ", " raised on every one of its ", 1)) as raised:
             run(spark, described, tmp_path / said[:8], [rows])
@@ -196,6 +197,7 @@ def test_the_map_function_sees_only_the_users_columns(spark, rows, tmp_path):
         return frame[["k", "x"]]
 
     described = sy.stream(rows).map(checked, "k string, x double", "pandas").group_by("k").agg(n=sy.count())
+    described = described.partition_by("prompt")
     _, (report,) = run(spark, described.on_bad_rows("drop"), tmp_path, [rows])
     assert report.placement == "blocks"
     assert report.bad_rows == {"null key in column 'k'": 1}

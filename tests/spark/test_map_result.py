@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pandas
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
@@ -73,6 +76,34 @@ def test_a_value_that_does_not_fit_belongs_to_its_row():
     assert row["k"].to_pylist() == [2]
 
 
+@pytest.mark.parametrize(
+    ("form", "made"),
+    [
+        ("arrow", lambda part: pa.RecordBatch.from_pylist([json.loads(text) for text in part["v"].to_pylist()])),
+        ("pandas", lambda part: pandas.DataFrame([json.loads(text) for text in part["v"]])),
+    ],
+)
+@pytest.mark.parametrize("poison", ['{"error": "x"}', '{"k": 7, "v": {"n": 1}}', "no JSON", '{"k": 8}'])
+def test_a_row_whose_result_has_other_columns_is_a_bad_row_beside_good_ones(form, made, poison):
+    texts = [poison, *[json.dumps({"k": number, "v": number / 2}) for number in range(6)]]
+    rows = pa.record_batch({"k": range(7), "v": texts})
+    good, bad = isolate(rows, applied(MapFunction(made, SCHEMA, form)))
+    found = {row["k"]: row["v"] for part in good for row in part.to_pylist()}
+    assert {key: value for key, value in found.items() if key in range(6)} == {key: key / 2 for key in range(6)}
+    assert len(bad) <= 1
+    good, bad = isolate(rows.slice(0, 1), applied(MapFunction(made, SCHEMA, form)))  # of one row nobody can tell
+    assert len(good) + len(bad) == 1
+
+
+def test_a_frame_of_a_users_own_class_is_a_frame():
+    class Frame(pandas.DataFrame):
+        pass
+
+    good, bad = isolate(ROWS, applied(MapFunction(lambda frame: Frame(frame.astype({"v": float})), SCHEMA, "pandas")))
+    assert [part.num_rows for part in good] == [3]
+    assert not bad
+
+
 def test_a_function_that_fails_on_every_row_of_a_resident_source_is_a_mistake_of_the_program():
     def typo(part):
         return part.column("nothing")
@@ -86,8 +117,9 @@ def test_a_function_that_fails_on_every_row_of_a_resident_source_is_a_mistake_of
     for function in (typo, picky):
         program = Program(("k",), {}, map=MapFunction(function, SCHEMA, "arrow"))
         tidy[function] = _Tidy(Bound(program, SCHEMA, SCHEMA), ROWS.schema, drops=False)
-    with pytest.raises(BatchError, match=r"raised on every one of 3 rows.*KeyError.*in typo\)") as raised:
-        tidy[typo](ROWS)
+    many = pa.concat_batches([ROWS] * 4)
+    with pytest.raises(BatchError, match=r"raised on every one of 12 rows.*KeyError.*in typo\)") as raised:
+        tidy[typo](many)
     assert "drop" not in str(raised.value)
     with pytest.raises(BadRowError, match=r"1 row: map function: ValueError: no twos.*on_bad_rows\('drop'\)"):
         tidy[picky](ROWS)

@@ -37,6 +37,8 @@ COLD = 0.5
 """Share of the first batch of a candidate that is held to come again, of what is not inside tasks: it compiles."""
 REACH = 2.0
 """How many times larger than any batch that was seen a batch may be and still be priced by its rows and records."""
+SIZES = 4
+"""Newest batches whose sizes the next one may have."""
 MARGIN = 0.02
 """A candidate must promise to be this much faster before the policy changes: predictions are not better."""
 
@@ -211,8 +213,8 @@ class Prices:
         self.names = names
         self.memory = memory
         self.batches = 0
-        self.rows = 0.0
-        """Of the newest batch that tasks worked on."""
+        self.sizes = np.zeros(0)
+        """Rows of the newest batches that tasks worked on: the next one may be as any of them."""
         self.current = ""
         self.last_used = dict.fromkeys(names, -1)
         self.followed = dict.fromkeys(names, 0)
@@ -242,17 +244,18 @@ class Prices:
         self.rests = Fit(3, memory)  # a batch, a moved row, a record to merge
 
     def promise(self, plan: BlockPlan) -> float:
-        """Seconds of a batch by a plan, if it is as the counts say."""
-        return self._promise(plan, self.shape(plan))
+        """Seconds of a batch by a plan, if it is as the counts say and as large as one of the newest."""
+        return float(np.mean([self._promise(plan, rows, self.shape(plan, rows)) for rows in self.sizes]))
 
     def promise_of_even(self, plan: BlockPlan) -> float:
         """Seconds of a batch whose rows stay in place, if the source should have become even."""
-        return self._promise(plan, self.shape(plan, even=True))
+        sizes = self.sizes
+        return float(np.mean([self._promise(plan, rows, self.shape(plan, rows, even=True)) for rows in sizes]))
 
-    def _promise(self, plan: BlockPlan, shape: Floats) -> float:
+    def _promise(self, plan: BlockPlan, rows: float, shape: Floats) -> float:
         name = plan.policy
         by_counts = _by_counts(plan)
-        moved = 0.0 if plan.rule is RowRule.IN_PLACE else self.rows
+        moved = 0.0 if plan.rule is RowRule.IN_PLACE else rows
         rest = self._rest(name, np.array([1.0, moved, shape[:, 1].sum() * self.denser[name]]))
         return (self.slip[name] + by_counts * (DOUBT + self.shock)) * self._longest(shape) + rest
 
@@ -267,22 +270,22 @@ class Prices:
             first = min(self.first_rest[one] for one in self.names if (one != InPlace.name) == moves)
         return COLD * first if np.isfinite(first) else max(0.0, float(self.rests.prices[0]))
 
-    def shape(self, plan: BlockPlan, *, even: bool = False) -> Floats:
+    def shape(self, plan: BlockPlan, batch: float, *, even: bool = False) -> Floats:
         """Rows and key clusters that tasks are expected to have by a plan: of n rows of a key, some come together.
 
         Rows in place are dealt as the source last did, or evenly.
         """
         counts = plan.counts
-        rows = counts.rows * (self.rows / counts.total)  # counts may be sums over several batches
-        tail = counts.tail_rows * (self.rows / counts.total) / max(1, counts.tail_keys)
+        rows = counts.rows * (batch / counts.total)  # counts may be sums over several batches
+        tail = counts.tail_rows * (batch / counts.total) / max(1, counts.tail_keys)
         if plan.rule in (RowRule.IN_PLACE, RowRule.ROUND_ROBIN):
             shares = np.full(plan.blocks, 1 / plan.blocks)
             if plan.rule is RowRule.IN_PLACE and self.source[1] and not even:
                 shares = self._source_shares()
             found, which = np.unique(shares, return_inverse=True)
             clusters = [counts.tail_keys * -np.expm1(-share * tail) - np.expm1(-share * rows).sum() for share in found]
-            return np.column_stack([shares * self.rows, np.array(clusters)[which]])
-        share = self.rows / counts.total
+            return np.column_stack([shares * batch, np.array(clusters)[which]])
+        share = batch / counts.total
         listed = np.bincount(plan.block, -np.expm1(-share * plan.rows), plan.blocks)
         return np.column_stack([share * plan.sizes, listed + counts.tail_keys / plan.blocks * -np.expm1(-tail)])
 
@@ -308,7 +311,7 @@ class Prices:
         rows, records = taken.sum(axis=0).tolist()
         self.batches += 1
         self.shock *= SHOCK_MEMORY
-        self.rows = rows
+        self.sizes = np.r_[self.sizes, rows][-SIZES:]
         self.last_used[name] = self.batches
         self.current = name
         self.tasks.learn(taken, seconds, first=_halves(seconds.sum(), rows, records))
@@ -319,7 +322,8 @@ class Prices:
         self.denser = {
             one: 1 + (denser - 1) * (1 if one == name else self.memory) for one, denser in self.denser.items()
         }
-        rest = max(0.0, report.seconds.get("total", 0.0) - longest)
+        # What planning takes is known beforehand and small, but for the first time, when it may be compiled.
+        rest = max(0.0, report.seconds.get("total", 0.0) - report.seconds.get("plan", 0.0) - longest)
         if name in self.cold:
             self.cold.discard(name)
             self.first_rest[name] = rest
@@ -344,7 +348,7 @@ class Prices:
 
     def _compare(self, name: str, plan: BlockPlan, longest: float, records: float) -> None:
         """Remember how far a plan was from what came of it."""
-        planned = self.shape(plan)
+        planned = self.shape(plan, self.sizes[-1])
         self.followed[name] += 1
         first = 1 / self.followed[name]  # the mean of the first plans, and then newer ones weigh more
         if records:  # built-in aggregates do not report them
@@ -367,7 +371,8 @@ class Prices:
         return {
             **by_name,
             "names": np.array(self.names),
-            "counts": np.array([self.batches, self.rows]),
+            "batches": np.array(self.batches),
+            "sizes": self.sizes.copy(),
             "shock": np.array(self.shock),
             "current": np.array(self.current),
             "source": self.source.copy(),
@@ -381,13 +386,13 @@ class Prices:
         if state["names"].tolist() != self.names:
             return
         by_name = {name: dict(zip(self.names, state[name].tolist(), strict=True)) for name in _BY_NAME}
-        batches, rows = state["counts"].tolist()
+        batches, sizes = int(state["batches"]), state["sizes"].copy()
         current, source, shock = str(state["current"]), state["source"].copy(), float(state["shock"])
         tasks, rests, largest = state["tasks"], state["rests"], state["largest"].copy()
         # All of it was there: now it counts.
         for name, known in by_name.items():
             setattr(self, name, known)
-        self.batches, self.rows, self.current, self.source = int(batches), float(rows), current, source
+        self.batches, self.sizes, self.current, self.source = batches, sizes, current, source
         self.shock, self.largest = shock, largest
         self.tasks.restore(tasks)
         self.rests.restore(rests)

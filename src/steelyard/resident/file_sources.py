@@ -90,9 +90,10 @@ def _parquet(path: str) -> pq.ParquetFile:
 def _instants(table: pa.Table, file: pq.ParquetFile) -> pa.Table:
     """A table whose INT96 columns are instants, as they are in Spark; the type itself does not tell."""
     columns = [file.schema.column(at) for at in range(len(file.schema))]
-    for name in {one.path for one in columns if one.physical_type == "INT96"} & set(table.column_names):
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+    old = {one.path for one in columns if one.physical_type == "INT96" and one.path == one.name}  # not inside others
+    for at, field_of in enumerate(table.schema):
+        if field_of.name in old and pa.types.is_timestamp(field_of.type):
+            table = table.set_column(at, field_of.name, pc.assume_timezone(table.column(at), "UTC"))
     return table
 
 

@@ -173,7 +173,7 @@ class KafkaTopic(Reader):
         """Take what has come, of whatever partition; where nothing has, wait for the first record, and no longer."""
         at_end, consumer = client().KafkaError._PARTITION_EOF, self._opened["consumer"]
         found = consumer.consume(most, 0)
-        if not found:
+        if not found and not any(self._opened["waiting"].values()):
             first = consumer.poll(WAIT_SECONDS)
             found = [] if first is None else [first, *consumer.consume(most, 0)]
         for message in found:
@@ -354,6 +354,11 @@ class _AtOnceStep(Step):
     def snapshot(self, epoch: int) -> State:
         self._flushed()
         return {}
+
+    def restore(self, state: State) -> None:
+        """Called with rows where the job delivered exactly once before, whose transaction may not have gone through."""
+        if state:
+            self._producer.send(state["rows"])
 
     def finish(self) -> Batches:
         self._flushed()

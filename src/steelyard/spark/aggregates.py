@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -338,44 +339,44 @@ class TopK(Builtin):
 
 def count(column: str | None = None) -> Builtin:
     """Rows of a group, or its rows where `column` is not null."""
-    return Count(column)
+    return Count(_column("count", column))
 
 
 def sum(column: str) -> Builtin:
     """The sum of a column. A string column is read as double."""
-    return Sum(column)
+    return Sum(_column("sum", column))
 
 
 def min(column: str) -> Builtin:
     """The smallest value of a column."""
-    return Least(column)
+    return Least(_column("min", column))
 
 
 def max(column: str) -> Builtin:
     """The largest value of a column."""
-    return Greatest(column)
+    return Greatest(_column("max", column))
 
 
 def mean(column: str) -> Builtin:
     """The mean of a column. A string column is read as double."""
-    return Mean(column)
+    return Mean(_column("mean", column))
 
 
 def variance(column: str) -> Builtin:
     """The sample variance of a column."""
-    return Variance(column)
+    return Variance(_column("variance", column))
 
 
 def approx_distinct(column: str, log2_cells: int = 12) -> Builtin:
     """About how many distinct values a column has (HyperLogLog with 2^log2_cells cells)."""
     if not 4 <= log2_cells <= 21:
         raise OptionError(f"approx_distinct: log2_cells must be from 4 to 21, got {log2_cells}")
-    return ApproxDistinct(column, log2_cells)
+    return ApproxDistinct(_column("approx_distinct", column), log2_cells)
 
 
 def collect(column: str, limit: int = 100) -> Builtin:
     """The first `limit` values of a column by event time, as an array."""
-    return Collect(column, _positive("collect", "limit", limit))
+    return Collect(_column("collect", column), _positive("collect", "limit", limit))
 
 
 def top_k(column: str, k: int = 10) -> Builtin:
@@ -384,10 +385,19 @@ def top_k(column: str, k: int = 10) -> Builtin:
     >>> top_k("fare", k=3)
     sy.top_k('fare', k=3)
     """
-    return TopK(column, _positive("top_k", "k", k))
+    return TopK(_column("top_k", column), _positive("top_k", "k", k))
 
 
 def _positive(what: str, option: str, value: int) -> int:
     if not isinstance(value, int) or not 1 <= value <= 100_000:
         raise OptionError(f"{what}: {option} must be a whole number from 1 to 100000, got {value!r}")
     return value
+
+
+def _column(what: str, column: Any) -> Any:
+    if column is None or isinstance(column, str):
+        return column
+    raise OptionError(
+        f"{what} takes the name of a column, as in sy.{what}('fare'), got {column!r}: compute it before, with "
+        "rows.withColumn('fare', ...)"
+    )

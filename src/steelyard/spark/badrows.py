@@ -11,6 +11,8 @@ from steelyard.core import BadRowError, BatchError, BatchReport, JoinReport, Opt
 from steelyard.core.shown import counted
 from steelyard.spark.sinks import FileSink
 
+EVERY = 10
+"""Rows of which a function must have raised on every one before that is told as a mistake of the program."""
 POLICIES = ("fail", "drop", "dead_letter")
 
 
@@ -50,7 +52,7 @@ class BadRows:
         example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
         for reason, rows in tried.items():
-            if rows > 1 and report.bad_rows.get(reason) == rows:
+            if rows >= EVERY and report.bad_rows.get(reason) == rows:
                 return BatchError(
                     f"{title}, batch {report.batch} failed: {reason} on every one of its {rows} rows, which is a "
                     f"mistake of the program, not of a row.{shown} Mend the function"

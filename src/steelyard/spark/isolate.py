@@ -14,27 +14,45 @@ Bad = list[tuple[str, pa.RecordBatch]]
 """(what was raised, the row) for each row."""
 
 
+class UnfitError(BatchError):
+    """What a function gave is not of the columns and types that were said; of every row, that is its own mistake."""
+
+
 def isolate(part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any]) -> tuple[list[Any], Bad]:
     """Apply a function to a batch; where it raises, to its halves, down to the single rows that are bad.
 
     Costs nothing where nothing is raised, and about 2 log2(n) calls for each bad row of n. A BatchError is of no
-    row: it is raised as it is.
+    row: it is raised as it is. An UnfitError is of its row, unless all of several rows end in one: then it is raised.
 
     >>> rows = pa.record_batch({"x": [1, 0, 4]})
     >>> good, bad = isolate(rows, lambda part: [8 // x for x in part["x"].to_pylist()])
     >>> good, [(why.partition(" (")[0], as_json(row)) for why, row in bad]
     ([[8], [2]], [('ZeroDivisionError: integer division or modulo by zero', '{"x": 0}')])
     """
+    unfit: list[UnfitError] = []
+    good, bad = _halved(part, apply, unfit)
+    if len(unfit) == part.num_rows > 1:
+        raise BatchError(str(unfit[0])) from unfit[0]
+    return good, bad
+
+
+def _halved(
+    part: pa.RecordBatch, apply: Callable[[pa.RecordBatch], Any], unfit: list[UnfitError]
+) -> tuple[list[Any], Bad]:
     try:
         return [apply(part)], []
+    except UnfitError as error:
+        if part.num_rows <= 1:
+            unfit.append(error)
+            return [], [(str(error), part)] if part.num_rows else []
     except BatchError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises belongs to the row
         if part.num_rows <= 1:
             return [], [(f"{type(error).__name__}: {error}{place_of(error)}", part)] if part.num_rows else []
     middle = part.num_rows // 2
-    good, bad = isolate(part.slice(0, middle), apply)
-    more_good, more_bad = isolate(part.slice(middle), apply)
+    good, bad = _halved(part.slice(0, middle), apply, unfit)
+    more_good, more_bad = _halved(part.slice(middle), apply, unfit)
     return good + more_good, bad + more_bad
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BatchError
 from steelyard.core.errors import nearest
+from steelyard.spark.isolate import UnfitError
 from steelyard.spark.program import MapFunction
 
+_FRAME = ("pandas", "DataFrame")
 _WANTED = {"arrow": "a pyarrow.RecordBatch or Table", "pandas": "a pandas.DataFrame"}
 
 
@@ -21,10 +22,10 @@ def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBat
 
     Raises
     ------
-    BatchError
-        Where it is no batch, lacks a column, or has one of a type that is never the wanted one: no row is to blame.
+    UnfitError
+        Where it is no batch, lacks a column, or has one of a type that is never the wanted one.
     """
-    is_frame = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
+    is_frame = any((one.__module__.partition(".")[0], one.__name__) == _FRAME for one in type(given).__mro__)
     is_arrow = isinstance(given, pa.RecordBatch | pa.Table)
     if not (is_frame if function.form == "pandas" else is_arrow):
         raise _mistake(function, f"gave {_shown(given)}; {_must(function, wanted)}{_hint(given, is_frame or is_arrow)}")
@@ -47,8 +48,8 @@ def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBat
         raise _mistake(function, f"gave {had}, and by its schema it gives {must}: mend one of them") from error
 
 
-def _mistake(function: MapFunction, what: str) -> BatchError:
-    return BatchError(f"map function {named(function)} {what}")
+def _mistake(function: MapFunction, what: str) -> UnfitError:
+    return UnfitError(f"map function {named(function)} {what}")
 
 
 def named(function: MapFunction) -> str:

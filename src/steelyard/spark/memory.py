@@ -15,7 +15,7 @@ from steelyard.spark.costs import CostPartitioners
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
-FORMAT = 2
+FORMAT = 3
 """Of what is kept; another one is not read."""
 _LOG = logging.getLogger(__name__)
 
@@ -68,12 +68,16 @@ class PolicyMemory:
             if kept["of"]["format"] != FORMAT:
                 _LOG.warning("what policies had learnt is of another release: they begin anew")
                 return
-            for part, text in kept["known"].items():
-                owner = "partitioner" if part in ("routers", "costs") else part
-                if kept["of"][owner] == self._identity[owner]:
-                    self._give_back(part, text)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the query can go on without
             _LOG.warning("policies begin anew, since what they had learnt cannot be read: %s", error)
+            return
+        for part, text in kept["known"].items():
+            owner = "partitioner" if part in ("routers", "costs") else part
+            try:
+                if kept["of"][owner] == self._identity[owner]:
+                    self._give_back(part, text)
+            except Exception as error:  # noqa: BLE001 - as above
+                _LOG.warning("the %s policy begins anew, since what it had learnt cannot be read: %r", owner, error)
 
     def _give_back(self, part: str, text: str) -> None:
         if part == "routers" and self.partitioners is not None:

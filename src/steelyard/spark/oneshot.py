@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts, Observing, Partitioner, RowRule
 from steelyard.grouping import OSG
+from steelyard.partition.auto import Auto
 from steelyard.partition.prompt import Prompt
 from steelyard.spark.costs import ITEM, CostPartitioners
 from steelyard.spark.microbatch import Settings
@@ -70,9 +71,14 @@ def _moves(rows: DataFrame, bound: Bound, settings: Settings) -> bool:
     The partitions of static rows are blocks already: Spark cuts files into even ones, and a hot key's rows are
     spread over them as they lie. Where the user named no policy, moving rows pays only to keep more slots busy.
     """
-    if settings.is_planned or not settings.moves_rows(bound):
+    if _is_planned(settings) or not settings.moves_rows(bound):
         return settings.moves_rows(bound)
     return partitions(rows) < settings.blocks
+
+
+def _is_planned(settings: Settings) -> bool:
+    """Whether the user named a policy; `auto` learns from batches, and here is none to learn from."""
+    return settings.is_planned and not isinstance(settings.partitioner, Auto)
 
 
 def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
@@ -92,7 +98,7 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
 
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows where the policy plans or routes them."""
-    program, policy = bound.program, settings.partitioner if settings.is_planned else Prompt()
+    program, policy = bound.program, settings.partitioner if _is_planned(settings) else Prompt()
     assert not isinstance(policy, OSG), "a description with osg and no map function is refused"
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)

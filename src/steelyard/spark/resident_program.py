@@ -27,6 +27,7 @@ from steelyard.spark import aggregates as builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.arrow import arrow_schema
+from steelyard.spark.badrows import EVERY
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound
@@ -289,7 +290,7 @@ class _Tidy:
         refused = 0
         if self._map is not None:
             good, bad = isolate(batch, self._map)
-            if not self._drops and len(bad) == batch.num_rows > 1:
+            if not self._drops and len(bad) == batch.num_rows >= EVERY:
                 raise BatchError(
                     f"the map function raised on every one of {batch.num_rows} rows, which is a mistake of the "
                     f"program, not of a row: {bad[0][0]}. It was given for example {as_json(bad[0][1])}"

@@ -191,12 +191,11 @@ def _files(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
         )
     if relation.format == "json":
         return Lines(paths)
-    reader = ParquetFiles(paths)
-    empty = pa.RecordBatch.from_pylist([], reader.schema)
-    conformed(
-        empty, arrow_schema(relation.columns), how.case_sensitive
-    )  # says what cannot be read before workers start
-    return reader
+    require_arrow(relation.columns, "engine('resident')")
+    for first in listed[:1]:  # what cannot be read is told before workers start
+        empty = pa.RecordBatch.from_pylist([], ParquetFiles([first]).schema)
+        conformed(empty, arrow_schema(relation.columns), how.case_sensitive)
+    return ParquetFiles(paths)
 
 
 def _listed(spark: SparkSession, relation: Relation) -> list[str]:

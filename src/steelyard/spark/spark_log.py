@@ -92,9 +92,8 @@ class SparkLog:
         self._folder.require(needed, f"batch {batch}")
         done = f"commits/{self.done}"
         if self._folder.exists(done) and not self._folder.read(done, f"batch {self.done}"):
-            raise damaged(
-                self._folder.child(done), f"of batch {self.done} is empty", "remove it, and Spark does the batch again"
-            )
+            remedy = f"remove it and .{self.done}.crc beside it, and Spark does the batch again"
+            raise damaged(self._folder.child(done), f"of batch {self.done} is empty", remedy)
 
     def _outlived(self, name: str, batch: int, begun: int) -> bool:
         """Whether Spark may have removed a file that the commit of a batch describes, since it needs it no more."""

@@ -289,11 +289,18 @@ class Stream(Description):
         if self._partitioner is not None:
             require_no_keys(self._partitioner)
 
+    def _default_policy(self) -> str:
+        if not self._keys:
+            return MAP_POLICY
+        # Rows that stay in place have as many tasks as the source has partitions, whatever an elastic policy says.
+        moving = f"{DEFAULT_POLICY}?candidates=hash,prompt,shuffle"
+        return DEFAULT_POLICY if isinstance(self._elastic, Fixed) else moving
+
     def _settings(self) -> Settings:
         cores = self.rows.sparkSession.sparkContext.defaultParallelism
         text = self._trigger.get("processingTime")
         return Settings(
-            partitioner=self._partitioner or named_policy(DEFAULT_POLICY if self._keys else MAP_POLICY),
+            partitioner=self._partitioner or named_policy(self._default_policy()),
             is_planned=self._partitioner is not None,
             elastic=self._elastic,
             blocks=self._blocks or cores,
