@@ -16,6 +16,8 @@ from steelyard.core import KeyCounts, Learning, OptionError, Partitioner, Routed
 from steelyard.kernels.fragments import (
     follow,
     follow_plain,
+    in_order,
+    in_order_plain,
     number_keys,
     number_keys_plain,
     tally,
@@ -313,3 +315,11 @@ def test_ids_of_a_plan_by_routing_are_sparks_hashes_of_its_keys():
     keys = pa.array(["x", "y"])
     PlannedByRouting(Watched()).plan(KeyCounts(keys, np.array([1, 1])), 3)
     assert seen == [np.sort(spark_hash(keys)).tolist()]
+
+
+@given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1), max_size=80))))
+def test_rows_stand_block_after_block_as_in_the_plain_twin(drawn):
+    blocks, chosen = drawn
+    block = np.array(chosen, np.int32)
+    rows, sizes = in_order(block, blocks)
+    assert (rows.tolist(), sizes.tolist()) == in_order_plain(block, blocks)

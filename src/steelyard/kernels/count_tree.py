@@ -115,7 +115,7 @@ def _frequency_step(freq: int, rows: int, now: int, start: float, end: float, bu
     return max(1.0, estimate / budget * freq / rows)
 
 
-@njit()
+@njit(nogil=True)
 def buffer_rows(
     keys: Ints,
     times: Ints,

@@ -34,7 +34,7 @@ def number_keys(keys: Ints) -> tuple[Ints, Ints, Slots]:
     return table.ids[:used].copy(), rows[:used].copy(), numbers
 
 
-@njit()
+@njit(nogil=True)
 def _number(keys: Ints, first: int, cells: Slots, ids: Ints, header: Ints, rows: Ints, numbers: Slots) -> int:
     for i in range(first, len(keys)):
         slot = slot_of(cells, ids, header, keys[i])
@@ -132,7 +132,7 @@ def follow_plain(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> list
     return [queues[number].pop(0) for number in numbers.tolist()]
 
 
-@njit()
+@njit(nogil=True)
 def follow(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> Slots:
     """The compiled twin of `follow_plain`."""
     fragment = starts[:-1].copy()
@@ -146,3 +146,24 @@ def follow(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> Slots:
         left[key] -= 1
         where[i] = block[fragment[key]]
     return where
+
+
+def in_order_plain(block: Slots, blocks: int) -> tuple[list[int], list[int]]:
+    """The twin of `in_order`."""
+    rows = sorted(range(len(block)), key=lambda row: int(block[row]))
+    return rows, np.bincount(block, minlength=blocks).tolist()
+
+
+@njit(nogil=True)
+def in_order(block: Slots, blocks: int) -> tuple[Ints, Ints]:
+    """Rows block after block, each block's in their order, and how many each has."""
+    sizes = np.zeros(blocks, np.int64)
+    for row in range(len(block)):
+        sizes[block[row]] += 1
+    after = np.cumsum(sizes) - sizes
+    rows = np.empty(len(block), np.int64)
+    for row in range(len(block)):
+        at = block[row]
+        rows[after[at]] = row
+        after[at] += 1
+    return rows, sizes

@@ -141,7 +141,7 @@ def _avalanche(value: np.uint64) -> np.uint64:
     return np.uint64(value ^ (value >> np.uint64(32)))
 
 
-@njit()
+@njit(nogil=True)
 def hash_longs(values: UInts, valid: Any, hashes: UInts, eight: bool) -> None:
     """Mix one 8-byte (or, where not `eight`, 4-byte) value into each hash, in place."""
     for i in range(len(values)):
@@ -166,7 +166,7 @@ def _word(data: Any, at: int, width: int) -> np.uint64:
     return value
 
 
-@njit()
+@njit(nogil=True)
 def hash_bytes(data: Any, starts: Any, valid: Any, hashes: UInts) -> None:
     """Mix the bytes `data[starts[i]:starts[i+1]]` into each hash, in place."""
     for i in range(len(starts) - 1):

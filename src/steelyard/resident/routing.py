@@ -87,6 +87,10 @@ class InTurn(Distributor):
     def __init__(self, receivers: int, first: int) -> None:
         self._receivers, self._next = receivers, first % receivers
 
+    def prepare(self, schema: pa.Schema) -> None:
+        """Load the compiled order."""
+        list(self.split(_no_rows(schema)))
+
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows in turn, those of an instance together."""
         chosen = (self._next + np.arange(batch.num_rows)) % self._receivers
@@ -101,8 +105,8 @@ class ByHash(Distributor):
         self._receivers, self._columns = receivers, columns
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Load the compiled hash."""
-        key_ids(_no_rows(schema), self._columns)
+        """Load the compiled hash and the compiled order."""
+        list(self.split(_no_rows(schema)))
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows by the hash of their keys."""
@@ -116,8 +120,8 @@ class ByPolicy(Distributor):
         self._receivers, self._columns, self._router = receivers, columns, router
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Load the compiled hash and the compiled policy."""
-        self._router.route(key_ids(_no_rows(schema), self._columns), np.empty(0, np.int64))
+        """Load the compiled hash, the compiled policy and the compiled order."""
+        list(self.split(_no_rows(schema)))
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows as the router says; all rows of a batch come at one moment."""
@@ -147,8 +151,8 @@ class ByCost(Distributor):
         """By channel: reports so far."""
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Load the compiled hash and the compiled choice."""
-        self._scheduler.choose(self._items(_no_rows(schema)), times=np.empty(0))
+        """Load the compiled hash, the compiled choice and the compiled order."""
+        list(self.split(_no_rows(schema)))
 
     def _items(self, batch: pa.RecordBatch) -> Ints:
         return key_ids(batch, (self._column,)) if self._column else np.zeros(batch.num_rows, np.int64)
@@ -248,15 +252,16 @@ def parted(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any], receivers: int) 
     >>> [(to, part["x"].to_pylist()) for to, part in parted(rows, np.array([1, 0, 1]), 3)]
     [(0, [2]), (1, [1, 3])]
     """
-    narrow = chosen.astype(np.uint16 if receivers <= 1 << 16 else np.uint32)  # of 16 bits NumPy sorts by counting
-    counts = np.bincount(narrow, minlength=receivers)
+    from steelyard.kernels.fragments import in_order  # noqa: PLC0415 - a graph is described without a compiler
+
+    rows, counts = in_order(np.asarray(chosen, np.int32), receivers)
     if counts.max(initial=0) == batch.num_rows:
         if batch.num_rows:
             yield int(counts.argmax()), batch
         return
-    ordered = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    ordered = batch.take(pa.array(rows))
     start = 0
-    for receiver, rows in enumerate(counts.tolist()):
-        if rows:
-            yield receiver, ordered.slice(start, rows)
-            start += rows
+    for receiver, size in enumerate(counts.tolist()):
+        if size:
+            yield receiver, ordered.slice(start, size)
+            start += size
