@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from steelyard.bench import Benchmark, Published, Result, Run, Table, Target
+from steelyard.bench.dalton_claims import HOLDS
 from steelyard.bench.progress import Reporter
 from steelyard.bench.report import read_results, write_report
 from steelyard.bench.runner import run_benchmark
@@ -123,3 +124,18 @@ def test_a_record_cannot_reach_for_a_file_outside_the_directory(results, tmp_pat
 def test_a_directory_without_results_gets_the_command_that_makes_some(tmp_path):
     with pytest.raises(OptionError, match="steelyard bench run --all"):
         write_report(tmp_path)
+
+
+def test_every_saved_claim_that_does_not_hold_says_why():
+    records = read_results(Path(__file__).parents[2] / "docs" / "results").records
+    tables = [
+        (one["name"], Table(**table)) for one in records for table in one["tables"] if "verdict" in table["columns"]
+    ]
+    assert len({name for name, _ in tables}) > 20
+    silent = [
+        f"{name}: {row['claim']}"
+        for name, table in tables
+        for row in table.records()
+        if row["verdict"] != HOLDS and len(row["reason"].split()) < 6
+    ]
+    assert not silent

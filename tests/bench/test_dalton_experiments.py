@@ -84,6 +84,55 @@ def test_a_plan_of_one_step_spends_nothing_in_reducers_and_forwarding_never_cost
         assert window.stages(2, cost, forwarding=True, **options).reducer <= everything.reducer
 
 
+def hand_window(*, exact=False):
+    """Four rows in two slides: key 0 in both blocks, keys 1 and 2 in block 1; the router had marked keys 0 and 2."""
+    keys, block = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1], np.int32)
+    return Window(keys, block, np.array([True, False, False, True]), 2, slide=2, exact=exact)
+
+
+@pytest.mark.parametrize(
+    ("engine", "forwarding", "exact", "reducers", "combiner", "reducer"),
+    [
+        # Block 1 has 3/4 of the rows, each is added to 2 windows at 1 + 2 us: 4.5. Four partials of 8 us over 4 rows,
+        # sent twice: 16. Marked are keys 0 and 2 with three partials: 12. In two blocks is key 0 alone, with two: 8.
+        ("windows", False, False, 1, 4.5, 16.0),
+        ("windows", True, False, 1, 4.5, 12.0),
+        ("windows", True, True, 1, 4.5, 8.0),
+        ("windows", False, False, 0, 4.5, 0.0),
+        # Block 1 has 3 rows of 1 us and 3 groups of 2 us: 9 over 4 rows. What is not sent on it merges, 8 us a key:
+        # key 1 (17 over 4 rows), or keys 1 and 2 (25), or all three (33). Partials are sent once.
+        ("panes", False, False, 1, 2.25, 8.0),
+        ("panes", True, False, 1, 4.25, 6.0),
+        ("panes", True, True, 1, 6.25, 4.0),
+        ("panes", False, False, 0, 8.25, 0.0),
+    ],
+)
+def test_stages_of_a_window_are_those_computed_by_hand(engine, forwarding, exact, reducers, combiner, reducer):
+    costs = OperatorCosts(row=1.0, group=2.0, merge=8.0)
+    found = hand_window(exact=exact).stages(reducers, costs, engine=engine, forwarding=forwarding, partitioner_us=0.25)
+    assert found == pytest.approx((0.25, combiner, reducer))
+
+
+def test_the_reducer_with_most_partials_is_the_one_that_counts():
+    keys = np.array([key for key in range(100) if stage_model.hashed(np.array([key]), 2)[0] == 0][:3])
+    other = next(key for key in range(100) if stage_model.hashed(np.array([key]), 2)[0] == 1)
+    window = Window(np.array([*keys, other]), np.zeros(4, np.int32), np.ones(4, bool), 1, slide=4)
+    costs = OperatorCosts(row=1.0, group=0.0, merge=8.0)
+    found = window.stages(2, costs, engine="windows", forwarding=False, partitioner_us=0.0)
+    assert found.reducer == pytest.approx(3 * 8 / 4)
+
+
+def test_short_queues_feel_a_block_that_is_full_for_a_while():
+    block = np.repeat(np.arange(2, dtype=np.int32), stage_model.QUEUE)
+    window = Window(np.zeros(len(block), np.int64), block, np.ones(len(block), bool), 2, slide=stage_model.QUEUE)
+    costs = OperatorCosts(row=1.0, group=2.0, merge=8.0)
+    deep, short = (
+        window.stages(1, costs, engine=engine, forwarding=False, partitioner_us=0.0) for engine in ("windows", "queues")
+    )
+    assert (deep.combiner, short.combiner) == (0.5 * 2 * 3, 1.0 * 2 * 3)
+    assert deep.reducer == short.reducer == pytest.approx(2 * 8 / len(block) * 2)
+
+
 def test_costs_of_both_engines_come_from_running_operators(monkeypatch):
     monkeypatch.setattr(stage_model, "TEXTS", 100)
     stage_model.word_count_costs.cache_clear()
@@ -179,6 +228,19 @@ def test_a_plan_achieves_what_is_offered_up_to_its_capacity():
     above = dalton_rates.play(stages, 1000, 300_000)
     assert above.rate == pytest.approx(100_000, rel=0.02)
     assert above.lag > 0.3
+
+
+def test_verdicts_on_rates_follow_the_figures():
+    def verdicts(few, rival):
+        rates = {share: dalton_rates.Achieved(100.0 * share, 0.0) for share in dalton_rates.SHARES}
+        found = {(64, name): [[one] for one in rates.values()] for name in ALL}
+        found |= {(64, name): [[dalton_rates.Achieved(rival, 0.0)]] * len(rates) for name in ("hash", "dagreedy")}
+        found |= {(64, name): found[64, "hash"] for name in ALL if not name.startswith("dalton")}
+        found[8, "dalton"] = [[dalton_rates.Achieved(few, 0.0)]] * len(rates)
+        return [claim.verdict for claim in dalton_rates.claims_of(found)]
+
+    assert verdicts(few=10.0, rival=60.0) == [HOLDS, HOLDS]
+    assert verdicts(few=9.0, rival=80.0) == [FAILS, FAILS]
 
 
 def test_the_adaptive_interval_follows_the_published_trajectory():

@@ -89,6 +89,25 @@ def test_each_stream_adds_its_part_to_the_gap():
     )
 
 
+def test_full_knowledge_that_begins_late_lies_between_it_and_round_robin():
+    edge = Setting(exponent=2.0, tuples=3_000).edge(seed=3)
+    late = [osg_distributions.knowing_late(edge, begin) for begin in (0, 1_000, 3_000)]
+    assert late[0] == pytest.approx(edge.run("full_knowledge").mean_completion)
+    assert late[2] == pytest.approx(edge.run("round_robin").mean_completion)
+    assert late[0] < late[1] < late[2]
+
+
+def test_the_start_is_a_part_of_the_gap_to_full_knowledge():
+    seeds = [1, 2]
+    found = Sweep({(2.0, OSG): [30.0, 50.0], (2.0, "Full Knowledge"): [10.0, 20.0]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(osg_distributions, "knowing_late", lambda edge, begin: 20.0)
+        start = osg_distributions.started(seeds, found)
+    assert start.of_gap == pytest.approx((20 - 15) / (40 - 15))
+    assert all(0 < share <= 1 for share in start.share)
+    assert "20% of the gap would be left" in str(start)
+
+
 @pytest.fixture(scope="module")
 def small():
     """Runs an experiment with short streams and small windows, each once."""

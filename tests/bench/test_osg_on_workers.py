@@ -8,6 +8,7 @@ import pytest
 
 from steelyard.bench import osg_spark, osg_usecases
 from steelyard.bench.aggregate import WrongAnswerError
+from steelyard.bench.dalton_claims import FAILS, HOLDS
 from steelyard.bench.osg_completion import Clocked, Completed, Edge, Waiting
 from steelyard.bench.osg_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROBIN, WAYS
 from steelyard.bench.registry import Run
@@ -121,4 +122,25 @@ def test_both_ways_give_the_same_answers_and_figures_stand_beside_published_ones
     assert {one.metric for one in result.published} < set(result.metrics)
     assert [result.kind_of(metric) for metric in ("speed_up_mean", "live_speed_up")] == ["simulated", "measured"]
     assert result.metrics["least_ms"] <= result.metrics["mean_ms"] <= result.metrics["most_ms"]
-    assert [row[0] for row in result.tables[0].rows] == list(osg_usecases.INSTANCES)
+    assert [row[0] for row in result.tables[1].rows] == list(osg_usecases.INSTANCES)
+    assert result.tables[0].title == "claims (of one run)"
+
+
+def test_verdicts_on_the_applications_follow_the_figures():
+    def verdicts(osg, messages, without):
+        means = {2: {"ASSG": 1.27, "OSG": osg}, 3: {"ASSG": 1.27, "OSG": osg}, 4: {"ASSG": 2.16, "OSG": osg}}
+        claims = osg_usecases.claims_of(means, messages, without, 36.0, osg_usecases.MENTION)
+        assert all(claim.reason for claim in claims)
+        return [claim.verdict for claim in claims]
+
+    # speed-ups of 1.27, 1.27 and 2.16: 1.57 on average
+    assert verdicts(1.0, 900, 300) == [HOLDS, FAILS, HOLDS, HOLDS, HOLDS, HOLDS]
+    # 1.06, 1.06 and 1.8: 1.31 on average
+    assert verdicts(1.2, 1_001, 300) == [HOLDS, HOLDS, HOLDS, HOLDS, FAILS, HOLDS]
+    assert verdicts(2.0, 2_000, 1_001) == [FAILS, FAILS, FAILS, HOLDS, FAILS, FAILS]
+
+
+def test_completion_that_rises_with_instances_fails_its_claim():
+    means = {2: {"ASSG": 1.0, "OSG": 0.8}, 3: {"ASSG": 1.0, "OSG": 0.9}}
+    claims = osg_usecases.claims_of(means, 10, 5, 70.0, osg_usecases.REACH)
+    assert [claim.verdict for claim in claims if "further instance" in claim.claim] == [FAILS]

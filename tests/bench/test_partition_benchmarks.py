@@ -45,6 +45,8 @@ def test_ratios_are_speeds_over_the_speed_of_hash():
     assert result.metrics["two_choices_vs_hash"] == 0.5
     assert result.metrics["dalton_vs_hash"] == 0.2
     assert result.metrics["dalton_vs_hash_at_the_median"] == 0.25
+    assert result.metrics["two_choices_vs_hash_at_the_median"] == pytest.approx(2 / 5.5)
+    assert [row[-1] for row in result.tables[0].rows[:4]] == pytest.approx([1.0, 2 / 5.5, 0.25, 0.25])
     assert result.metrics["cm_vs_hash"] == 0.125
     assert result.metrics["prompt_vs_dalton"] == pytest.approx(1.5)
     assert not result.missed

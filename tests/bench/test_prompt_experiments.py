@@ -240,7 +240,7 @@ def test_all_five_are_registered():
 def test_rates_of_a_tiny_cluster(run, monkeypatch, tmp_path):
     monkeypatch.setattr(prompt_rate, "PERIODS", (1, 5))
     found = prompt_rate.simulate(run, BOTH_COSTS, words=200, slots=4)
-    result = prompt_rate.result_of(found, quick=True)
+    result = prompt_rate.result_of(found, found)
     assert {f"prompt_vs_{rival}" for rival in RIVALS} <= set(result.metrics)
     assert {f"prompt_vs_{rival}_histogram" for rival in RIVALS} <= set(result.metrics)
     assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS}

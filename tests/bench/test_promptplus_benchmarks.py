@@ -6,6 +6,7 @@ import pytest
 from steelyard.bench import Result, breakdown, charts, promptplus_groups, promptplus_spike, promptplus_violations
 from steelyard.bench.aggregate import WrongAnswerError
 from steelyard.bench.breakdown import Parts
+from steelyard.bench.dalton_claims import FAILS, HOLDS
 from steelyard.bench.promptplus_techniques import (
     BOUNDARY,
     FIXED,
@@ -44,6 +45,19 @@ def test_the_spike_prints_a_miss_with_what_was_decided():
     assert all(target.met(result.metrics) for target in result.targets)
     result = promptplus_spike.result_of({promptplus_spike.STEP: {PROMPTPLUS: slow, BOUNDARY: slow}}, 1.0)
     assert not result.targets[0].met(result.metrics)
+    claims = result.tables[-1].records()
+    assert [row["verdict"] for row in claims] == [FAILS, FAILS, HOLDS, FAILS]
+    assert all(row["reason"] for row in claims)
+
+
+def test_verdicts_on_the_spike_follow_the_courses():
+    fast = course(PROMPTPLUS, [4] * 16 + [8] * 14, [0.7] * 14 + [1.5] * 2 + [0.8] * 14)
+    slow = course(BOUNDARY, [4] * 20 + [8] * 10, [0.7] * 14 + [1.5] * 6 + [0.8] * 10)
+    spark = course(ONE_BY_ONE, [4] * 15 + [8] * 15, [0.7] * 14 + [1.5] * 1 + [0.8] * 15)
+    held = promptplus_spike.claims_of({PROMPTPLUS: fast, BOUNDARY: slow, ONE_BY_ONE: spark})
+    assert [claim.verdict for claim in held] == [HOLDS] * 5
+    late = promptplus_spike.claims_of({PROMPTPLUS: slow, BOUNDARY: fast, ONE_BY_ONE: spark})
+    assert [claim.verdict for claim in late] == [FAILS] * 5
 
 
 def test_late_batches_are_those_that_end_an_interval_after_their_own():
@@ -52,6 +66,9 @@ def test_late_batches_are_those_that_end_an_interval_after_their_own():
     result = promptplus_violations.result_of({PROMPTPLUS: early, FIXED: late, ONE_BY_ONE: late}, 1.0)
     assert result.metrics["prompt_plus_late"] == 0
     assert result.metrics["fixed_late"] == result.metrics["late_less_than_best_rival"] == 1
+    assert [row["verdict"] for row in result.tables[-1].records()] == [HOLDS, HOLDS]
+    worse = promptplus_violations.claims_of({PROMPTPLUS: 0.3, FIXED: 0.9, ONE_BY_ONE: 0.02}, changes=20)
+    assert [claim.verdict for claim in worse] == [HOLDS, FAILS]
     figure = charts.new_figure()
     charts.draw_result("promptplus-violations", Result.from_dict(result.to_dict()))(figure)
     loads, delays = ([line.get_ydata().tolist() for line in axes.lines[:-1]] for axes in figure.axes[1:])
@@ -60,15 +77,68 @@ def test_late_batches_are_those_that_end_an_interval_after_their_own():
 
 
 def test_a_rate_that_spark_cannot_sustain_gives_a_bound():
-    seconds = {
-        promptplus_groups.SPARK: {1_000: 0.15, 1_000_000: 0.5},
-        promptplus_groups.HEADLINE_WAY: {1_000: 0.01, 1_000_000: 0.2},
-    }
-    result = promptplus_groups.result_of(seconds, 1)
+    result = promptplus_groups.result_of(times())
     assert result.metrics["spark_rows_per_s_100ms"] == 0
     ours = result.metrics["group_ahead_rows_per_s_100ms"]
     assert result.metrics["group_ahead_vs_spark_100ms"] == pytest.approx(ours / 10_000)
     assert any("a bound from below" in note for note in result.notes)
+    # Groups of 1,000,000 rows in 0.2 s and Spark's in 0.5 s; where rows cost the same, 0.5 s and 1 s.
+    assert result.metrics["group_ahead_vs_spark_1s_cheap_rows"] > 2
+    assert result.metrics["group_ahead_vs_spark_1s"] == pytest.approx(2, rel=0.05)
+    figure = charts.new_figure()
+    charts.draw_result("promptplus-groups", Result.from_dict(result.to_dict()))(figure)
+    left, right = figure.axes
+    assert {line.get_label() for line in left.lines} == set(times())
+    assert {line.get_label() for line in right.lines[:4]} == {name for name in times() if "Spark" not in name}
+
+
+def times(one_at_a_time=0.02, equal_ahead=0.5):
+    """Seconds of two rounds: groups ahead take 10 ms for a batch without rows."""
+    groups = promptplus_groups
+    found = {
+        groups.SPARK: {1_000: 0.15, 1_000_000: 0.5},
+        groups.HEADLINE_WAY: {1_000: 0.01, 1_000_000: 0.2},
+        groups.ONE_WAY: {1_000: one_at_a_time, 1_000_000: 0.2 + one_at_a_time},
+        groups.EQUAL_SPARK: {1_000: 0.2, 1_000_000: 1.0},
+        groups.EQUAL_HEADLINE: {1_000: 0.01, 1_000_000: equal_ahead},
+        groups.EQUAL_ONE: {1_000: 0.02, 1_000_000: 0.5},
+    }
+    return {name: {rows: [seconds, 1.001 * seconds] for rows, seconds in by.items()} for name, by in found.items()}
+
+
+def test_verdicts_on_groups_ahead_follow_the_times():
+    def verdicts(**changed):
+        claims = promptplus_groups.claims_of(times(**changed))
+        assert all(claim.reason for claim in claims)
+        return [claim.verdict for claim in claims]
+
+    # faster at 50 ms, 100 ms and 1 s; 4x at the best of them; faster than Spark at 1 s; 5x of it
+    assert verdicts() == [HOLDS, HOLDS, HOLDS, FAILS, HOLDS, FAILS]
+    assert verdicts(one_at_a_time=0.045)[3] == HOLDS
+    assert verdicts(one_at_a_time=0.005)[:4] == [FAILS] * 4
+    assert verdicts(equal_ahead=0.1)[4:] == [HOLDS, HOLDS]
+    assert verdicts(equal_ahead=2.0)[4:] == [FAILS, FAILS]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "interval", "rate", "beyond"),
+    [
+        # 1,000 rows more take 0.1 s more, so the 0.8 s that are left take 8,000: 10,000 rows in a second.
+        ({1_000: 0.1, 2_000: 0.2}, 1.0, 10_000, True),
+        # The same line at another interval: 0.3 s that are left take 3,000 rows, 5,000 in half a second.
+        ({1_000: 0.1, 2_000: 0.2}, 0.5, 10_000, True),
+        # Only the ends of the line count: 3,000 rows more take 0.3 s more.
+        ({1_000: 0.1, 2_000: 0.15, 4_000: 0.4}, 1.0, 10_000, True),
+        # A line that does not rise is taken to rise by a millisecond: 2,000 rows a millisecond, 3,000 + 1,800,000.
+        ({1_000: 0.1, 3_000: 0.1}, 1.0, 1_803_000, True),
+        # A larger batch that was faster is taken to be as slow as the one before it.
+        ({1_000: 0.2, 2_000: 0.1, 3_000: 0.4}, 0.3, 2_500 / 0.3, False),
+        ({1_000: 0.1, 2_000: 0.2}, 0.2, 10_000, False),
+        ({1_000: 0.1, 2_000: 0.2}, 0.1, 10_000, False),
+    ],
+)
+def test_a_rate_beyond_the_largest_batch_follows_the_line_through_the_ends(seconds, interval, rate, beyond):
+    assert promptplus_groups.sustained(seconds, interval) == (pytest.approx(rate), beyond)
 
 
 def test_different_answers_stop_the_run():
@@ -85,6 +155,16 @@ def test_parts_of_a_batch_add_up():
     assert parts.total == pytest.approx(1.5 + 0.5 + 1.0)
     found = dict.fromkeys((breakdown.BASELINE, breakdown.PROMPT, breakdown.AHEAD, breakdown.ELASTIC), parts)
     assert breakdown.result_of(found, 8).metrics["all_vs_baseline"] == 1
+
+
+def test_verdicts_on_where_time_goes_follow_the_parts():
+    def verdicts(rest, *shares):
+        parts = [Parts(1.0 - rest, 0.0, rest), *(Parts(share, 0.0, 1 - share) for share in shares)]
+        names = (breakdown.BASELINE, breakdown.PROMPT, breakdown.AHEAD, breakdown.ELASTIC)
+        return [claim.verdict for claim in breakdown.claims_of(dict(zip(names, parts, strict=True)))]
+
+    assert verdicts(0.51, 0.5, 0.6, 0.7) == [FAILS, HOLDS, HOLDS, HOLDS]
+    assert verdicts(0.61, 0.3, 0.6, 0.5) == [HOLDS, FAILS, HOLDS, FAILS]
 
 
 def test_both_kinds_of_courses_run_every_row(spark):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import charts, s3j_balancing, s3j_baselines, s3j_drift, s3j_speed
+from steelyard.bench import charts, s3j_balancing, s3j_baselines, s3j_drift, s3j_speed, s3j_uniform
 from steelyard.bench.aggregate import WrongAnswerError
 from steelyard.bench.registry import Run
 from steelyard.bench.s3j_balancing import Course, Plan, Watched
@@ -158,11 +158,14 @@ def test_the_critical_path_is_that_of_the_busiest_worker(tmp_path):
     report = JoinReport(0, loads=(8.0, 1.0, 0.0), task_seconds=(2.0, 1.0, 0.5), state_bytes=1_000)
     evened = replace(report, loads=(4.0, 3.0, 2.0), task_seconds=(1.0, 1.0, 1.0), moved_bytes=50)
     still, moving = Course([report] * 4), Course([report, report, evened, evened], [Plan(1.5, 0.4, 2)])
-    result = s3j_balancing.result_of(still, moving, rows=10)
+    loads = [WorksetLoad(0, n, worker=0, load=1.0) for n in range(6)]
+    result = s3j_balancing.result_of(still, moving, 10, s3j_uniform.balanced([loads] * 3, workers=3))
     assert result.metrics["critical_path_reduction"] == 0.5
     assert result.metrics["critical_path_reduction_seconds"] == 0.5
     assert result.metrics["moved_bytes"] == 100
     assert not result.missed
+    assert result.metrics["uniform_critical_path_reduction_last"] == pytest.approx(2 / 3)
+    assert result.kind_of("uniform_moves") == "simulated"
     assert charts.save(charts.draw_result("s3j-balancing", result), tmp_path / "a.png").stat().st_size > 10_000
 
 

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench import charts, s3j_dimensions, s3j_parallelism, s3j_selectivity
+from steelyard.bench import charts, s3j_dimensions, s3j_parallelism, s3j_selectivity, s3j_uniform
 from steelyard.bench import s3j_windows as windows
+from steelyard.bench.dalton_claims import FAILS, HOLDS
 from steelyard.bench.registry import Run, benchmarks
+from steelyard.bench.s3j_claims import parallelism_claims, selectivity_claims
+from steelyard.similarity import WorksetLoad
 from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import LEFT, RIGHT
 from steelyard.similarity.metrics import metric as metric_of
@@ -126,6 +129,56 @@ def test_a_small_run_finds_every_pair_and_draws_its_picture(name, tmp_path):
     assert all(one.source for one in result.published)
     assert charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size > 10_000
     result.to_dict()
+
+
+def test_verdicts_on_the_tables_follow_the_figures():
+    off = ("s3j_duplication_off", "clusterjoin_duplication_off", "s3j_comparisons_off", "clusterjoin_comparisons_off")
+    off += ("published_streams_duplication_off", "published_streams_comparisons_off")
+    fewer = {"fewer_than_shared_keys_least": 4.2, "fewer_than_true_least": 4.1}
+    copies = {"s3j_duplication_10_percent": 1.97, "s3j_duplication_5_percent": 1.95, "s3j_comparisons_0_1_percent": 5.8}
+    good = selectivity_claims(dict.fromkeys(off, 0.001) | fewer | copies)
+    assert {claim.verdict for claim in good} == {HOLDS}
+    bad = selectivity_claims(dict.fromkeys((*off, *copies), 9.0) | dict.fromkeys(fewer, 3.9))
+    assert {claim.verdict for claim in bad} == {FAILS}
+    assert all(claim.reason for claim in bad)
+
+
+def test_verdicts_on_workers_follow_the_figures():
+    good = {
+        "s3j_duplication_5_workers": 1.96,
+        "s3j_duplication_20_workers": 2.62,
+        "clusterjoin_duplication": 1.49,
+        "s3j_comparisons_off": 0.001,
+        "clusterjoin_comparisons_off": 0.001,
+        "s3j_comparisons_least_fall": 0.2,
+        "fewer_than_shared_keys_5_workers": 4.5,
+        "fewer_than_true_5_workers": 4.1,
+        "busiest_worker_vs_shared_keys": 1.9,
+        "busiest_worker_vs_true": 1.9,
+    }
+    assert {claim.verdict for claim in parallelism_claims(good)} == {HOLDS}
+    ends = {"s3j_duplication_20_workers": 1.96, "s3j_comparisons_least_fall": -0.1, "clusterjoin_duplication": 1.6}
+    off = {"s3j_comparisons_off": 0.1, "clusterjoin_comparisons_off": 0.1}
+    slower = {name: 1.4 for name in good if name.startswith(("fewer", "busiest"))}
+    bad = parallelism_claims(good | ends | off | slower)
+    assert {claim.verdict for claim in bad} == {FAILS}
+    assert all(claim.reason for claim in bad)
+
+
+def test_a_worker_that_is_idle_gets_worksets_and_the_verdicts_follow():
+    light = [WorksetLoad(0, n, worker=0, load=1.0) for n in range(6)]
+    even = s3j_uniform.claims_of(s3j_uniform.balanced([light] * 3, workers=3))
+    assert [claim.verdict for claim in even] == [HOLDS, HOLDS, HOLDS, FAILS]
+    heavy = [WorksetLoad(0, 1, worker=0, load=9.0), WorksetLoad(1, 1, worker=1, load=1.0)]
+    stuck = s3j_uniform.claims_of(s3j_uniform.balanced([heavy] * 3, workers=2))
+    assert [claim.verdict for claim in stuck] == [HOLDS, FAILS, FAILS, HOLDS]
+
+
+def test_loads_of_worksets_are_those_of_the_window_that_is_counted_by_partition():
+    (loads,) = s3j_uniform.workset_loads(400, seed=1, windows=1)
+    cost, _ = windows.s3j(windows.uniform_window(400, 1), windows.space_of(5, s3j_uniform.T))
+    assert sum(each.load for each in loads) == cost.comparisons + cost.free
+    assert {each.worker for each in loads} == set(range(5))
 
 
 def test_a_full_run_has_targets_that_a_quick_one_cannot_have():

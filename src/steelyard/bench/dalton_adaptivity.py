@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton_batches import BATCH, BATCH_POLICIES, batch_rate, batch_stages
+from steelyard.bench.dalton_batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton_charts import policy_lines
 from steelyard.bench.dalton_claims import Claim, Interval, claims_table, seeds_of, tally
 from steelyard.bench.dalton_clustering import clustering_costs, clustering_stages
@@ -29,13 +29,19 @@ EVERY = 5_000
 BATCH_PHASE = 24
 """Batches of a phase in the micro-batch model."""
 WITHIN = 2
-"""Statistics windows within which Dalton is to have recovered from a shift."""
+"""Statistics windows within which we ask Dalton to have recovered from a shift; the paper gives no number."""
+QUICKLY = "adapts quickly, without a number"
 SETTLED = 1.25
 """A fullest block that is at most so much fuller than later in the phase has settled."""
 DETECTED = "detected"
 IN_TURN, RANDOM = "uniform and Zipf 1.5 in turn", "random exponents from 0.5 to 1.5"
 """Panels of the picture."""
 SOURCE = "Zapridou et al. 2022, section 5.2, text"
+SPREADING = ("shuffle", "pk2")
+NO_DROP = (
+    "it spreads skewed keys as evenly as others, and a window of skewed keys has fewer different ones, so that there "
+    "is less to merge than before"
+)
 
 Lines = Mapping[str, Sequence[Timeline]]
 """By policy: one for each seed."""
@@ -158,7 +164,7 @@ def claims_of(
     claims = [
         Claim(
             f"{name} recovers within {WITHIN} statistics windows of a shift to skew (slowest shift of a seed)",
-            "within two statistics windows",
+            QUICKLY,
             [float(value) for value in recovered[name]],
             at_most=WITHIN,
             reason=f"the new top key is split after {np.mean(recovered[DETECTED]):.2g} statistics windows, but loads "
@@ -169,7 +175,7 @@ def claims_of(
     claims.append(
         Claim(
             f"Dalton splits the new top key within {WITHIN} statistics windows",
-            "within two statistics windows",
+            QUICKLY,
             recovered[DETECTED],
             at_most=WITHIN,
         )
@@ -194,6 +200,7 @@ def claims_of(
                 "every algorithm drops",
                 [float(d) for d in drops],
                 at_most=1.0,
+                reason=NO_DROP if name in SPREADING else "",
             )
         )
     best = np.max([batches[name] for name in BATCH_POLICIES if name != DALTON], axis=0)
@@ -204,7 +211,7 @@ def claims_of(
             "1.1x to 1.8x",
             list(batches[DALTON] / best),
             1.0,
-            reason=f"fastest was {leader}",
+            reason=f"fastest was {leader}: {LEADERS.get(leader, 'see the table')}",
         )
     )
     best = np.max([clusters[name] for name in RIVALS], axis=0)

@@ -57,7 +57,7 @@ class Claim:
         What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on
         the other side: it does not; otherwise the seeds do not decide.
     reason
-        Why it came out so, as far as the figures tell.
+        Why it came out so, as far as the figures tell. A claim that may fail needs one.
     """
 
     claim: str
@@ -99,9 +99,14 @@ class Claim:
 
 
 def claims_table(claims: Sequence[Claim], seeds: int) -> Table:
-    """Every claim with its verdict."""
+    """Every claim with its verdict.
+
+    >>> claims_table([], 1).title, claims_table([], 10).title
+    ('claims (of one run)', 'claims (over 10 seeds)')
+    """
+    title = f"claims (over {seeds} seeds)" if seeds > 1 else "claims (of one run)"
     columns = ("claim", "published", "ours, mean and 95 % interval", "holds if", "verdict", "reason")
-    return Table(f"claims (over {seeds} seeds)", columns, [claim.row() for claim in claims])
+    return Table(title, columns, [claim.row() for claim in claims])
 
 
 def tally(claims: Sequence[Claim]) -> dict[str, int]:

@@ -23,8 +23,10 @@ SLOTS = (8, 16, 32, 64)
 ROWS = 120_000
 EVERY = 10_000
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5)
-"""Offered rates, as shares of the best plan's capacity: 40,000 rows/s in the paper is what nobody sustains."""
+"""Offered rates, as shares of the best plan's capacity; nobody can achieve all of the last."""
 KEEPS_UP = 0.99
+LOW = 0.1
+"""The share of the best capacity that counts as a low rate: a little less than an eighth of the slots can do."""
 
 
 class Achieved(NamedTuple):
@@ -76,26 +78,29 @@ def achieved(lines: Lines, offered: Sequence[float]) -> dict[tuple[int, str], li
     return {case: [[play(one.stages, EVERY, rate) for one in ones] for rate in offered] for case, ones in lines.items()}
 
 
-def claims_of(found: Mapping[tuple[int, str], Sequence[Sequence[Achieved]]], offered: Sequence[float]) -> list[Claim]:
+def claims_of(found: Mapping[tuple[int, str], Sequence[Sequence[Achieved]]]) -> list[Claim]:
     """What Fig 12's text says, beside what was found."""
-    low = [few.rate / many.rate for few, many in zip(found[8, DALTON][0], found[64, DALTON][0], strict=True)]
-    top = [max(found[64, name][-1][i].rate for name in ALL) / offered[-1] for i in range(len(found[64, DALTON][-1]))]
-    high = SHARES.index(0.8)
+    few, high = SHARES.index(LOW), SHARES.index(0.8)
+    low = [ours.rate / most.rate for ours, most in zip(found[8, DALTON][few], found[64, DALTON][few], strict=True)]
     best = [
         found[64, DALTON][high][i].rate
         / max(found[64, name][high][i].rate for name in ALL if not name.startswith(DALTON))
         for i in range(len(found[64, DALTON][high]))
     ]
     return [
-        Claim("at the lowest rate 8 slots do as well as 64 (Dalton)", "parallelism matters little", low, KEEPS_UP),
         Claim(
-            "nobody sustains the highest rate (best policy's share of it)",
-            "nobody sustains 40,000/s",
-            top,
-            at_most=KEEPS_UP,
+            f"at {LOW:.0%} of the best capacity 8 slots do as well as 64 (Dalton)",
+            "at low rates parallelism matters less",
+            low,
+            KEEPS_UP,
+            reason="an eighth of the slots is to do a tenth of the work, so that little may be lost to imbalance",
         ),
         Claim(
-            "Dalton achieves more than every rival at 80 % of the best capacity, 64 slots", "not published", best, 1.02
+            "Dalton achieves more than every rival at 80 % of the best capacity, 64 slots",
+            "not published",
+            best,
+            1.02,
+            reason="a rival sustains that rate too",
         ),
     ]
 
@@ -118,7 +123,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
     capacity = max(float(np.mean([one.throughput() for one in ones])) for ones in lines.values())
     offered = [share * capacity for share in SHARES]
     found = achieved(lines, offered)
-    claims = claims_of(found, offered)
+    claims = claims_of(found)
     mean = {case: [float(np.mean([one.rate for one in ones])) for ones in by_rate] for case, by_rate in found.items()}
     lag = {case: float(np.mean([one.lag for one in by_rate[-1]])) for case, by_rate in found.items()}
     metrics = {
@@ -152,7 +157,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
         series=[Series(name, offered, mean[64, name], "simulated") for name in ALL],
         published=[
             Published(
-                "40,000 rows/s are sustained by nobody",
+                "nobody sustains 40,000 rows/s",
                 "Zapridou et al. 2022, section 5.3, text (Fig 12)",
                 "capacity_rows_per_s",
             )
@@ -160,7 +165,10 @@ def result_of(lines: Lines, seeds: int) -> Result:
         notes=[
             "Rates are simulated: a queue whose service times are stage costs from traces and measurements, see "
             "dalton-scalability (windows). Operators are not those of the authors, so offered rates are shares of the "
-            "best plan's capacity, up to 1.5 times of it, in place of 40,000 rows/s.",
+            "best plan's capacity, up to 1.5 times of it, in place of 40,000 rows/s. That nobody sustains the highest "
+            "rate, as the text says of 40,000, is so by this choice: it is no claim here.",
+            "Until the lowest rate was 2 % of the capacity, that 8 slots keep up with 64 could not fail either; it is "
+            "now asked at a tenth.",
         ],
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +23,21 @@ from steelyard.bench.osg_settings import (
     Setting,
     Sweep,
     parameters,
+    seeded,
     streams_of,
     sweep,
 )
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Target
+from steelyard.sim.shuffle import ShuffleEdge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COMPARED = {**POLICIES, "OSG without resync": "osg?resync=0", **PRINTED}
+MATCHES = 2.0
+"""The exponent from which on OSG is said to match Full Knowledge."""
 SAME = 0.02
 """Throughputs that differ by less are the same."""
 
@@ -45,10 +51,58 @@ def distributions(run: Run) -> Result:
     """Mean completion time over streams of uniform items and of Zipf 0.5 to 3.0."""
     seeds = streams_of(run.seed, quick=run.quick)
     found = sweep({one: Setting(exponent=one) for one in EXPONENTS}, COMPARED, seeds, run.progress, "distributions")
-    return result_of(found, seeds)
+    return result_of(found, started(seeds, found), seeds)
 
 
-def claims_of(found: Sweep[float]) -> list[Claim]:
+@dataclass(frozen=True)
+class Start:
+    """What OSG's start in round robin costs where it should match Full Knowledge, one figure a stream."""
+
+    share: Sequence[float]
+    """Tuples that go round robin before the first estimates, over all."""
+    late: Sequence[float]
+    """Mean completion of Full Knowledge that begins with the same tuples in round robin."""
+    of_gap: float
+    """How much of the distance from OSG to Full Knowledge that start alone is, of the means over all streams."""
+
+    def __str__(self) -> str:
+        return (
+            f"the first {np.mean(self.share):.0%} of the tuples go round robin, and at exactly 100 % their backlog "
+            f"never drains: with exact costs after the same start {self.of_gap:.0%} of the gap would be left"
+        )
+
+
+def started(seeds: Sequence[int], found: Sweep[float], exponent: float = MATCHES) -> Start:
+    """OSG's start on each stream, and Full Knowledge after the same start."""
+    share, late = [], []
+    for seed in seeds:
+        edge = Setting(exponent=exponent).edge(seed)
+        left = edge.run(seeded(POLICIES[OSG], seed)).estimating_at
+        begin = len(edge.times) if left is None else left
+        share.append(begin / len(edge.times))
+        late.append(knowing_late(edge, begin))
+    osg, full = (float(np.mean(found.completions[exponent, name])) for name in (OSG, FULL_KNOWLEDGE))
+    return Start(share, late, (float(np.mean(late)) - full) / (osg - full))
+
+
+def knowing_late(edge: ShuffleEdge, begin: int) -> float:
+    """Mean completion where the first `begin` tuples go round robin, and the rest by exact costs.
+
+    >>> edge = Setting(tuples=2_000).edge(seed=1)
+    >>> knowing_late(edge, 0) == edge.run("full_knowledge").mean_completion
+    True
+    """
+    given, free = [0.0] * edge.instances, [0.0] * edge.instances
+    whole = 0.0
+    for row, (arrival, cost) in enumerate(zip(edge.arrivals.tolist(), edge.times.tolist(), strict=True)):
+        to = row % edge.instances if row < begin else given.index(min(given))
+        given[to] += cost
+        free[to] = max(free[to], arrival) + cost
+        whole += free[to] - arrival
+    return whole / len(edge.times)
+
+
+def claims_of(found: Sweep[float], start: Start) -> list[Claim]:
     """What the text on Fig 4 and 5 says, beside what was found."""
     order = [Claim(f"OSG is ahead of round robin, {label(x)}", gain, found.speedups(x, OSG), 1.0) for x, gain in GAINS]
     ahead = [
@@ -56,7 +110,8 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
         for x in EXPONENTS
     ]
     worst, best = max(found.completions[1.5, OSG]), min(found.completions[1.5, ROUND_ROBIN])
-    matches = _over(found, 2.0, FULL_KNOWLEDGE, OSG)
+    matches = _over(found, MATCHES, FULL_KNOWLEDGE, OSG)
+    late = [ours / osg for ours, osg in zip(start.late, found.completions[MATCHES, OSG], strict=True)]
     return [
         *order,
         *ahead,
@@ -75,7 +130,14 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
             "matches",
             matches,
             0.95,
-            reason="at exactly 100 % the backlog of the first tuples, which go round robin, never drains",
+            reason=str(start),
+        ),
+        Claim(
+            "OSG matches Full Knowledge that begins with the same tuples in round robin, Zipf-2.0",
+            "not published",
+            late,
+            0.95,
+            reason="what the start does not explain is the error of estimates",
         ),
         *(
             Claim(
@@ -90,7 +152,7 @@ def claims_of(found: Sweep[float]) -> list[Claim]:
     ]
 
 
-GAINS = [(0.0, "4 %"), (0.5, "4 %"), (1.0, "20 %"), (1.5, "more"), (2.0, "more"), (2.5, "more"), (3.0, "more")]
+GAINS = [(0.0, "4 %"), (0.5, "4 %"), (1.0, "20 %"), *((x, "always ahead") for x in (1.5, 2.0, 2.5, 3.0))]
 CLOCK = "summed execution times repay imbalance whose queues drained long ago"
 
 
@@ -113,9 +175,9 @@ def _throughput(found: Sweep[float], x: float) -> list[float]:
     return [ours / plain for ours, plain in pairs]
 
 
-def result_of(found: Sweep[float], seeds: list[int]) -> Result:
+def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
+    claims = claims_of(found, start)
     metrics = {
         "worst_speedup": min(found.speedup(x, OSG) for x in EXPONENTS),
         "speedup_uniform": found.speedup(0.0, OSG),
@@ -123,6 +185,8 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
         "speedup_zipf_2": found.speedup(2.0, OSG),
         "worst_speedup_tracking": min(found.speedup(x, TRACKING) for x in EXPONENTS),
         "worst_speedup_as_printed": min(found.speedup(x, AS_PRINTED) for x in EXPONENTS),
+        "start_share_zipf_2": float(np.mean(start.share)),
+        "start_share_of_gap_zipf_2": start.of_gap,
         "throughput_tuples_per_s": float(np.mean(found.throughputs[1.0, OSG])),
     }
     source = f"{SOURCE}, section 5.2, text on Fig 4"
@@ -133,12 +197,17 @@ def result_of(found: Sweep[float], seeds: list[int]) -> Result:
         tables=[claims_table(claims, len(seeds)), found.table("exponent")],
         series=found.series(),
         published=[
-            Published("about 4 % for uniform and Zipf-0.5", source, "speedup_uniform"),
+            Published("on average 4 % for uniform and Zipf-0.5", source, "speedup_uniform"),
             Published("20 %", source, "speedup_zipf_1"),
-            Published("as Full Knowledge", source, "speedup_zipf_2"),
+            Published("matches Full Knowledge", source, "speedup_zipf_2"),
         ],
         targets=[Target("worst_speedup", at_least=1.0, explanation="see the claims")],
-        notes=[NOTE],
+        notes=[
+            NOTE,
+            "start_share_zipf_2 is the share of the tuples that go round robin before OSG has its first estimates; "
+            "start_share_of_gap_zipf_2 what of the distance between OSG's mean completion and Full Knowledge's is left "
+            "where Full Knowledge begins with the same tuples in round robin.",
+        ],
     )
 
 

@@ -116,6 +116,7 @@ def result_of(found: Mapping[float, Speeds], planning: float, routing: float, re
     headline = found[HEADLINE]
     metrics = {
         "two_choices_vs_hash": headline.against_hash(TWO_CHOICES),
+        "two_choices_vs_hash_at_the_median": headline.median_against_hash(TWO_CHOICES),
         "dalton_vs_hash": headline.against_hash(DALTON),
         "dalton_vs_hash_at_the_median": headline.median_against_hash(DALTON),
         "prompt_vs_dalton": routing / planning,
@@ -157,11 +158,11 @@ def result_of(found: Mapping[float, Speeds], planning: float, routing: float, re
 
 def _table(found: Mapping[float, Speeds]) -> Table:
     rows = [
-        (policy, one.exponent, one.tuples / seconds / 1e6, one.against_hash(policy))
+        (policy, one.exponent, one.tuples / seconds / 1e6, one.against_hash(policy), one.median_against_hash(policy))
         for one in found.values()
         for policy, seconds in one.seconds.items()
     ]
-    return Table("speeds", ("policy", "exponent", "million tuples a second", "of hash"), rows)
+    return Table("speeds", ("policy", "exponent", "million tuples a second", "of hash", "of hash, medians"), rows)
 
 
 @charts.drawing("partition-kernels")

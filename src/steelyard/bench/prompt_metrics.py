@@ -189,8 +189,12 @@ def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quic
             for policy in POLICIES
         ],
         published=[
-            Published("shuffle, time-based and Prompt near 0; hash 1", SOURCE_BSI, "prompt_relative_bsi"),
-            Published("hash and Prompt far below the rest; shuffle 1", SOURCE_BCI, "prompt_relative_bci"),
+            Published("shuffle, time-based and Prompt best, relative to hash", SOURCE_BSI, "prompt_relative_bsi"),
+            Published(
+                "hash and Prompt significantly better than the rest, relative to shuffle",
+                SOURCE_BCI,
+                "prompt_relative_bci",
+            ),
         ],
         targets=[
             Target("prompt_relative_bsi", at_most=LEVEL, explanation="blocks differ by more than rounding"),

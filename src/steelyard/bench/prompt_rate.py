@@ -10,11 +10,13 @@ import numpy as np
 
 from steelyard.bench import charts
 from steelyard.bench.cluster_model import TaskCosts
-from steelyard.bench.prompt_claims import Claim, claims_held, claims_table, interval, seeds_note, seeds_of
+from steelyard.bench.prompt_claims import Claim, claims_held, claims_table, interval, seeds_of
 from steelyard.bench.prompt_policies import (
     AMPLITUDE,
     CAM,
     KEY_FACTORS,
+    PK2,
+    PK5,
     PROMPT,
     PUBLISHED_RIVALS,
     RIVALS,
@@ -43,7 +45,11 @@ INTERVALS = (1.0, 2.0, 3.0)
 PERIODS = (1, 5, 20)
 """Of the wave, in batch intervals."""
 WORDS = 200_000
+TESTBED_SLOTS, TESTBED_SEEDS = 320, 3
+"""The dissertation's cluster, 20 nodes of 16 cores; a batch of 3 s then has 90 million rows, so there are few seeds."""
 SOURCE = "Abdelhamid 2021, Fig 2.7a-c, text"
+FACTORS = {TIME: "up to 2x to 4x", CAM: "up to 2x to 4x", PK2: "up to 2x", PK5: "up to 2x"}
+"""What the text gives for Prompt's rate over others: for time-based and cAM, and for existing techniques."""
 HEADLINE = ("sum", 1.0, 1)
 """Operator, interval and period of the headline."""
 
@@ -63,6 +69,11 @@ class Found:
     words: int
     slots: int
 
+    @property
+    def headline(self) -> Rates:
+        """At the headline's operator, interval and period."""
+        return self.rates[HEADLINE]
+
 
 def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots: int = SLOTS) -> Found:
     """Draw a stream for each seed, shape its batches under every policy, and find the rates."""
@@ -72,7 +83,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
     }
     dearer: dict[tuple[str, int], Rates] = {(operator, factor): [] for operator in costs for factor in KEY_FACTORS}
     cam = None
-    for seed in run.progress.track(seeds_of(run.quick, run.seed), "prompt-rate"):
+    for seed in run.progress.track(seeds_of(run.quick, run.seed)[:TESTBED_SEEDS], f"{slots} slots"):
         stream = Stream.drawn(MANDELBROT_EXPONENT, words, rows, slots, seed, MANDELBROT_SHIFT)
         cam = cam or chosen_cam(stream, costs[HEADLINE[0]])  # chosen once for a workload, as its protocol says
         shapes, plans = shapes_of(stream, cam)
@@ -94,11 +105,13 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
 def prompt_rate(run: Run) -> Result:
     """Largest rate without queueing of a simulated cluster, from measured task costs, for T = 1, 2, 3 s."""
     run.progress.say("timing the tasks of two operators")
-    return result_of(simulate(run, all_costs()), run.quick)
+    costs = all_costs()
+    few = simulate(run, costs)
+    return result_of(few if run.quick else simulate(run, costs, slots=TESTBED_SLOTS), few)
 
 
-def result_of(found: Found, quick: bool) -> Result:
-    """The figures at the headline's wave, and the claims over all waves."""
+def result_of(found: Found, few: Found) -> Result:
+    """The figures at the headline's wave, and the claims over all waves; beside them those of few slots."""
     claims = claims_of(found)
     metrics: dict[str, float] = {}
     for operator in found.costs:
@@ -106,6 +119,9 @@ def result_of(found: Found, quick: bool) -> Result:
         ending = "" if operator == HEADLINE[0] else f"_{operator}"
         metrics |= {f"prompt_vs_{rival}{ending}": float(np.mean(ratios(rates, rival))) for rival in RIVALS}
         metrics[f"prompt_rows_per_s{ending}"] = float(np.mean([one[PROMPT] for one in rates]))
+    metrics |= {
+        f"prompt_vs_{rival}_{few.slots}_slots": float(np.mean(ratios(few.headline, rival))) for rival in FACTORS
+    }
     held = claims_held(claims)
     return Result(
         parameters={
@@ -121,8 +137,7 @@ def result_of(found: Found, quick: bool) -> Result:
         tables=[claims_table(claims), _rates_table(found), _dearer_table(found), _bounds_table(found)],
         series=_series(found),
         published=[
-            Published("2x to 4x", SOURCE, "prompt_vs_time"),
-            Published("2x to 4x", SOURCE, "prompt_vs_cam"),
+            *(Published(factor, SOURCE, f"prompt_vs_{rival}") for rival, factor in FACTORS.items()),
             Published("up to 2x over existing techniques", "Abdelhamid 2021, chapters 1 and 6, text"),
         ],
         targets=[
@@ -136,7 +151,11 @@ def result_of(found: Found, quick: bool) -> Result:
             "takes longer than T, with max Map + max Reduce as processing time (Eq 2.1); no driver, no network.",
             "Operators parse a JSON order a row; sum keeps a number for each key, histogram 64 cells. "
             "The more a key costs beside a row, the more Prompt gains on policies that spread keys.",
-            seeds_note(quick),
+            f"The dissertation's cluster has {TESTBED_SLOTS} cores, a quick run {few.slots} slots. The more slots, the "
+            "smaller the share of each beside that of the hottest key: figures that end with the number of slots are "
+            "of the fewer. With 32 slots alone this benchmark used to find 1.58x of time-based, 1.11x of cAM and 1.01x "
+            "of PK2 with sum, over ten seeds.",
+            f"Intervals of 95 % are Student's, over {len(found.headline)} seeds.",
         ],
     )
 
@@ -151,11 +170,11 @@ def claims_of(found: Found) -> list[Claim]:
     claims = []
     for operator in found.costs:
         here = {wave: rates for wave, rates in found.rates.items() if wave[0] == operator}
-        for rival in (TIME, CAM):
+        for rival, factor in FACTORS.items():
             best = np.max([ratios(rates, rival) for rates in here.values()], axis=0)
             text = f"{operator}: Prompt sustains 2x the rate of {rival}, at its best over T and period"
             reason = _why(found, rival, operator)
-            claims.append(Claim(text, f"2x to 4x ({SOURCE})", best.tolist(), at_least=2.0, reason=reason))
+            claims.append(Claim(text, f"{factor} ({SOURCE})", best.tolist(), at_least=2.0, reason=reason))
         least = np.min([ratios(rates, rival) for rates in here.values() for rival in PUBLISHED_RIVALS], axis=0)
         text = f"{operator}: Prompt's rate is the highest for every T and period"
         reason = f"ahead or level in some wave: {_closest(here.values())}"

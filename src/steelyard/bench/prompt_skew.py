@@ -131,7 +131,7 @@ def result_of(found: Found, quick: bool) -> Result:
         series=series_of(found, HEADLINE),
         published=[
             Published("2x to 5x", SOURCE, "prompt_vs_hash"),
-            Published("highest at every skew, and flat", SOURCE, "prompt_flatness"),
+            Published("the highest throughput, also where keys are highly skewed", SOURCE, "prompt_flatness"),
         ],
         targets=[
             Target("prompt_vs_hash", at_least=2.0, explanation=reason),
@@ -169,7 +169,8 @@ def claims_of(found: Found) -> list[Claim]:
             claims.append(Claim(text, f"2x to 5x ({SOURCE})", best.tolist(), at_least=2.0, reason=reason))
         text = f"{operator}: Prompt's rate is flat (lowest over highest)"
         reason = f"without skew there are more keys, and keys cost: it rises towards Zipf {most:g}"
-        claims.append(Claim(text, SOURCE, _flatness(found, operator), at_least=FLAT, reason=reason))
+        flat = "not published: the text says that it stays the highest"
+        claims.append(Claim(text, flat, _flatness(found, operator), at_least=FLAT, reason=reason))
     return claims
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
+from steelyard.bench.dalton_claims import Claim, claims_table, tally
 from steelyard.bench.promptplus_techniques import (
     AHEAD,
     BOUNDARY,
@@ -83,6 +84,7 @@ def result_of(found: Courses, interval: float) -> Result:
     if ONE_BY_ONE in step:
         metrics["spark_effect_batch"] = float(step[ONE_BY_ONE].effect(SPIKE))
         metrics["spark_stable_batch"] = float(step[ONE_BY_ONE].stable(SPIKE))
+    claims = claims_of(step)
     decisions = "; ".join(step[PROMPTPLUS].changes) or "nothing was decided"
     return Result(
         parameters={
@@ -93,13 +95,13 @@ def result_of(found: Courses, interval: float) -> Result:
             "policy": POLICY,
             "rows_per_batch": ROWS,
         },
-        metrics=metrics,
+        metrics=metrics | tally(claims),
         published=[
             Published(17, SOURCE, "effect_batch"),
             Published(20, SOURCE, "stable_batch"),
             Published(21, SOURCE, "boundary_effect_batch"),
         ],
-        tables=[_table(kind, courses) for kind, courses in found.items()],
+        tables=[*(_table(kind, courses) for kind, courses in found.items()), claims_table(claims, 1)],
         series=[
             Series(f"{kind}: {name}", list(range(1, BATCHES + 1)), one.loads)
             for kind, courses in found.items()
@@ -125,6 +127,42 @@ def result_of(found: Courses, interval: float) -> Result:
     )
 
 
+def claims_of(step: Mapping[str, Course]) -> list[Claim]:
+    """What the text on Fig 3.6 says, beside what was found."""
+    ours, frozen = step[PROMPTPLUS], step[BOUNDARY]
+    decided = "; ".join(ours.changes) or "nothing was decided"
+    claims = [
+        Claim("Prompt+: a new plan takes effect by batch 17", "17", [ours.effect(SPIKE)], at_most=17, reason=decided),
+        Claim("Prompt+: W is at most 1 again by batch 20", "20", [ours.stable(SPIKE)], at_most=20, reason=decided),
+        Claim(
+            "groups changed at their boundary: a new plan takes effect at batch 21",
+            "21",
+            [frozen.effect(SPIKE)],
+            21,
+            21,
+            reason="; ".join(frozen.changes) or "nothing was decided",
+        ),
+        Claim(
+            "Prompt+ is stable again before groups changed at their boundary (batches earlier)",
+            "takes longer at the boundary",
+            [frozen.stable(SPIKE) - ours.stable(SPIKE)],
+            1,
+            reason=decided,
+        ),
+    ]
+    if ONE_BY_ONE in step:
+        claims.append(
+            Claim(
+                "Prompt+ is stable within two batches of one Spark job a batch (batches later)",
+                "comparable, no number",
+                [ours.stable(SPIKE) - step[ONE_BY_ONE].stable(SPIKE)],
+                at_most=2,
+                reason=decided,
+            )
+        )
+    return claims
+
+
 def _table(kind: str, courses: Mapping[str, Course]) -> Table:
     rows: list[Sequence[Cell]] = [
         (name, one.effect(SPIKE), one.stable(SPIKE), one.ran[SPIKE - 1].load, max(ran.delay for ran in one.ran))
@@ -138,7 +176,7 @@ def _table(kind: str, courses: Mapping[str, Course]) -> Table:
 @charts.drawing("promptplus-spike")
 def draw(figure: Figure, result: Result) -> None:
     """The load of each batch, a panel for each kind of change."""
-    kinds = [table.title for table in result.tables]
+    kinds = [table.title for table in result.tables if table.title in (STEP, ONE)]
     figure.set_size_inches(6.5 * len(kinds), 4.8)
     panels = figure.subplots(1, len(kinds), squeeze=False)[0]
     for axes, kind in zip(panels, kinds, strict=True):

@@ -8,8 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
+from steelyard.bench.dalton_claims import claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
+from steelyard.bench.s3j_claims import parallelism_claims
 from steelyard.bench.s3j_windows import (
     QUICK_SHARE,
     SOURCE,
@@ -107,6 +109,7 @@ def parallelism(run: Run) -> Result:
 def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, faster: int) -> Result:
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | {"pairs_wrong": sum(one.wrong for _, one in checks)}
+    claims = parallelism_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
         parameters={
@@ -119,7 +122,7 @@ def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, fa
             "dimension": 2,
             "metric": "angular",
         },
-        metrics=metrics,
+        metrics=metrics | tally(claims),
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
         tables=[
             _table(found, faster),
@@ -130,6 +133,7 @@ def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, fa
                 ("workers", "pairs", "missing", "extra", "twice"),
                 [(count, one.pairs, one.missing, one.extra, one.repeated) for count, one in checks],
             ),
+            claims_table(claims, 1),
         ],
         series=[Series(method, WORKERS, found.ratios(method, faster), estimated) for method in METHODS],
         published=_published(),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
+from steelyard.bench.dalton_claims import claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
+from steelyard.bench.s3j_claims import selectivity_claims
 from steelyard.bench.s3j_windows import (
     QUICK_SHARE,
     SOURCE,
@@ -127,6 +129,7 @@ def result_of(
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | published_metrics(twins, faster)
     metrics["pairs_wrong"] = sum(one.wrong for _, one in checks)
+    claims = selectivity_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
         parameters={
@@ -138,7 +141,7 @@ def result_of(
             "dimension": 2,
             "metric": "angular",
         },
-        metrics=metrics,
+        metrics=metrics | tally(claims),
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
         tables=[
             _table(found, faster),
@@ -150,6 +153,7 @@ def result_of(
                 ("selectivity", "pairs", "missing", "extra", "twice"),
                 [(name, one.pairs, one.missing, one.extra, one.repeated) for name, one in checks],
             ),
+            claims_table(claims, 1),
         ],
         series=[
             Series(method, [row.t for row in PRINTED], _ratios(found, method, faster), estimated) for method in METHODS
