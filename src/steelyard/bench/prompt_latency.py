@@ -187,7 +187,8 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
         kind="simulated",
         notes=[
             "Simulated from measured task costs; both policies get the same batches, at four fifths of the rate that "
-            "Prompt sustains at the top of the wave, and the same noise of tasks.",
+            "Prompt sustains at the top of the wave, and the same noise of tasks. That Prompt stays within the bound, "
+            "as the text says, is so by this choice, and no claim here.",
             "The text says that mean and largest latency increase under Prompt, which its figure's other words "
             "contradict; spread and violations are reported instead of a direction.",
             seeds_note(quick),
@@ -211,14 +212,7 @@ def claims_of(found: Sequence[Mapping[str, Timeline]]) -> list[Claim]:
             "the same where each spread is divided by its mean", "not published", relative, at_least=1.0, reason=same
         ),
         Claim(
-            "Prompt stays within the bound (share of batches beyond T)",
-            SOURCE,
-            [one[PROMPT].violations for one in found],
-            at_most=0.01,
-            reason="noise of tasks takes the slowest of them beyond T at the top of the wave",
-        ),
-        Claim(
-            "time-based does not, at the same rate (share of batches beyond T)",
+            "time-based goes beyond the bound at a rate that Prompt sustains (share of batches beyond T)",
             "not published",
             [one[TIME].violations for one in found],
             at_least=0.01,
