@@ -14,7 +14,7 @@ from steelyard.bench.dalton_policies import RIVALS, Found, of_trace, warm_up
 from steelyard.bench.dalton_streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Series, Table
-from steelyard.bench.stage_model import ENGINES, Costs, Engine, mean_stages, measured_costs, window_ends
+from steelyard.bench.stage_model import ENGINES, MICRO, Costs, Engine, mean_stages, measured_costs, window_ends
 from steelyard.core.counts import Ints
 
 if TYPE_CHECKING:
@@ -102,11 +102,14 @@ def claims_of(found: Rates) -> list[Claim]:
 
 
 def _beside(found: Rates, scenario: str, rival: str, engine: Engine, name: str = COOPERATIVE) -> str:
-    """The slowest stage of both, in microseconds a row."""
+    """What a row takes in the slowest stage of both, and how full their fullest combiners are."""
     parts = []
     for one in (rival, name):
-        stages = mean_stages([each.stages[engine] for each in found[scenario, one]])
-        parts.append(f"{one}'s slowest stage, the {stages.slowest}, takes {max(stages):.2g} us a row")
+        share = float(np.mean([each.largest_share for each in found[scenario, one]]))
+        us = MICRO / _mean(found, scenario, one, engine)
+        parts.append(
+            f"{one} takes {us:.2g} us a row in its slowest stage, its fullest combiner has {share:.1%} of the rows"
+        )
     return f"best rival {parts[0]}; {parts[1]}" if name == COOPERATIVE else "; ".join(parts)
 
 

@@ -166,8 +166,8 @@ def promptplus_groups(run: Run) -> Result:
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     kinds = [
-        (0.0, QUICK_SIZES if run.quick else SIZES, QUICK_WAYS if run.quick else WAYS),
-        (ROW_US, QUICK_EQUAL_SIZES if run.quick else EQUAL_SIZES, EQUAL_WAYS),
+        (QUICK_SIZES if run.quick else SIZES, QUICK_WAYS if run.quick else WAYS),
+        (QUICK_EQUAL_SIZES if run.quick else EQUAL_SIZES, EQUAL_WAYS),
     ]
     config = {
         "spark.sql.shuffle.partitions": str(SLOTS),
@@ -181,26 +181,26 @@ def promptplus_groups(run: Run) -> Result:
         with tempfile.TemporaryDirectory(prefix="steelyard-groups-") as scratch:
             few = linked(write_rows(Path(scratch) / "few", 1_000, KEYS, EXPONENT, run.seed, files=SLOTS), 30)
             run.progress.say("warming up")
-            for wait_us, _, ways in kinds:
-                spark_seconds(spark, few, SLOTS, wait_us)
+            for _, ways in kinds:
+                spark_seconds(spark, few, SLOTS, ways[0].wait_us)
                 resident_seconds(spark, ways[0], few, 1_000)
-            cases = [(wait_us, rows, ways) for wait_us, sizes, ways in kinds for rows in sizes]
+            cases = [(rows, ways) for sizes, ways in kinds for rows in sizes]
             taken: Taken = {}
-            for wait_us, rows, ways in run.progress.track(cases, "promptplus-groups"):
-                run.progress.say(f"batches of {rows:,} rows{EQUAL if wait_us else ''}")
-                folder = write_rows(Path(scratch) / f"{wait_us:g}-{rows}", rows, KEYS, EXPONENT, run.seed, files=SLOTS)
+            for rows, ways in run.progress.track(cases, "promptplus-groups"):
+                run.progress.say(f"batches of {rows:,} rows, {ways[0].name}")
+                folder = Path(scratch) / f"{ways[0].wait_us:g}-{rows}"
+                write_rows(folder, rows, KEYS, EXPONENT, run.seed, files=SLOTS)
                 paths = linked(folder, batches_of(rows))
                 for _ in range(QUICK_ROUNDS if run.quick else ROUNDS):
-                    one_round(spark, paths, rows, wait_us, ways, taken)
+                    one_round(spark, paths, rows, ways, taken)
     finally:
         spark.stop()
     return result_of(taken)
 
 
-def one_round(
-    spark: SparkSession, paths: Sequence[str], rows: int, wait_us: float, ways: Sequence[Way], taken: Taken
-) -> None:
-    """Spark and every way once over the same batches; their seconds are added to those taken so far."""
+def one_round(spark: SparkSession, paths: Sequence[str], rows: int, ways: Sequence[Way], taken: Taken) -> None:
+    """Spark and every way once over the same batches, with rows that cost the same; adds seconds to those taken."""
+    wait_us = ways[0].wait_us
     seconds, right = spark_seconds(spark, paths, SLOTS, wait_us)
     taken.setdefault(EQUAL_SPARK if wait_us else SPARK, {}).setdefault(rows, []).append(seconds)
     for way in ways:
