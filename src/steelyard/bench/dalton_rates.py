@@ -167,8 +167,8 @@ def result_of(lines: Lines, seeds: int) -> Result:
             "dalton-scalability (windows). Operators are not those of the authors, so offered rates are shares of the "
             "best plan's capacity, up to 1.5 times of it, in place of 40,000 rows/s. That nobody sustains the highest "
             "rate, as the text says of 40,000, is so by this choice: it is no claim here.",
-            "Until the lowest rate was 2 % of the capacity, that 8 slots keep up with 64 could not fail either; it is "
-            "now asked at a tenth.",
+            "At 2 % of the capacity, where it was asked before, 8 slots could not fail to keep up with 64; it is asked "
+            "at a tenth now.",
         ],
     )
 
