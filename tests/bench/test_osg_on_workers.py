@@ -129,7 +129,8 @@ def test_both_ways_give_the_same_answers_and_figures_stand_beside_published_ones
 def test_verdicts_on_the_applications_follow_the_figures():
     def verdicts(osg, messages, without):
         means = {2: {"ASSG": 1.27, "OSG": osg}, 3: {"ASSG": 1.27, "OSG": osg}, 4: {"ASSG": 2.16, "OSG": osg}}
-        claims = osg_usecases.claims_of(means, messages, without, 36.0, osg_usecases.MENTION)
+        sent = ({2: messages - 100, 4: messages + 100}, {2: without, 4: without})
+        claims = osg_usecases.claims_of(means, *sent, 36.0, osg_usecases.MENTION)
         assert all(claim.reason for claim in claims)
         return [claim.verdict for claim in claims]
 
@@ -142,5 +143,5 @@ def test_verdicts_on_the_applications_follow_the_figures():
 
 def test_completion_that_rises_with_instances_fails_its_claim():
     means = {2: {"ASSG": 1.0, "OSG": 0.8}, 3: {"ASSG": 1.0, "OSG": 0.9}}
-    claims = osg_usecases.claims_of(means, 10, 5, 70.0, osg_usecases.REACH)
+    claims = osg_usecases.claims_of(means, {2: 10}, {2: 5}, 70.0, osg_usecases.REACH)
     assert [claim.verdict for claim in claims if "further instance" in claim.claim] == [FAILS]
