@@ -23,6 +23,7 @@ from steelyard.bench import (
 from steelyard.bench.dalton_claims import FAILS, HOLDS, OPEN
 from steelyard.bench.osg_settings import OSG, ROUND_ROBIN, Setting, Sweep
 from steelyard.bench.registry import Run, benchmarks
+from steelyard.grouping.full_knowledge import FullKnowledge
 
 MODULES = {
     "distributions": osg_distributions,
@@ -92,7 +93,7 @@ def test_each_stream_adds_its_part_to_the_gap():
 def test_full_knowledge_that_begins_late_lies_between_it_and_round_robin():
     edge = Setting(exponent=2.0, tuples=3_000).edge(seed=3)
     late = [osg_distributions.knowing_late(edge, begin) for begin in (0, 1_000, 3_000)]
-    assert late[0] == pytest.approx(edge.run("full_knowledge").mean_completion)
+    assert late[0] == pytest.approx(edge.run(FullKnowledge(idle_aware=True)).mean_completion)
     assert late[2] == pytest.approx(edge.run("round_robin").mean_completion)
     assert late[0] < late[1] < late[2]
 
