@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from steelyard.bench.broker import running_broker
-from steelyard.spark.kafka import STAND_IN_PACKAGES, ArtifactError, kafka_jars, kafka_packages
+from steelyard.bench.connector import connector_jars
+from steelyard.spark.kafka import ArtifactError
 
 PROGRAM_SECONDS = 240
 
@@ -30,24 +31,19 @@ def kafka_servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def connector_jars() -> list[Path]:
+def connector() -> str:
     """The jars of Spark's Kafka connector, or of a stand-in that a warning names."""
     try:
-        return kafka_jars()
-    except ArtifactError:
-        try:
-            jars = kafka_jars(STAND_IN_PACKAGES)
-        except ArtifactError as error:
-            pytest.skip(f"the jars of Spark's Kafka connector cannot be had: {error}")
-    warnings.warn(
-        f"{kafka_packages()[0]} is not in the Maven repository: these tests ran with {', '.join(STAND_IN_PACKAGES)}",
-        stacklevel=1,
-    )
+        jars, note = connector_jars()
+    except ArtifactError as error:
+        pytest.skip(f"the jars of Spark's Kafka connector cannot be had: {error}")
+    if note:
+        warnings.warn(note, stacklevel=1)
     return jars
 
 
 @pytest.fixture
-def run_program(kafka_servers: str, connector_jars: list[Path], tmp_path: Path) -> Callable[..., dict[str, object]]:
+def run_program(kafka_servers: str, connector: str, tmp_path: Path) -> Callable[..., dict[str, object]]:
     """Run a function of `spark_programs.py` in a process of its own; its answer, and a directory to keep.
 
     The connector must be there when Spark's JVM starts, so pytest's own session cannot be used.
@@ -56,7 +52,7 @@ def run_program(kafka_servers: str, connector_jars: list[Path], tmp_path: Path) 
     def run(name: str, **options: object) -> dict[str, object]:
         request = {
             "servers": kafka_servers,
-            "jars": ",".join(map(str, connector_jars)),
+            "jars": connector,
             "directory": str(tmp_path),
             **options,
         }

@@ -116,7 +116,7 @@ warm a way up; keys by Zipf's law with exponent {scenario.exponent:g}, seed {sce
 answers.</p>
 </section>
 <section>
-<h2>Why: what each of {SLOTS} tasks waited for, in the last batch</h2>
+<h2>Why: what each of {SLOTS} tasks waited for, by its rows and keys, in the last batch</h2>
 <p class="soft"><span class="key" style="background:{SCORING}"></span>scoring rows
 <span class="key" style="background:{FETCHING}"></span>fetching profiles. A batch takes as long as its tallest task.</p>
 {_columns(view)}

@@ -249,7 +249,7 @@ def result_of(
         metrics |= {f"{short}_{rate}_p{q * 100:g}_ms".replace(".", "_"): figures[name, rate, q] for q in QUANTILES}
     rows: list[list[Cell]] = [[name, rate, *[figures[name, rate, q] for q in QUANTILES]] for name, rate in found]
     warm, measured = (QUICK_WARM_SECONDS, QUICK_SECONDS) if run.quick else (WARM_SECONDS, MEASURED_SECONDS)
-    why = "what is left is the client's own thread, two hops between workers, and the broker, on cores that all share"
+    why = "not profiled yet; each record is one Python call in the source and one in the sink, which is the suspect"
     return Result(
         parameters={
             "keys": KEYS,

@@ -106,8 +106,8 @@ def session(
     PyArrow, so it is set to this interpreter unless you set it yourself.
 
     A local Spark prints no stack traces of failed tasks and queries: what failed is told in one sentence, and the
-    logger `steelyard.traces` has the trace. `config={"spark.log.level": "WARN"}`, or a `log4j2.properties` of your own,
-    brings them back.
+    logger `steelyard.traces` has the trace. `config={"spark.log.level": "WARN"}` at the first session of a process
+    keeps them, and so does a `log4j2.properties` of your own.
     """
     require_no_connection(config or {})
     require_java()
