@@ -193,4 +193,4 @@ def test_ragged_distances_are_their_plain_twin(kind, left, right, t):
     groups = np.array([0, len(left)]), np.array([0, len(right)])
     assert as_set(ragged.within_groups(kind, *first, groups[0], *second, groups[1], t)) == expected
     if kind == ragged.JACCARD and t < 1:
-        assert as_set(ragged.jaccard_within(*first, *second, 7, t)) == expected
+        assert as_set(ragged.jaccard_within(first[0], second[0], 7, first[1], second[1], t)) == expected

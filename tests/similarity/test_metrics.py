@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError, SteelyardError
-from steelyard.similarity import METRICS, FunctionMetric, counterexample, metric
+from steelyard.similarity import METRICS, FunctionMetric, counterexample, metric, sets
 
 VECTORS = ["angular", "cosine", "euclidean", "manhattan", "chebyshev", "hamming"]
 TEXTS = ["hamming", "jaccard", "edit"]
@@ -317,6 +317,45 @@ def test_sets_are_of_words_or_of_list_members():
     assert jaccard.records(pa.array(["x y", "x y"]).dictionary_encode())[0].starts.tolist() == [0, 2, 4]
     with pytest.raises(OptionError, match="cast the two columns"):
         jaccard.pairwise(words, numbers)
+
+
+DRAWN_SETS = {
+    "texts": st.lists(st.none() | st.text("ab \u00e9\t", max_size=9), max_size=12),
+    "numbers": st.lists(st.none() | st.lists(st.none() | st.integers(-3, 3), max_size=5), max_size=12),
+}
+
+
+@pytest.mark.parametrize("of", DRAWN_SETS)
+@given(st.data())
+@settings(max_examples=60)
+def test_sets_are_what_python_makes_of_them_however_they_are_cut_and_put_together(of, data):
+    kind = pa.string() if of == "texts" else pa.list_(pa.int64())
+    given_ = [data.draw(DRAWN_SETS[of]) for _ in range(3)]
+    jaccard = metric("jaccard")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sets, "_SLICE_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        parts = [jaccard.records(pa.array(values, kind)) for values in given_]
+    known = []
+    for values, (records, bad) in zip(given_, parts, strict=True):
+        holed = [value is None or (of == "numbers" and None in value) for value in values]
+        assert bad.tolist() == holed
+        wanted = [
+            set() if none else set(value.split() if of == "texts" else value)
+            for value, none in zip(values, holed, strict=True)
+        ]
+        assert [set(jaccard.value(records, i)) for i in range(len(values))] == wanted
+        assert [set(value) for value in records.to_column().to_pylist()] == wanted
+        known.append(wanted)
+    first, second = parts[0][0], jaccard.join(parts[1][0], parts[2][0])
+    others = known[1] + known[2]
+    assert [set(jaccard.value(second, i)) for i in range(len(others))] == others
+    far = [[1 - len(a & b) / len(a | b) if a | b else 0.0 for b in others] for a in known[0]]
+    found = jaccard.pairwise(first, second)
+    assert found.shape == (len(known[0]), len(others))
+    assert np.allclose(found, np.array(far).reshape(found.shape))
+    t = data.draw(st.sampled_from([0.0, 0.5, 0.75]))
+    assert triples(jaccard.within(first, second, t)) == in_table(found, t)
+    assert [set(jaccard.value(pickle.loads(pickle.dumps(second)), i)) for i in range(len(others))] == others
 
 
 def test_hamming_compares_numbers_as_numbers():

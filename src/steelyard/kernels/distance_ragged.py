@@ -14,6 +14,8 @@ import numpy as np
 from steelyard.kernels.compiled import njit
 from steelyard.kernels.distance import Floats, Ints, Pairs, keep, room
 
+Values = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
+
 JACCARD, HAMMING = range(2)
 
 _FIRST_ROOM = 256
@@ -24,10 +26,21 @@ _PATIENCE = 64
 
 
 @njit()
-def sort_sets(values: Ints, starts: Ints) -> None:
+def sort_sets(values: Values, starts: Ints) -> None:
     """Sort the ids of each set, in place."""
     for i in range(len(starts) - 1):
         values[starts[i] : starts[i + 1]].sort()
+
+
+@njit()
+def gathered(values: Values, starts: Ints, index: Ints, ends: Ints) -> Values:
+    """The values of the records at `index`, one after the other, where the new record i ends at `ends[i + 1]`."""
+    found = np.empty(ends[-1], dtype=values.dtype)
+    for i in range(len(index)):
+        start = starts[index[i]]
+        for p in range(ends[i + 1] - ends[i]):
+            found[ends[i] + p] = values[start + p]
+    return found
 
 
 @njit()
@@ -40,7 +53,7 @@ def jaccard_of(common: int, first: int, second: int) -> float:
 
 
 @njit()
-def _jaccard(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
+def _jaccard(left: Values, a: int, a_end: int, right: Values, b: int, b_end: int, t: float) -> float:
     first, second = a_end - a, b_end - b
     longer, shorter = max(first, second), min(first, second)
     if longer > 0 and (longer - shorter) / longer > t:  # no two sets of these sizes are nearer
@@ -59,7 +72,7 @@ def _jaccard(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t:
 
 
 @njit()
-def _hamming(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
+def _hamming(left: Values, a: int, a_end: int, right: Values, b: int, b_end: int, t: float) -> float:
     length = a_end - a
     if length != b_end - b:
         return 1.0
@@ -75,7 +88,7 @@ def _hamming(left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t:
 
 
 @njit()
-def _distance(kind: int, left: Ints, a: int, a_end: int, right: Ints, b: int, b_end: int, t: float) -> float:
+def _distance(kind: int, left: Values, a: int, a_end: int, right: Values, b: int, b_end: int, t: float) -> float:
     """The distance, or anything larger than `t` where it is larger than `t`."""
     if kind == JACCARD:
         return float(_jaccard(left, a, a_end, right, b, b_end, t))
@@ -83,7 +96,7 @@ def _distance(kind: int, left: Ints, a: int, a_end: int, right: Ints, b: int, b_
 
 
 @njit()
-def pairwise(kind: int, left: Ints, left_starts: Ints, right: Ints, right_starts: Ints) -> Floats:
+def pairwise(kind: int, left: Values, left_starts: Ints, right: Values, right_starts: Ints) -> Floats:
     """float64[n, m]: the distance of every record on the left and every record on the right."""
     table = np.empty((len(left_starts) - 1, len(right_starts) - 1), dtype=np.float64)
     for i in range(table.shape[0]):
@@ -94,7 +107,7 @@ def pairwise(kind: int, left: Ints, left_starts: Ints, right: Ints, right_starts
 
 
 @njit()
-def of_rows(kind: int, left: Ints, left_starts: Ints, i: Ints, right: Ints, right_starts: Ints, j: Ints) -> Floats:
+def of_rows(kind: int, left: Values, left_starts: Ints, i: Ints, right: Values, right_starts: Ints, j: Ints) -> Floats:
     """float64[len(i)]: the distance of record `i[p]` on the left and record `j[p]` on the right."""
     found = np.empty(len(i), dtype=np.float64)
     for p in range(len(i)):
@@ -108,10 +121,10 @@ def of_rows(kind: int, left: Ints, left_starts: Ints, i: Ints, right: Ints, righ
 @njit()
 def within_groups(
     kind: int,
-    left: Ints,
+    left: Values,
     left_starts: Ints,
     left_groups: Ints,
-    right: Ints,
+    right: Values,
     right_starts: Ints,
     right_groups: Ints,
     t: float,
@@ -131,14 +144,14 @@ def within_groups(
 
 
 @njit()
-def _postings(values: Ints, starts: Ints, ids: int) -> tuple[Ints, Ints]:
+def _postings(values: Values, starts: Ints, ids: int) -> tuple[Ints, Values]:
     """For each id the sets that it is in, one id after the other."""
     heads = np.zeros(ids + 1, dtype=np.int64)
     for value in values:
         heads[value + 1] += 1
     for k in range(ids):
         heads[k + 1] += heads[k]
-    holders = np.empty(len(values), dtype=np.int64)
+    holders = np.empty(len(values), dtype=np.int32)
     filled = heads[:-1].copy()
     for j in range(len(starts) - 1):
         for p in range(starts[j], starts[j + 1]):
@@ -148,7 +161,7 @@ def _postings(values: Ints, starts: Ints, ids: int) -> tuple[Ints, Ints]:
 
 
 @njit()
-def jaccard_within(left: Ints, left_starts: Ints, right: Ints, right_starts: Ints, ids: int, t: float) -> Pairs:
+def jaccard_within(left: Values, right: Values, ids: int, left_starts: Ints, right_starts: Ints, t: float) -> Pairs:
     """The pairs of sets within `t < 1`, by an index of which set holds which of the ids 0 to `ids - 1`.
 
     Sets without a common member are at distance 1 and never met, except two empty ones, which are at 0.

@@ -111,18 +111,25 @@ class Rows:
 
 def row_bytes(metric: Metric, rows: Rows) -> Ints:
     """int64[n]; the bytes of each row: its record, what it carries, and its place."""
-    count = max(1, len(rows))
-    fixed = ROW_BYTES + (0 if rows.carried is None else rows.carried.nbytes // count)
-    if isinstance(rows.records, np.ndarray):
-        return np.full(len(rows), fixed + rows.records.nbytes // count, dtype=np.int64)
-    column = to_column(metric, rows.records)
+    carried = 0 if rows.carried is None else rows.carried.nbytes // max(1, len(rows))
+    return record_bytes(metric, rows.records) + (ROW_BYTES + carried)
+
+
+def record_bytes(metric: Metric, records: Records) -> Ints:
+    """int64[n]; the bytes of each record, as a column."""
+    count = max(1, len(records))
+    if isinstance(records, np.ndarray):
+        return np.full(len(records), records.nbytes // count, dtype=np.int64)
+    if isinstance(records, Sets):
+        return np.diff(records.starts) * records.vocabulary.bytes_per_word
+    column = to_column(metric, records)
     if pa.types.is_string(column.type):
         lengths = pc.binary_length(column)
     elif pa.types.is_large_list(column.type):
         lengths = pc.multiply(pc.list_value_length(column), 8)
     else:
-        return np.full(len(rows), fixed + column.nbytes // count, dtype=np.int64)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + fixed)
+        return np.full(len(records), column.nbytes // count, dtype=np.int64)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def to_column(metric: Metric, records: Records) -> pa.Array:
@@ -132,7 +139,7 @@ def to_column(metric: Metric, records: Records) -> pa.Array:
     if isinstance(records, np.ndarray) and records.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(pa.array(records.ravel()), records.shape[1])
     if isinstance(records, Sets):
-        return pa.LargeListArray.from_arrays(pa.array(records.starts), records.tokens)
+        return records.to_column()
     if isinstance(records, Sequences) and records.of != "characters":
         symbols = records.symbols if records.of == "integers" else records.symbols.view(np.float64)
         return pa.LargeListArray.from_arrays(pa.array(records.starts), pa.array(symbols))

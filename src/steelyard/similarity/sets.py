@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +27,53 @@ from steelyard.similarity.protocol import (
     wrong_column,
 )
 
+Small = np.ndarray[Any, np.dtype[np.int32]]
+
 _SMALL_BLOCK = 1024
 """Pairs of a block up to which comparing each is faster than making an index."""
+
+
+_SLICE_BYTES = 1 << 20
+"""Bytes of texts or lists that are taken apart at a time: what is made of them on the way is many times larger."""
+
+
+class Vocabulary:
+    """What the ids of members stand for: id k for `words[k]`, each word once.
+
+    Parameters
+    ----------
+    words
+        Integers or strings.
+    """
+
+    def __init__(self, words: pa.Array) -> None:
+        self.words = words
+        self._known: WeakKeyDictionary[Vocabulary, tuple[Small, int]] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def bytes_per_word(self) -> int:
+        """On average, as a column."""
+        return int(self.words.nbytes) // max(1, len(self))
+
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[pa.Array]]:
+        return Vocabulary, (self.words,)
+
+    def ids_for(self, other: Vocabulary) -> tuple[Small, int]:
+        """int32: the ids of its words as the other counts, new ones behind the last; and how many that makes."""
+        if other not in self._known:
+            if other.words.type != self.words.type:
+                raise OptionError(
+                    f"metric 'jaccard' cannot compare sets of {other.words.type} and of {self.words.type}: "
+                    "cast the two columns to one type"
+                )
+            # what comes first is counted first: the other's words keep their ids
+            both = pa.concat_arrays([other.words, self.words]).dictionary_encode()
+            ids = both.indices.to_numpy(zero_copy_only=False)[len(other) :]
+            self._known[other] = ids, len(both.dictionary)
+        return self._known[other]
 
 
 @dataclass(frozen=True)
@@ -35,17 +82,29 @@ class Sets:
 
     Attributes
     ----------
-    tokens
-        The members of all sets, integers or strings.
+    ids
+        int32: the members of all sets, by their place in the vocabulary.
     starts
-        int64[n + 1]: set i is `tokens[starts[i]:starts[i + 1]]`, each member once.
+        int64[n + 1]: set i is `ids[starts[i]:starts[i + 1]]`, sorted, each member once.
+    vocabulary
+        What the ids stand for, also those of sets that were left out.
     """
 
-    tokens: pa.Array
+    ids: Small
     starts: Ints
+    vocabulary: Vocabulary
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def members(self) -> pa.Array:
+        """The members themselves."""
+        return self.vocabulary.words.take(pa.array(self.ids))
+
+    def to_column(self) -> pa.Array:
+        """The sets as a column of lists."""
+        return pa.LargeListArray.from_arrays(pa.array(self.starts), self.members)
 
 
 class Jaccard(Shares):
@@ -65,40 +124,66 @@ class Jaccard(Shares):
         """Sets of list members, or of the words between white space. Bad: null, or a list with a null or a NaN."""
         whole = one_array(column)
         bad = ~whole.is_valid().to_numpy(zero_copy_only=False)
-        words = is_text(whole.type)
-        if words:
-            whole = pc.utf8_split_whitespace(whole.cast(pa.large_string()))
-        parts = list_parts(whole)
+        step = max(1, _SLICE_BYTES * len(whole) // max(1, whole.nbytes))
+        slices = [self._slice(whole.slice(at, step), bad[at : at + step]) for at in range(0, max(1, len(whole)), step)]
+        encoded = pa.chunked_array([ids for ids, _, _ in slices]).unify_dictionaries()
+        vocabulary = Vocabulary(encoded.chunk(0).dictionary)
+        ids = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks])
+        starts = ends_of(np.concatenate([lengths for _, lengths, _ in slices]))
+        if len(slices) > 1:  # a word has another place now
+            kernel.sort_sets(ids, starts)
+        return Sets(ids, starts, vocabulary), bad | np.concatenate([holed for _, _, holed in slices])
+
+    def _slice(self, column: pa.Array, bad: Bools) -> tuple[pa.DictionaryArray, Ints, Bools]:
+        """The members of some rows' sets, sorted by their place in a dictionary; how many; which rows have a null."""
+        words = is_text(column.type)
+        lists = pc.utf8_split_whitespace(column.cast(pa.large_string())) if words else column
+        parts = list_parts(lists)
         if parts is None:
-            raise wrong_column(self.name, whole.type, "text, or lists of integers or strings")
+            raise wrong_column(self.name, column.type, "text, or lists of integers or strings")
         values, starts, lengths = parts
-        tokens = _tokens(values, self.name, whole.type)
         lengths = np.where(bad, 0, lengths)
-        tokens = tokens.take(pa.array(members(starts, lengths)))
-        owners = np.repeat(np.arange(len(whole)), lengths)
-        holed = np.zeros(len(whole), dtype=bool)
-        holed[owners[tokens.is_null().to_numpy(zero_copy_only=False)]] = True
+        encoded = _tokens(values, self.name, column.type).take(pa.array(members(starts, lengths))).dictionary_encode()
+        dictionary = encoded.dictionary
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        owners = np.repeat(np.arange(len(column)), lengths)
+        holed = np.zeros(len(column), dtype=bool)
+        holed[owners[codes < 0]] = True
         keep = ~holed[owners]
         if words:  # white space at either end leaves an empty word
-            keep &= pc.fill_null(pc.not_equal(tokens, ""), False).to_numpy(zero_copy_only=False)
-        return _each_once(tokens, owners, keep, len(whole)), bad | holed
+            keep &= codes != pc.index(dictionary, "").as_py()
+        known = max(1, len(dictionary))
+        once = np.unique(owners[keep] * known + codes[keep])
+        ids = pa.array((once % known).astype(np.int32))
+        sizes = np.bincount(once // known, minlength=len(column))
+        return pa.DictionaryArray.from_arrays(ids, dictionary), sizes, holed
 
     def take(self, records: Sets, index: Ints) -> Sets:
         """The sets at these positions."""
         index = np.asarray(index, dtype=np.int64)
-        lengths = np.diff(records.starts)[index]
-        return Sets(records.tokens.take(pa.array(members(records.starts[index], lengths))), ends_of(lengths))
+        if len(index) and (np.diff(index) == 1).all():  # a stretch: no copy
+            starts = records.starts[index[0] : index[-1] + 2]
+            return Sets(records.ids[starts[0] : starts[-1]], starts - starts[0], records.vocabulary)
+        starts = ends_of(np.diff(records.starts)[index])
+        return Sets(kernel.gathered(records.ids, records.starts, index, starts), starts, records.vocabulary)
 
     def join(self, first: Sets, second: Sets) -> Sets:
         """Both, one after the other."""
-        _one_type(first, second)
         starts = np.concatenate([first.starts, second.starts[1:] + first.starts[-1]])
-        return Sets(pa.concat_arrays([first.tokens, second.tokens]), starts)
+        if first.vocabulary is second.vocabulary:
+            return Sets(np.concatenate([first.ids, second.ids]), starts, first.vocabulary)
+        places, known = second.vocabulary.ids_for(first.vocabulary)
+        ids = np.concatenate([first.ids, places[second.ids]])
+        kernel.sort_sets(ids, starts)
+        fresh = np.flatnonzero(places >= len(first.vocabulary))
+        words = pa.concat_arrays([first.vocabulary.words, second.vocabulary.words.take(pa.array(fresh))])
+        assert len(words) == known
+        return Sets(ids, starts, Vocabulary(words))
 
     def value(self, records: Sets, position: int) -> object:
         """The set's members, sorted."""
         start, end = int(records.starts[position]), int(records.starts[position + 1])
-        return sorted(records.tokens[start:end].to_pylist())
+        return sorted(records.vocabulary.words.take(pa.array(records.ids[start:end])).to_pylist())
 
     def pairwise(self, left: Sets, right: Sets) -> Floats:
         """float64[n, m]: all distances."""
@@ -114,10 +199,10 @@ class Jaccard(Shares):
         """The pairs at a distance of at most `t`: of larger blocks by an index of who holds what."""
         if not t >= 0:
             return no_pairs()
-        first, second, known = _ids(left, right)
         if t < 1 and len(left) * len(right) > _SMALL_BLOCK:
-            indexed: Pairs = kernel.jaccard_within(first, left.starts, second, right.starts, known, t)
+            indexed: Pairs = kernel.jaccard_within(*_ids(left, right), left.starts, right.starts, t)
             return indexed
+        first, second, _ = _ids(left, right)
         rows, columns = np.array([0, len(left)]), np.array([0, len(right)])
         pairs: Pairs = kernel.within_groups(kernel.JACCARD, first, left.starts, rows, second, right.starts, columns, t)
         return pairs
@@ -141,35 +226,11 @@ def _tokens(values: pa.Array, metric: str, kind: pa.DataType) -> pa.Array:
     raise wrong_column(metric, kind, "text, or lists of integers or strings")
 
 
-def _each_once(tokens: pa.Array, owners: Ints, keep: Bools, count: int) -> Sets:
-    """The kept tokens of each owner, without repetition, in the order of their first place."""
-    places = np.flatnonzero(keep)
-    tokens, owners = tokens.take(pa.array(places)), owners[places]
-    codes = tokens.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    known = int(codes.max()) + 1 if len(codes) else 1
-    _, firsts = np.unique(owners * known + codes, return_index=True)
-    firsts = np.sort(firsts)
-    return Sets(tokens.take(pa.array(firsts)), ends_of(np.bincount(owners[firsts], minlength=count)))
-
-
-def _one_type(left: Sets, right: Sets) -> None:
-    if left.tokens.type != right.tokens.type:
-        raise OptionError(
-            f"metric 'jaccard' cannot compare sets of {left.tokens.type} and of {right.tokens.type}: "
-            "cast the two columns to one type"
-        )
-
-
-def _ids(left: Sets, right: Sets) -> tuple[Ints, Ints, int]:
-    """The members of both sides as ids 0, 1, ..., sorted inside each set, and how many ids there are."""
-    _one_type(left, right)
-    together = left.tokens if right is left else pa.concat_arrays([left.tokens, right.tokens])
-    encoded = together.dictionary_encode()
-    ids = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    first = ids[: len(left.tokens)].copy()
-    kernel.sort_sets(first, left.starts)
-    if right is left:
-        return first, first, len(encoded.dictionary)
-    second = ids[len(left.tokens) :].copy()
+def _ids(left: Sets, right: Sets) -> tuple[Small, Small, int]:
+    """The members of both sides as ids of one vocabulary, sorted inside each set; and how many ids there are."""
+    if right.vocabulary is left.vocabulary:
+        return left.ids, right.ids, len(left.vocabulary)
+    places, known = right.vocabulary.ids_for(left.vocabulary)
+    second = places[right.ids]
     kernel.sort_sets(second, right.starts)
-    return first, second, len(encoded.dictionary)
+    return left.ids, second, known

@@ -172,8 +172,8 @@ class Hamming(Shares):
         """The sequences at these positions."""
         records = _sequences(records)
         index = np.asarray(index, dtype=np.int64)
-        lengths = np.diff(records.starts)[index]
-        return Sequences(records.symbols[members(records.starts[index], lengths)], ends_of(lengths), records.of)
+        starts = ends_of(np.diff(records.starts)[index])
+        return Sequences(kernel.gathered(records.symbols, records.starts, index, starts), starts, records.of)
 
     def join(self, first: Sequences, second: Sequences) -> Sequences:
         """Both, one after the other."""

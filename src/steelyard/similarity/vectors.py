@@ -200,19 +200,24 @@ def vectors_of(column: pa.Array, metric: str, dimension: int | None) -> tuple[Ar
     bad = ~column.is_valid().to_numpy(zero_copy_only=False)
     narrow = pa.types.is_float32(values.type) or pa.types.is_float16(values.type)
     flat = pc.cast(values, pa.float32() if narrow else pa.float64(), safe=False)
-    numbers = pc.fill_null(flat, math.nan).to_numpy(zero_copy_only=False)
+    numbers = (pc.fill_null(flat, math.nan) if flat.null_count else flat).to_numpy(zero_copy_only=False)
     if dimension is None:
         unfit = np.concatenate([[0], np.cumsum(~_usable(numbers))])
         filled = ~bad & (lengths > 0)
         clean = filled & (unfit[starts + lengths] == unfit[starts])
         dimension = _most_frequent(lengths[clean if clean.any() else filled])
     bad |= (lengths != dimension) | (dimension == 0)
-    vectors = np.zeros((len(column), dimension), dtype=numbers.dtype)
-    good = np.flatnonzero(~bad)
-    if dimension:
-        vectors[good] = numbers[starts[good][:, None] + np.arange(dimension)]
-    wild = ~_usable(vectors).all(axis=1)
-    vectors[wild] = 0
+    first, end = (int(starts[0]), int(starts[-1]) + dimension) if len(starts) else (0, 0)
+    if end - first == len(column) * dimension and not bad.any():  # they lie side by side: nothing to be put together
+        vectors = numbers[first:end].reshape(len(column), dimension)
+    else:
+        vectors = np.zeros((len(column), dimension), dtype=numbers.dtype)
+        good = np.flatnonzero(~bad)
+        if dimension:
+            vectors[good] = numbers[starts[good][:, None] + np.arange(dimension)]
+    wild = np.asarray(~_usable(vectors).all(axis=1))
+    if wild.any():
+        vectors = np.where(wild[:, None], vectors.dtype.type(0), vectors)
     return vectors, bad | wild
 
 

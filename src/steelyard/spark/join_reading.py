@@ -15,7 +15,7 @@ from steelyard.similarity.pairblocks import everything
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_program import Ints, JoinProgram, Run
 from steelyard.spark.join_state import BEFORE_ALL
-from steelyard.spark.join_wire import Batches, Task, batch_of, row_columns, sent_batches, sent_members
+from steelyard.spark.join_wire import Batches, Task, batch_of, give_back, row_columns, sent_batches, sent_members
 from steelyard.spark.tasklog import TaskLog, timed
 
 ROUTE = "route"
@@ -45,9 +45,10 @@ def router(program: JoinProgram, centroids: pa.ChunkedArray, run: Run, log: Task
                         "outer": pa.array(routed.outer),
                         **row_columns(sent),
                     }
-                    batches = list(sent_batches(program, columns, sent.records, schema))
-                yield from batches
+                yield from sent_batches(program, columns, sent.records, schema)
+                del rows, routed, sent, columns
             timing.extra = {**read.counted, "distances": distances, "copies": copies}
+        give_back()
 
     return work
 
@@ -73,9 +74,10 @@ def dealer(
                 with timing.working(part.num_rows):
                     members = cut.apply(program.metric, everything(read.rows(part)))
                     copies += len(members)
-                    batches = list(sent_members(program, members, assignment, schema))
-                yield from batches
+                yield from sent_members(program, members, assignment, schema)
+                del members
             timing.extra = {**read.counted, "copies": copies, "members": copies}
+        give_back()
 
     return work
 

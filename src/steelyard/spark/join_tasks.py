@@ -23,7 +23,7 @@ from steelyard.spark.join_state import (
     read_segments,
     write_segment,
 )
-from steelyard.spark.join_wire import CARRIED, Batches, Task, batch_of, rows_of, sent_members
+from steelyard.spark.join_wire import CARRIED, Batches, Task, batch_of, give_back, members_of, routed_of, sent_members
 from steelyard.spark.tasklog import TaskLog, Timing, timed
 
 PLACE, JOIN = "place", "join"
@@ -51,6 +51,8 @@ def placer(
         if members is None:
             return
         yield from sent_members(program, members, assignment, schema)
+        del members
+        give_back()
 
     return work
 
@@ -63,27 +65,16 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
 
     def work(parts: Batches) -> Batches:
         with timed(log, JOIN) as timing:
-            batches = [part for part in parts if part.num_rows]
-            if not batches:
+            found = members_of(program, parts, timing)
+            if found is None:
                 return
-            with timing.working():
-                table = pa.Table.from_batches(batches)
-                batches.clear()
-                worker = int(table.column("worker")[0].as_py())
-                members = _ordered_members(program, table)
-                del table
+            worker, members = found
+            del found
             yield from _joined(program, members, worker, kept, run, timing, schema)
+            del members
+        give_back()
 
     return work
-
-
-def _ordered_members(program: JoinProgram, table: pa.Table) -> Members:
-    """Members that came through Spark, in an order that tells nothing of the way, and that needs no other sort."""
-    worksets, roles = table.column("workset").to_numpy(), table.column("role").to_numpy()
-    numbers, sides = table.column("number").to_numpy(), table.column("side").to_numpy()
-    windows = program.windows_of(table.column("at").to_numpy())
-    order = np.lexsort((numbers, roles, sides, windows[:, 1], windows[:, 0], worksets))
-    return Members(worksets, roles, rows_of(program, table)).take(program.metric, order)
 
 
 def home_joiner(
@@ -112,6 +103,8 @@ def home_joiner(
                 return
             worker = int(program.workers_of(members.worksets[:1], {})[0])
             yield from _joined(program, members, worker, kept, run, timing, schema)
+            del members
+        give_back()
 
     return work
 
@@ -126,20 +119,14 @@ def _placed(
     carried: Sequence[str] = CARRIED,
 ) -> Members | None:
     """The records of one space partition as members of worksets; None where there are none."""
-    batches = [part for part in parts if part.num_rows]
-    if not batches:
+    found = routed_of(program, parts, carried, timing)
+    if found is None:
         return None
+    partition, rows, outer = found
+    del found
     with timing.working():
-        table = pa.Table.from_batches(batches)
-        # Ids of worksets count up as records come: in the order of their times, whoever is asked again.
-        order = np.lexsort([table.column(name).to_numpy() for name in ("number", "side", "at")])
-        partition = int(table.column("partition")[0].as_py())
-        timing.rows = table.num_rows
+        timing.rows = len(rows)
         formulation = _formulation(program, partition, geometry, run)
-        rows = rows_of(program, table, carried).take(program.metric, order)
-        outer = table.column("outer").to_numpy()[order]
-        batches.clear()
-        del table
         try:
             placed = formulation.add(rows, outer)
         except CrowdedError as crowded:

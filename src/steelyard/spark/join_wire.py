@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from steelyard.similarity import Members, Rows
-from steelyard.similarity.members import from_column, to_column
+from steelyard.similarity.members import from_column, record_bytes, to_column
 from steelyard.spark.join_program import JoinProgram
+from steelyard.spark.tasklog import Timing
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
-SENT_BYTES = 1 << 28
-"""Bytes of records that go to Spark at a time: Arrow counts the bytes of a batch in 32 bits."""
+SENT_BYTES = 1 << 23
+"""Bytes of records that go to Spark at a time: neither side has to hold more of them as Arrow's columns."""
 NUMBERS = {4: np.float32, 8: np.float64}
 """Of which vectors are made, by their width."""
 CARRIED = ("id", "at")
@@ -55,12 +58,15 @@ def _bytes(vectors: Any) -> pa.Array:
 def sent_batches(program: JoinProgram, columns: Mapping[str, Any], records: Any, schema: pa.Schema) -> Batches:
     """Columns and their records as batches for Spark. Vectors go as bytes: Spark need not look at each number."""
     vectors = pa.types.is_binary(schema.field("record").type)
-    column = None if vectors else to_column(program.metric, records)
-    size = records.nbytes if column is None else column.nbytes
-    step = max(1, SENT_BYTES * len(records) // max(1, size))
-    for start in range(0, len(records), step):
-        sent = _bytes(records[start : start + step]) if column is None else column.slice(start, step)
-        some = {name: one.slice(start, step) for name, one in columns.items()}
+    sizes = records.nbytes // max(1, len(records)) if vectors else record_bytes(program.metric, records)
+    portion = np.cumsum(np.broadcast_to(sizes, len(records))) // SENT_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(portion)) + 1).tolist(), len(records)]
+    for start, end in pairwise(cuts):
+        if vectors:
+            sent = _bytes(records[start:end])
+        else:
+            sent = to_column(program.metric, program.metric.take(records, np.arange(start, end)))
+        some = {name: one.slice(start, end - start) for name, one in columns.items()}
         yield batch_of({**some, "record": sent}, schema)
 
 
@@ -75,16 +81,76 @@ def sent_members(program: JoinProgram, members: Members, assignment: Mapping[int
     return sent_batches(program, columns, members.rows.records, schema)
 
 
-def rows_of(program: JoinProgram, table: pa.Table, carried: Sequence[str] = CARRIED) -> Rows:
-    """The rows of a table that came through Spark. If they carry nothing, the user's ids are their own."""
-    at = table.column("at").to_numpy()
+def rows_of(program: JoinProgram, part: pa.RecordBatch, carried: Sequence[str] = CARRIED) -> Rows:
+    """The rows of a batch that came through Spark. If they carry nothing, the user's ids are their own."""
+    at = _column(part, "at")
     return Rows(
-        table.column("number" if carried else "id").to_numpy().astype(np.int64, copy=False),
-        table.column("side").to_numpy(),
+        _column(part, "number" if carried else "id").astype(np.int64, copy=False),
+        _column(part, "side"),
         program.windows_of(at),
-        from_spark(program, table.column("record")),
-        table.select(list(carried)).combine_chunks() if carried else None,
+        from_spark(program, pa.chunked_array([part.column("record")])),
+        pa.table({name: part.column(name) for name in carried}) if carried else None,
     )
+
+
+def members_of(program: JoinProgram, parts: Batches, timing: Timing) -> tuple[int, Members] | None:
+    """A worker, and the members that came to it through Spark; None where none came.
+
+    They are in an order that tells nothing of the way, and that needs no other sort.
+    """
+    worker, found = 0, []
+    for part in parts:  # each is let go before the next one comes
+        if part.num_rows:
+            with timing.working():
+                worker = int(part.column("worker")[0].as_py())
+                found.append(Members(_column(part, "workset"), _column(part, "role"), rows_of(program, part)))
+    if not found:
+        return None
+    with timing.working():
+        members = Members.join(program.metric, found)
+        found.clear()
+        rows = members.rows
+        order = np.lexsort(
+            (rows.ids, members.roles, rows.sides, rows.windows[:, 1], rows.windows[:, 0], members.worksets)
+        )
+        return worker, members.take(program.metric, order)
+
+
+def routed_of(
+    program: JoinProgram, parts: Batches, carried: Sequence[str], timing: Timing
+) -> tuple[int, Rows, Any] | None:
+    """A space partition, the rows that came to it through Spark, and which are its guests; None where none came.
+
+    Ids of worksets count up as records come: in the order of their times, whoever is asked again.
+    """
+    partition, found, columns = 0, [], []
+    for part in parts:  # each is let go before the next one comes
+        if part.num_rows:
+            with timing.working():
+                partition = int(part.column("partition")[0].as_py())
+                found.append(rows_of(program, part, carried))
+                columns.append([_column(part, name) for name in ("number", "side", "at", "outer")])
+    if not found:
+        return None
+    with timing.working():
+        *keys, outer = (np.concatenate(pieces) for pieces in zip(*columns, strict=True))
+        rows = Rows.join(program.metric, found)
+        found.clear()
+        order = np.lexsort(keys)
+        return partition, rows.take(program.metric, order), outer[order]
+
+
+def give_back() -> None:
+    """Give memory that nobody uses back to the system: a worker lives for hours, and would keep all it ever had."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
+
+
+def _column(part: pa.RecordBatch, name: str) -> Any:
+    """A column as an array that outlives the batch."""
+    return np.array(part.column(name).to_numpy(zero_copy_only=False))
 
 
 def row_columns(rows: Rows) -> dict[str, Any]:
