@@ -267,7 +267,7 @@ def test_a_million_distinct_keys_are_counted_each_once(spark):
         (lambda s: s.group_by("k").agg(n=Mean()), "say over which columns"),
         (lambda s: s.group_by("k").agg(k=sy.count()), "has the name of a key"),
         (lambda s: s.group_by("k").agg(n=sy.count()).output_mode("apend"), "did you mean 'append'?"),
-        (lambda s: s.group_by("k").agg(n=sy.count()).on_bad_rows("dead_letter"), "a path goes with 'dead_letter'"),
+        (lambda s: s.group_by("k").agg(n=sy.count()).on_bad_rows("dead_letter"), "needs the folder that keeps them"),
         (lambda s: s.window("10 parsecs"), "is not a duration"),
         (lambda s: s.window("1 second", slide="1 minute"), "not longer than size"),
         (lambda s: s.map(lambda b: b, "k strin"), "is not a DDL type"),

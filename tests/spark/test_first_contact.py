@@ -205,3 +205,26 @@ def test_dead_letters_of_a_static_dataframe_are_refused_since_nobody_would_write
     for one in (described, join):
         with pytest.raises(OptionError, match=r"to_df\(\) writes no dead letters: choose .*'drop'"):
             one.to_df()
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_another_engine_is_not_begun_anew(spark, tmp_path):
+    rows = spark.readStream.format("rate").load()
+    described = sy.stream(rows).with_watermark("timestamp", "1 second").group_by("value").window("1 second")
+    described = described.agg(n=sy.count()).sink("memory", name="unused")
+    for left, engine, other in (
+        ("offsets", "microbatch", "plain Structured Streaming"),
+        ("snapshots", "microbatch", "the resident engine"),
+        ("steelyard", "resident", "the micro-batch engine"),
+        ("metadata", "resident", "plain Structured Streaming"),
+    ):
+        (tmp_path / engine / left).mkdir(parents=True)
+        with pytest.raises(OptionError, match=f"was begun by {other}, .*: use a new checkpoint"):
+            described.engine(engine).checkpoint(tmp_path / engine).start()
+        (tmp_path / engine / left).rmdir()
+
+
+@pytest.mark.spark
+def test_an_option_of_a_sink_needs_its_name(fares):
+    with pytest.raises(OptionError, match=r"say what 'out' is, as in .sink\('parquet', path='out'\)"):
+        sy.stream(fares).group_by("user").agg(n=sy.count()).sink("parquet", "out")

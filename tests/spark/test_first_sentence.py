@@ -24,9 +24,9 @@ from tests.spark.cases import Longest, Mean
 pytestmark = pytest.mark.spark
 
 
-def aggregator(state="n bigint, total double", result="double", zero=(0, 0.0), finish=0.0):
+def aggregator(state="n bigint, total double", result="double", zero=(0, 0.0), finish=0.0, merge=None):
     made = {"state": state, "result": result, "zero": lambda self: zero, "finish": lambda self, state: finish}
-    made |= {"add": lambda self, state, values: state, "merge": lambda self, left, right: left}
+    made |= {"add": lambda self, state, values: state, "merge": merge or (lambda self, left, right: left)}
     return type("Mine", (sy.Aggregator,), made)()
 
 
@@ -51,6 +51,10 @@ def aggregator(state="n bigint, total double", result="double", zero=(0, 0.0), f
         (aggregator("n bigint", zero=10**400), r"zero\(\) gives 1000+, .*\nit must be a value of type int64"),
         (aggregator("xs array<double>", zero=("a",)), r"zero\(\) gives .*\nit must be a value of type list"),
         (aggregator("n decimal(9,2)", zero=0.5), r"zero\(\) gives 0.5.*\nit must be a value of type decimal"),
+        (
+            aggregator(zero=(1, 0.0), merge=lambda self, left, right: (left[0] + right[0], left[1] + right[1])),
+            r"merge\(zero\(\), zero\(\)\) gives \(2, 0.0\), and zero\(\) gives \(1, 0.0\);\n.*number of tasks",
+        ),
         (aggregator(finish="much"), r"finish\(zero\(\)\) gives 'much', and its result is 'double'"),
     ],
 )

@@ -46,6 +46,14 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
             raise OptionError(
                 f"aggregate {name!r}: {kind}.{what} gives {value!r}, and its state is {aggregator.state!r};\n{why}"
             )
+    nothing = _given(lambda: _plain(aggregator.zero(), state))
+    twice = _given(lambda: _plain(aggregator.merge(aggregator.zero(), aggregator.zero()), state))
+    told = nothing is not None and twice is not None
+    if told and twice != nothing and repr(twice) != repr(nothing):  # NaN is not equal to itself
+        raise OptionError(
+            f"aggregate {name!r}: {kind}.merge(zero(), zero()) gives {_shown(twice)}, and zero() gives "
+            f"{_shown(nothing)};\nthe state of no rows may change nothing, or results depend on the number of tasks"
+        )
     finished = _given(lambda: aggregator.finish(aggregator.zero()))
     out_of_range = isinstance(finished, int) and pa.types.is_integer(result.type)  # of zeros that stand for infinities
     if not out_of_range and not _fits(finished, result.type):
@@ -133,6 +141,18 @@ def _unfit_state(value: Any, state: pa.Schema) -> str:
         if not _fits(part, field.type):
             return f"{part!r} for field {field.name!r} is no value of type {field.type}"
     return ""
+
+
+def _plain(value: Any, state: pa.Schema) -> list[Any] | None:
+    """The fields of a state as plain values; None where it is no state that could be compared."""
+    if value is None:
+        return None
+    parts = [value] if len(state) == 1 else list(value)
+    return [column_of([part], field.type)[0].as_py() for part, field in zip(parts, state, strict=True)]
+
+
+def _shown(fields: list[Any]) -> str:
+    return repr(fields[0] if len(fields) == 1 else tuple(fields))
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -33,8 +33,10 @@ class BadRows:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise OptionError.unknown("policy for bad rows", self.policy, POLICIES)
-        if (self.policy == "dead_letter") != (self.path is not None):
-            raise OptionError("on_bad_rows: a path goes with 'dead_letter', and only with it")
+        if self.policy == "dead_letter" and self.path is None:
+            raise OptionError("on_bad_rows('dead_letter') needs the folder that keeps them: add path='a/folder'")
+        if self.policy != "dead_letter" and self.path is not None:
+            raise OptionError(f"on_bad_rows({self.policy!r}) keeps no rows: leave out path, or choose 'dead_letter'")
 
     def refuse_letters(self) -> None:
         """OptionError where dead letters are wanted of a static DataFrame, whose rows may be read more than once."""

@@ -45,6 +45,7 @@ class CheckpointFolder:
         self.path = path
         whole = Folder(spark, path)
         whole.refuse_file("checkpoint")
+        whole.refuse_others(("steelyard", "spark"))
         self.root = whole.inside("steelyard")
         self.commits = self.root.inside("commits")
         self.log_of_spark = SparkLog(whole.inside("spark"))

@@ -77,11 +77,13 @@ class Description(Shown, Hinting):
     def sink(self, kind: Known, **options: Any) -> OptionsDoNotFitTheSink: ...
     @overload
     def sink(self, kind: str, **options: Any) -> Self: ...
-    def sink(self, kind: str, **options: Any) -> Any:
+    def sink(self, kind: str, *unnamed: Never, **options: Any) -> Any:
         """Where results go: `"parquet"` path, `"memory"` name, `"console"`, `"foreach_batch"` function, `"kafka"`.
 
         Any other format that Spark can write takes the options of its writer: `.sink("json", path="out")`.
         """
+        if unnamed:
+            raise OptionError(f"sink: say what {unnamed[0]!r} is, as in .sink('parquet', path='out')")
         plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
         check_sink(kind, plain, self.rows.sparkSession)
         return self._with(_sink=(kind, plain))

@@ -34,6 +34,14 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     return Path(str(whole.getPath())) if str(whole.getScheme()) == "file" else None
 
 
+_ENGINES = {
+    "plain Structured Streaming": ("offsets", "metadata"),
+    "the micro-batch engine": ("steelyard",),
+    "the resident engine": ("snapshots",),
+}
+"""Who leaves what in a checkpoint."""
+
+
 class Folder:
     """A folder on Hadoop's file systems, so that any checkpoint location that Spark takes will do.
 
@@ -74,6 +82,16 @@ class Folder:
     def names(self, name: str = "") -> list[str]:
         """What is in the folder, or in the folder `name` in it; nothing where there is no folder."""
         return sorted(self._files.names(name))
+
+    def refuse_others(self, names: Iterable[str]) -> None:
+        """OptionError where another engine has begun a checkpoint here; `names` are those that this one would use."""
+        here = set(self.names())
+        for engine, marks in _ENGINES.items():
+            if here.intersection(marks) and not set(names).intersection(marks):
+                raise OptionError(
+                    f"the checkpoint {self.path} was begun by {engine}, and this query cannot go on from there: "
+                    "use a new checkpoint location"
+                )
 
     def read(self, name: str, of: str) -> str:
         """The text of a file; StateError where there is none. `of` says whose it is, as in "batch 3"."""

@@ -55,7 +55,7 @@ from steelyard.spark.rows import (
     refused,
     tidied,
 )
-from steelyard.spark.sinks import Sink, claim, folders, opened
+from steelyard.spark.sinks import Sink, claim, folders, opened, tell_new_folders
 from steelyard.spark.state import Commit, LogFolder, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
@@ -131,6 +131,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             {**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts},
             {"delay": self.program.delay},
         )
+        tell_new_folders(spark, folders(sink, settings.bad.path), self.state.identity, self.last.batch)
         if settings.bad.path is not None:
             claim(spark, settings.bad.path, self.state.identity)
         self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity)

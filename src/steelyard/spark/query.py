@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -12,6 +14,8 @@ from steelyard.core.hints import Hinting
 from steelyard.core.shown import Shown
 
 Report_co = TypeVar("Report_co", covariant=True)
+LOOK_EVERY = 0.05
+"""Seconds between two looks at whether a query is still active."""
 
 
 class Committed(Protocol):
@@ -114,8 +118,14 @@ class Query(Shown, Hinting, Generic[Report_co]):
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
         try:
-            ended: Any = self._query.awaitTermination(timeout)  # type: ignore[arg-type] # takes fractions too
+            while self._query.isActive:  # who waits in the JVM gets a long trace at Control-C
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                time.sleep(min(LOOK_EVERY, left))
+            self._query.awaitTermination()
         except Exception:
             self._raise_own()
             if self._engine.stopping:  # a batch that began while the query was being stopped
@@ -124,7 +134,7 @@ class Query(Shown, Hinting, Generic[Report_co]):
         finally:
             if not self._query.isActive:
                 self._when_ended()
-        return True if ended is None else bool(ended)
+        return True
 
     def process_all_available(self) -> None:
         """Wait until all that the source has now is processed; for tests."""

@@ -77,7 +77,9 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
     checkpoint = Path(_local(spark, how.checkpoint) if how.checkpoint else scratch())
-    Folder(spark, str(checkpoint)).refuse_file("checkpoint")
+    folder = Folder(spark, str(checkpoint))
+    folder.refuse_file("checkpoint")
+    folder.refuse_others(("snapshots",))
     notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
     sink, show = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,6 +22,8 @@ from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.formats import FormatSink, plain_options, spark_format
 from steelyard.spark.kafka import as_records
+
+log = logging.getLogger(__name__)
 
 MARK = "_steelyard-"
 """Begins the name of the file that tells whose folder it is; Spark does not read files with an underscore."""
@@ -77,6 +80,13 @@ def claim(spark: SparkSession, path: str, owner: str) -> None:
             f"{path} belongs to another query, or to this one with another checkpoint: choose a new path, "
             "or the checkpoint that goes with it"
         )
+
+
+def tell_new_folders(spark: SparkSession, paths: Iterable[str], owner: str, batch: int) -> None:
+    """Warn where results up to a batch went elsewhere than to these folders, or are gone from there."""
+    for path in paths if batch >= 0 else ():
+        if not Folder(spark, path).exists(f"{MARK}{owner}"):
+            log.warning("%s has no results of batches 0 to %d: they went elsewhere, or were removed", path, batch)
 
 
 def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
