@@ -160,6 +160,8 @@ class Case:
     """Which form the mean of our own has."""
     restarts: list[bool]
     """Whether the engine is made anew from its checkpoint before each batch, or goes on."""
+    expected_partials: int = 0
+    """How many the first batch after a start is taken to have; 0: tasks write them."""
 
     @classmethod
     def draw(cls, seed: int) -> Case:
@@ -187,6 +189,7 @@ class Case:
             rng.choice([("k",), ("k",), ("k", "n")]),
             MEANS[seed % len(MEANS)],
             [True, *(rng.random() < 0.5 for _ in batches[1:])],
+            rng.choice([0, 1, 1_000]),
         )
 
     def aggregated(self) -> dict[str, Any]:
@@ -228,6 +231,7 @@ class Case:
                 described = self.stream(frame)
                 settings = replace(described._settings(), inverse_from=3)
                 engine = MicroBatch(spark, described._bound(), settings, kept, checkpoint)
+                engine.partial_log._expected = self.expected_partials
             report = engine.process(frame, number)
             assert report is not None
             assert report.rows == len(rows)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from steelyard.spark import partial_log
 from tests.fuzz import first_seed
 from tests.spark.cases import Case, same
 
@@ -18,7 +19,10 @@ AT_ONCE = 4
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_random_streams_give_plain_sparks_answers(spark, tmp_path, group):
+def test_random_streams_give_plain_sparks_answers(spark, tmp_path, group, monkeypatch):
+    if group % 2:  # a few more partials than in the batch before are too many for the driver
+        monkeypatch.setattr(partial_log, "LEAST", 1)
+
     def check(seed: int) -> None:
         case = Case.draw(seed)
         try:

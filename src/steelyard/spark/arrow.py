@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -31,6 +32,38 @@ def require_arrow(schema: T.StructType, who: str) -> None:
             raise OptionError(
                 f"{who} cannot take column {one.name!r}, a {one.dataType.simpleString()}: cast it, or leave it out"
             ) from error
+
+
+PLAIN_TYPES = (
+    T.NumericType | T.BooleanType | T.StringType | T.BinaryType | T.DateType | T.TimestampType | T.TimestampNTZType
+)
+
+
+def comes_back(kind: T.DataType, is_inner: bool = False) -> bool:
+    """Whether rows of a type come back from Arrow as they were; `is_inner` is whether the type stands in another.
+
+    PySpark stumbles over a null in the place of a struct whose fields are never null.
+
+    >>> comes_back(T.ArrayType(T.StringType())), comes_back(T.StructType().add("a", T.VariantType()))
+    (True, False)
+    >>> comes_back(T.StructType().add("a", T.StructType().add("b", T.LongType(), nullable=False)))
+    False
+    """
+    if isinstance(kind, T.StructType):
+        told_apart = len(set(kind.names)) == len(kind.names)
+        fields = (comes_back(field.dataType, True) and (field.nullable or not is_inner) for field in kind.fields)
+        return told_apart and all(fields)
+    return comes_back(kind.elementType, True) if isinstance(kind, T.ArrayType) else isinstance(kind, PLAIN_TYPES)
+
+
+def in_driver(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
+    """Few rows of the driver as a DataFrame: in one partition, so that Spark groups them without moving them.
+
+    As `createDataFrame` has it after it has asked the JVM for all options that might matter; instants are in UTC here.
+    """
+    make: Any = spark._create_from_arrow_table
+    rows: DataFrame = make(table, schema, "UTC", False, False, max(1, table.num_rows))
+    return rows.coalesce(1)
 
 
 def map_in_arrow(

@@ -8,14 +8,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from steelyard.spark.partials import START, Partials
+from steelyard.spark.partial_log import PartialLog
+from steelyard.spark.partials import NEW, START, Partials
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, quoted
 from steelyard.spark.sinks import Sink
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
-from steelyard.spark.windows import Span, between, closing, last_end, merged_windows
+from steelyard.spark.windows import Span, between, closing, ends_after, last_end, merged_windows
 
 COMPACT_AFTER = 24
-"""Folders in the log before they are merged into one."""
+"""Folders in the log before some are merged into one."""
+LARGER = 2
+"""A folder that has more than so many times the partials of all newer ones together is left as it is: what is merged
+again and again is then in proportion to what is new."""
+ALIKE = 1_000
+"""Partials of a folder below which it counts as having so many."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,9 @@ class Emission:
     partials
         The program's states: how to merge and finish them.
     state
-        Where the log lives.
+        Where the states of sliding windows live.
+    log
+        The log of partials.
     sink
         Where results go.
     mode
@@ -38,11 +46,12 @@ class Emission:
 
     partials: Partials
     state: StateFolder
+    log: PartialLog
     sink: Sink
     mode: str
     inverse_from: int
 
-    def emit(self, spark: SparkSession, before: int, commit: Commit, folder: str) -> tuple[Commit, int]:
+    def emit(self, spark: SparkSession, before: int, commit: Commit) -> tuple[Commit, int]:
         """Write the results that are due, and give the commit without what they were the last to need.
 
         Parameters
@@ -53,8 +62,6 @@ class Emission:
             The watermark before this batch, in microseconds.
         commit
             What is true after this batch, its partials in the log.
-        folder
-            The batch's own partials.
 
         Returns
         -------
@@ -65,19 +72,16 @@ class Emission:
             return self._emit_closed(spark, before, commit)
         if not any(entry.batch == commit.batch for entry in commit.log):
             return self._expired(commit), 0
-        everything = self.read(spark, [entry.name for entry in commit.log])
-        merged = merged_windows(everything, self.partials, None)
-        if self.mode == "update":
-            touched = merged_windows(self.read(spark, [folder]), self.partials, self._still_open(before))
-            by = list(self.partials.program.keys)
-            by += [START] if self.partials.program.window else []
-            merged = merged.join(touched.select(*(quoted(name) for name in by)), by, "left_semi")
-        results = self.sink.write(self.partials.finished(merged), commit.batch)
-        return (self._expired(commit) if self.mode == "update" else commit), results
+        if self.mode == "complete":
+            merged = merged_windows(self.log.read(spark, commit.log), self.partials, None)
+            return commit, self.sink.write(self.partials.finished(merged), commit.batch)
+        touched = self.log.touched(spark, commit.log, commit.batch)
+        merged = merged_windows(touched, self.partials, self._still_open(before)).where(NEW)
+        return self._expired(commit), self.sink.write(self.partials.finished(merged), commit.batch)
 
     def _still_open(self, before: int) -> Any:
         window = self.partials.program.window
-        return F.col(START) + window.size > before if window is not None else None
+        return ends_after(window, before) if window is not None else None
 
     def _emit_closed(self, spark: SparkSession, before: int, commit: Commit) -> tuple[Commit, int]:
         window = self.partials.program.window
@@ -89,8 +93,7 @@ class Emission:
         if not starts:
             return self._expired(commit), 0
         if not self._inverse_pays():
-            needed = self._holding(commit, starts)
-            merged = merged_windows(self.read(spark, needed), self.partials, between(starts))
+            merged = self._closed(spark, commit, starts)
             return self._expired(commit), self.sink.write(self.partials.finished(merged), commit.batch)
         return self._emit_running(spark, commit, starts)
 
@@ -108,7 +111,7 @@ class Emission:
             states = self._slid(spark, commit, running, last)
             states.withColumn(START, F.lit(last).cast("bigint")).write.parquet(self.state.running.child(name))
         else:
-            merged = merged_windows(self.read(spark, self._holding(commit, starts)), self.partials, between(starts))
+            merged = self._closed(spark, commit, starts)
             self.partials.folded(merged).write.parquet(self.state.running.child(name))
         windows = spark.read.parquet(self.state.running.child(name))
         results = self.sink.write(self.partials.finished(windows), commit.batch)
@@ -121,24 +124,24 @@ class Emission:
         assert window is not None
         old = Span(running.start // window.pane, (running.start + window.size) // window.pane - 1)
         new = Span(start // window.pane, (start + window.size) // window.pane - 1)
-        before = [entry.name for entry in commit.log if entry.batch <= running.batch]
-        since = [entry.name for entry in commit.log if entry.batch > running.batch]
-        pane = F.col(PANE)
+        before = [entry for entry in commit.log if entry.batch <= running.batch]
+        since = [entry for entry in commit.log if entry.batch > running.batch]
         held = spark.read.parquet(self.state.running.child(running.name)).where(F.col(START) == running.start)
-        entering = self.read(spark, before).where((pane > old.last) & (pane <= new.last))
-        arrived = self.read(spark, since).where((pane >= new.first) & (pane <= new.last))
-        leaving = self.read(spark, before).where((pane >= old.first) & (pane < new.first))
+        entering = self.log.read(spark, before, Span(old.last + 1, new.last))
+        arrived = self.log.read(spark, since, new)
+        leaving = self.log.read(spark, before, Span(old.first, new.first - 1))
         names = [field.name for field in self.partials.schema.fields if field.name not in (PANE, BAD, BAD_ROW)]
         shown = [quoted(name) for name in names]
         plus = held.select(*shown).unionByName(entering.select(*shown)).unionByName(arrived.select(*shown))
         return self.partials.signed(plus, leaving.select(*shown))
 
-    def _holding(self, commit: Commit, starts: range) -> list[str]:
-        """Log folders with panes in the windows at `starts`."""
+    def _closed(self, spark: SparkSession, commit: Commit, starts: range) -> DataFrame:
+        """Merged states of the windows at `starts`, out of the log folders with panes in them."""
         window = self.partials.program.window
         assert window is not None
-        first, last = starts[0] // window.pane, (starts[-1] + window.size) // window.pane - 1
-        return [e.name for e in commit.log if e.panes and e.panes.first <= last and e.panes.last >= first]
+        panes = Span(starts[0] // window.pane, (starts[-1] + window.size) // window.pane - 1)
+        holding = [e for e in commit.log if e.panes and e.panes.first <= panes.last and e.panes.last >= panes.first]
+        return merged_windows(self.log.read(spark, holding, panes), self.partials, between(starts))
 
     def _expired(self, commit: Commit) -> Commit:
         """Without log folders that no open window will read."""
@@ -157,7 +160,7 @@ class Emission:
         return last_end(window, pane) + keep_for <= commit.watermark
 
     def compacted(self, spark: SparkSession, commit: Commit) -> Commit:
-        """The log with its older folders merged into one, where there are many.
+        """The log with some of its folders merged into one, where there are many.
 
         Folders that came after the running window stay as they are: whether a partial is in it is told by
         its folder's batch.
@@ -165,29 +168,32 @@ class Emission:
         limit = commit.running.batch if commit.running else commit.batch
         before = tuple(entry for entry in commit.log if entry.batch <= limit)
         since = tuple(entry for entry in commit.log if entry.batch > limit)
-        log = [self._one_folder(spark, part, commit) for part in (before, since)]
+        log = [self._fewer(spark, part, commit) for part in (before, since)]
         return replace(commit, log=(*log[0], *log[1]))
 
-    def _one_folder(self, spark: SparkSession, part: tuple[LogFolder, ...], commit: Commit) -> tuple[LogFolder, ...]:
-        """Many folders as one, without the panes that no open window will read; few folders as they are."""
+    def _fewer(self, spark: SparkSession, part: tuple[LogFolder, ...], commit: Commit) -> tuple[LogFolder, ...]:
+        """Many folders with the newer ones merged, without the panes that no open window will read; few as they are."""
         if len(part) < COMPACT_AFTER:
             return part
-        live = self.read(spark, [entry.name for entry in part])
-        first = min(entry.panes.first for entry in part if entry.panes)
-        last = max(entry.panes.last for entry in part if entry.panes)
+        many = len(part) - _as_large(part)
+        kept, merged = part[:many], part[many:]
+        first = min(entry.panes.first for entry in merged if entry.panes)
+        last = max(entry.panes.last for entry in merged if entry.panes)
         window = self.partials.program.window
         if window is not None and self.mode != "complete":
             while first < last and self._is_over(first, commit):
                 first += 1
-            live = live.where(F.col(PANE) >= first)
-        name = self.state.new_folder(commit.batch)
-        self.partials.compacted(live).write.parquet(self.state.log.child(name))
-        newest, files = max(entry.batch for entry in part), self.state.described(self.state.log, name)
-        return (LogFolder(name, newest, Span(first, last), files),)
+        live = self.log.read(spark, merged, Span(first, last))
+        written = self.log.rewrite(self.partials.compacted(live), commit.batch, merged)
+        return (*kept, written.entry(max(entry.batch for entry in merged), Span(first, last)))
 
-    def read(self, spark: SparkSession, names: list[str]) -> DataFrame:
-        """The partials in these folders of the log."""
-        if not names:
-            return spark.createDataFrame([], self.partials.schema)
-        paths = [self.state.log.child(name) for name in names]
-        return spark.read.schema(self.partials.schema).parquet(*paths).where(f"{BAD} is null")
+
+def _as_large(part: tuple[LogFolder, ...]) -> int:
+    """How many of the newest folders are merged: up to the first that is far larger than all that are newer."""
+    newer = 0
+    for number, entry in enumerate(reversed(part)):
+        rows = max(entry.rows, ALIKE)
+        if number > 1 and rows > LARGER * newer:
+            return number
+        newer += rows
+    return len(part)

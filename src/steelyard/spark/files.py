@@ -95,14 +95,18 @@ class Folder:
 
     def read(self, name: str, of: str) -> str:
         """The text of a file; StateError where there is none. `of` says whose it is, as in "batch 3"."""
+        return self.read_bytes(name, of).decode("utf-8", "replace")
+
+    def read_bytes(self, name: str, of: str) -> bytes:
+        """The same for a file that is no text."""
         data = self._files.read(name)
         if data is None:
             raise damaged(self.child(name), f"of {of} is missing")
-        return data.decode("utf-8", "replace")
+        return data
 
-    def write_once(self, name: str, text: str) -> Described:
+    def write_once(self, name: str, content: str | bytes) -> Described:
         """Write a file in one step: a reader sees all of it or nothing, on a local disk also after a power cut."""
-        data = text.encode()
+        data = content.encode() if isinstance(content, str) else content
         self._files.write(name, data)
         return Described.of(name, data)
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.spark.kept import kept
 
 DELTA = "delta"
 """Has transactions that know a query by its name: the same batch again changes nothing."""
@@ -65,13 +66,9 @@ class FormatSink:
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Hand the batch to Spark's writer. Not every writer tells listeners, so rows are kept and counted."""
-        kept = results.persist()
-        try:
-            number = kept.count()
-            self.writer(kept, batch).save()
+        with kept(results) as (rows, number):
+            self.writer(rows, batch).save()
             return number
-        finally:
-            kept.unpersist()
 
     def writer(self, results: DataFrame, batch: int) -> DataFrameWriter:
         """Spark's writer with all that it is told."""

@@ -16,7 +16,7 @@ from steelyard.core.policies import TuplePolicy
 from steelyard.grouping import OSG
 from steelyard.partition import partitioner_names, policy
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.rows import clean_rows, judged
+from steelyard.spark.rows import BLOCK, clean_rows, judged
 
 
 class MapEngine(MicroBatch):
@@ -33,7 +33,7 @@ class MapEngine(MicroBatch):
         rows = judged(self._rows(counted, plan, number), self.bound).persist()
         try:
             with clock.phase("process"):
-                first = rows.agg(*self._measures(rows)).first()
+                first = rows.agg(*self._measure_columns(BLOCK in rows.columns)).first()
             assert first is not None, "an aggregate without keys gives one row"
             seen = {**first.asDict(), "late": 0, "failed": 0, "kept": 0, "keys": 0}
             report = self._accounted(seen, number, plan, source)
@@ -50,8 +50,8 @@ class MapEngine(MicroBatch):
         self._finish(commit, replace(report, results=results), clock)
         return self.reports[-1]
 
-    def _measures(self, tidy: DataFrame) -> list[Column]:
-        return [F.count(F.lit(1)).alias("rows"), *self._bad_measures(), *self._block_measures(tidy)]
+    def _measure_columns(self, in_blocks: bool) -> list[Column]:
+        return [F.count(F.lit(1)).alias("rows"), *self._bad_measures(), *self._block_measures(in_blocks)]
 
 
 def places_without_keys(policy: Partitioner | TuplePolicy | OSG) -> bool:

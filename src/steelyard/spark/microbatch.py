@@ -31,13 +31,15 @@ from steelyard.partition.auto import Auto
 from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.combine import AGGREGATE_FAILED, ROWS
+from steelyard.spark.columns import Columns
+from steelyard.spark.combine import AGGREGATE_FAILED
 from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
 from steelyard.spark.engine import BatchEngine, Clock, instant_text
 from steelyard.spark.memory import PolicyMemory
+from steelyard.spark.partial_log import SMALL_ROWS, PartialLog, Written
 from steelyard.spark.partials import Partials
-from steelyard.spark.placement import placed
+from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import ROUTE
 from steelyard.spark.rows import (
@@ -49,14 +51,14 @@ from steelyard.spark.rows import (
     MICROS,
     PANE,
     SPLIT,
+    Tidy,
     failed,
     mapped,
     reasons,
     refused,
-    tidied,
 )
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_new_folders
-from steelyard.spark.state import Commit, LogFolder, StateFolder
+from steelyard.spark.state import Commit, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
 from steelyard.spark.windows import Span
@@ -126,6 +128,8 @@ class MicroBatch(BatchEngine[BatchReport]):
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
         self.partials = Partials(spark, bound)
+        self._tidy = Tidy(bound)
+        self._measured: dict[tuple[int, bool], Columns] = {}
         self.state = StateFolder(spark, checkpoint)
         self.last = self.state.latest(
             {**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts},
@@ -136,7 +140,10 @@ class MicroBatch(BatchEngine[BatchReport]):
             claim(spark, settings.bad.path, self.state.identity)
         self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity)
         self.state.take(folders(sink, settings.bad.path))
-        self.emission = Emission(self.partials, self.state, sink, settings.mode, settings.inverse_from)
+        self.partial_log = PartialLog(self.partials, self.state, settings.mode == "update")
+        self.emission = Emission(
+            self.partials, self.state, self.partial_log, sink, settings.mode, settings.inverse_from
+        )
         if self.last.delay is None:
             self.last = replace(self.last, delay=self.state.first["delay"])
         self.carried = Carried.from_text(self.program.keys, self.last.counts)
@@ -147,6 +154,8 @@ class MicroBatch(BatchEngine[BatchReport]):
         self.memory = PolicyMemory(self.state, partitioner, elastic)
         self.memory.recall(self.last.policy)
         self._context = spark.sparkContext
+        self._partitions: int | None = None
+        """Of the first small batch."""
         self.log = TaskLog(self._context)
 
     def _process(self, batch: DataFrame, number: int) -> BatchReport:
@@ -158,20 +167,20 @@ class MicroBatch(BatchEngine[BatchReport]):
             rows = rows.persist()
         try:
             with clock.phase("process"):
-                folder, seen = self._write_partials(rows, number)
+                written, seen = self._write_partials(rows, number)
             report = self._accounted(seen, number, plan, source)
-            self._refuse_bad_rows(rows if self._reads_twice else self._mapped(counted), folder, report)
+            self._refuse_bad_rows(rows if self._reads_twice else self._mapped(counted), written, report)
         finally:
             if self._reads_twice:
                 rows.unpersist()
             if counted is not batch:
                 counted.unpersist()
         with clock.phase("results"):
-            commit = self._next_commit(folder, seen, number)
-            commit, results = self.emission.emit(spark, self.last.watermark, commit, folder)
+            commit = self._next_commit(written, seen, number)
+            commit, results = self.emission.emit(spark, self.last.watermark, commit)
             commit = self.emission.compacted(spark, commit)
         with clock.phase("statistics"):
-            self._carry(spark, folder, report)
+            self._carry(spark, written, report)
         self._finish(commit, replace(report, results=results, watermark=self._watermark_text(commit)), clock)
         return self.reports[-1]
 
@@ -197,6 +206,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         return [
             ("spark.sql.adaptive.enabled", "false"),
             ("spark.sql.shuffle.partitions", str(self.buckets)),
+            ("spark.sql.ui.explainMode", "simple"),  # a long text of every plan takes as long as a small job
         ]
 
     # -- measure and plan
@@ -231,6 +241,8 @@ class MicroBatch(BatchEngine[BatchReport]):
         if costs is not None and moves and function is not None:
             policy = costs.policy
             return mapped(costs.placed(rows, self.blocks), function, self.log, lambda: TaskMeter(policy))
+        if self._is_small(batch):
+            rows = rows.coalesce(1)
         if function is not None and not before:
             rows = mapped(rows, function, self.log)
         if moves and plan is not None:
@@ -241,6 +253,19 @@ class MicroBatch(BatchEngine[BatchReport]):
         if function is not None and before:
             rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log)
         return rows
+
+    def _is_small(self, batch: DataFrame) -> bool:
+        """Whether one task reads and combines a batch, so that no rows move: there were few in the one before.
+
+        A batch of many partitions, such as those of a topic, is read by more tasks: each of them takes its time.
+        """
+        if self.program.pythons or self.program.map is not None or self.settings.moves_rows(self.bound):
+            return False
+        if not self.reports or self.reports[-1].rows > SMALL_ROWS:
+            return False
+        if self._partitions is None:
+            self._partitions = partitions(batch)
+        return self._partitions <= self._context.defaultParallelism
 
     def _moves(self, plan: BlockPlan | None) -> bool:
         """Whether the rows of this batch go to other partitions than those they are read in."""
@@ -253,25 +278,22 @@ class MicroBatch(BatchEngine[BatchReport]):
     def _arrival(self, rows: DataFrame) -> str | None:
         return self.program.time if self.program.time in rows.columns else None
 
-    def _write_partials(self, rows: DataFrame, number: int) -> tuple[str, dict[str, Any]]:
+    def _write_partials(self, rows: DataFrame, number: int) -> tuple[Written, dict[str, Any]]:
         closed = None if self.settings.mode == "complete" else self.last.watermark
-        tidy = tidied(rows, self.bound, closed)
+        tidy = self._tidy.of(rows, closed)
         seen = Observation()
-        tidy = tidy.observe(seen, *self._measures(tidy))
+        tidy = self._measures(BLOCK in rows.columns).seen_in(tidy, seen)
         clean = tidy.where(f"{BAD} is null and not {LATE}")
-        name = self.state.new_folder(number)
-        partials = self.partials.of_rows(clean, self.buckets, self.log, FREQUENT)
-        made = Observation()
-        partials = partials.observe(
-            made,
-            F.count(F.col(BAD)).alias("failed"),
-            F.sum(ROWS).alias("kept"),
-            F.count_if(F.col(ROWS) > 0).alias("keys"),
-        )
-        partials.write.parquet(self.state.log.child(name))
-        return name, {**seen.get, **made.get}
+        written = self.partial_log.write(self.partials.of_rows(clean, self.buckets, self.log, FREQUENT), number)
+        return written, {**seen.get, "failed": written.failed, "kept": written.kept, "keys": written.keys}
 
-    def _measures(self, tidy: DataFrame) -> list[Column]:
+    def _measures(self, in_blocks: bool) -> Columns:
+        """What is counted of rows on their way; `in_blocks` is whether they know their block."""
+        if (self.blocks, in_blocks) not in self._measured:
+            self._measured[self.blocks, in_blocks] = Columns(self._measure_columns(in_blocks))
+        return self._measured[self.blocks, in_blocks]
+
+    def _measure_columns(self, in_blocks: bool) -> list[Column]:
         clean = F.col(BAD).isNull() & ~F.col(LATE)
         measures = [
             F.count(F.lit(1)).alias("rows"),
@@ -281,22 +303,21 @@ class MicroBatch(BatchEngine[BatchReport]):
             F.max(F.when(clean, F.col(PANE))).alias("last_pane"),
             *self._bad_measures(),
         ]
-        return measures if self.program.pythons else [*measures, *self._block_measures(tidy)]  # Python tasks tell rows
+        return measures if self.program.pythons else [*measures, *self._block_measures(in_blocks)]  # Python tasks tell
 
     def _bad_measures(self) -> list[Column]:
         """How many rows are bad, by reason."""
         found = [F.count_if(F.col(BAD).startswith(MAP_FAILED)).alias("map")]
         return found + [F.count_if(F.col(BAD) == why).alias(f"bad{i}") for i, why in enumerate(reasons(self.bound))]
 
-    def _block_measures(self, tidy: DataFrame) -> list[Column]:
+    def _block_measures(self, in_blocks: bool) -> list[Column]:
         """How many rows are in each block, where rows know it."""
-        if BLOCK not in tidy.columns:
-            return []
-        return [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in range(self.blocks)]
+        blocks = range(self.blocks if in_blocks else 0)
+        return [F.count_if(F.col(BLOCK) == block).alias(f"block{block}") for block in blocks]
 
     # -- windows and results
 
-    def _next_commit(self, folder: str, seen: dict[str, Any], number: int) -> Commit:
+    def _next_commit(self, written: Written, seen: dict[str, Any], number: int) -> Commit:
         newest = seen["newest"]
         watermark = self.last.watermark
         if self.program.window is not None and newest is not None:
@@ -307,7 +328,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         grown = replace(self.last, batch=number, watermark=watermark, delay=self.program.delay)
         if panes is None:
             return grown
-        return grown.with_log(LogFolder(folder, number, panes, self.state.described(self.state.log, folder)))
+        return grown.with_log(written.entry(number, panes))
 
     # -- report
 
@@ -345,15 +366,14 @@ class MicroBatch(BatchEngine[BatchReport]):
             state_rows=seen["kept"] or 0,
         )
 
-    def _refuse_bad_rows(self, rows: DataFrame, folder: str | None, report: BatchReport) -> None:
-        """Do with the bad ones among rows after the map function, and in a folder of partials, what is to be done."""
+    def _refuse_bad_rows(self, rows: DataFrame, written: Written | None, report: BatchReport) -> None:
+        """Do with the bad ones among rows after the map function, and among partials, what is to be done."""
         bad = self.settings.bad
         if not report.bad_rows or bad.policy == "drop":
             return
         letters = refused(rows, self.bound)
-        if folder is not None and report.bad_rows.get(AGGREGATE_RAISED):
-            partials = rows.sparkSession.read.schema(self.partials.schema).parquet(self.state.log.child(folder))
-            letters = letters.unionByName(failed(partials))
+        if written is not None and report.bad_rows.get(AGGREGATE_RAISED):
+            letters = letters.unionByName(failed(self.partial_log.all_of(rows.sparkSession, written)))
         if bad.policy == "fail":
             failing = report.bad_rows.get(AGGREGATE_RAISED, 0)
             aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
@@ -363,13 +383,14 @@ class MicroBatch(BatchEngine[BatchReport]):
             raise bad.complaint(self.title, report, letters, tried)
         bad.keep(letters, report.batch)
 
-    def _carry(self, spark: SparkSession, folder: str, report: BatchReport) -> None:
+    def _carry(self, spark: SparkSession, written: Written, report: BatchReport) -> None:
         wanted = getattr(self.settings.partitioner, "needs_counts", False) and self.settings.statistics == "carried"
         if not wanted or report.statistics != "carried" or not report.state_rows:
             return
         reported = reported_counts(self._frequent, self.program.keys)
         if reported is None:
-            reported = frequent_in_log(self.emission.read(spark, [folder]), self.program.keys)
+            partials = self.partial_log.all_of(spark, written).where(F.col(BAD).isNull())
+            reported = frequent_in_log(partials, self.program.keys)
         self.carried.update(reported)
 
     def _watermark_text(self, commit: Commit) -> str | None:
@@ -395,6 +416,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             memory = self.memory.keep(report.batch)
             self.last = replace(commit, blocks=decision.blocks, buckets=decision.buckets, counts=counts, policy=memory)
             self.state.commit(self.last)
+            self.partial_log.keep(self.last.log)
         self.blocks, self.buckets = decision.blocks, decision.buckets
         self.reports.append(
             replace(

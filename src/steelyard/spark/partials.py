@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from steelyard.core import OptionError
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
+from steelyard.spark.columns import Columns
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.parcels import BUCKET, SENT, parcelled
 from steelyard.spark.placement import key_hash
@@ -24,6 +25,8 @@ from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, quote
 from steelyard.spark.tasklog import TaskLog
 
 START = "__start"
+NEW = "__new"
+"""Marks partials that came with the newest batch, where older ones of the same keys stand beside them."""
 
 
 class Partials:
@@ -42,7 +45,9 @@ class Partials:
         self.program = bound.program
         self._spark = spark
         self._keys = [quoted(key) for key in self.program.keys]
-        self._alignments: dict[frozenset[str], list[Column]] = {}
+        self._by_pane = Columns([*self._keys, F.col(PANE)])
+        self._alignments: dict[frozenset[str], Columns] = {}
+        self._merges: dict[frozenset[str], Columns] = {}
 
     @cached_property
     def schema(self) -> T.StructType:
@@ -53,7 +58,7 @@ class Partials:
         """
         partial = T.StructType()
         if self.program.builtins:
-            partial = self._builtin_partials(self._no_rows, [*self._keys, F.col(PANE)]).schema
+            partial = self._builtin_partials(self._no_rows, self._by_pane).schema
         fields = [self.bound.rows[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
         own = {*self.program.keys, PANE, ROWS}
@@ -92,11 +97,11 @@ class Partials:
             return F.lit(1)
         return quoted(self.bound.number(column) if numeric else column)
 
-    def _builtin_partials(self, rows: DataFrame, by: list[Column]) -> DataFrame:
-        return rows.groupBy(*by).agg(*self._partial_columns)
+    def _builtin_partials(self, rows: DataFrame, by: Columns) -> DataFrame:
+        return self._partial_columns.by(rows, by)
 
     @cached_property
-    def _partial_columns(self) -> list[Column]:
+    def _partial_columns(self) -> Columns:
         states = [F.count(F.lit(1)).alias(ROWS)]
         for name, use in self.program.builtins.items():
             value = use.prepared(self._value(use.column, use.numeric), self._kind(use))
@@ -104,7 +109,7 @@ class Partials:
             if self.subtracts:
                 parts |= use.inverse_parts(value)
             states += [column.alias(self.bound.prefix(name)(part)) for part, column in parts.items()]
-        return states
+        return Columns(states)
 
     def of_rows(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """The partials of clean rows: combined where the rows are, merged in `buckets` reduce tasks."""
@@ -121,17 +126,19 @@ class Partials:
     def _aligned(self, partials: DataFrame) -> DataFrame:
         have = frozenset(partials.columns)
         if have not in self._alignments:  # building columns costs more than using them
-            self._alignments[have] = [
-                (quoted(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
-                for f in self.schema.fields
-            ]
-        return partials.select(*self._alignments[have])
+            self._alignments[have] = Columns(
+                [
+                    (quoted(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
+                    for f in self.schema.fields
+                ]
+            )
+        return self._alignments[have].of(partials)
 
     def _in_jvm(self, rows: DataFrame, buckets: int) -> DataFrame:
         if BLOCK not in rows.columns:  # Spark combines in place and hashes what is left
-            return self._builtin_partials(rows, [*self._keys, F.col(PANE)])
+            return self._builtin_partials(rows, self._by_pane)
         by = [F.col(BLOCK), F.col(SPLIT), *self._keys, F.col(PANE)]
-        clusters = self._builtin_partials(rows, by)
+        clusters = self._builtin_partials(rows, Columns(by))
         # Algorithm 3 with clusters of one record each: every round gives each bucket one, so a cluster's turn
         # is its position. Sorted first, so that a task that is run again gives the same positions.
         turn = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)) + F.col(BLOCK)
@@ -139,7 +146,7 @@ class Partials:
         local = clusters.sortWithinPartitions(*self._keys, PANE).withColumn("__turn", turn)
         bucket = F.when(F.col(SPLIT), hashed).otherwise(F.pmod(F.col("__turn"), F.lit(buckets))).cast("int")
         sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
-        return self.merged(sent, [F.col(BUCKET), *self._keys, F.col(PANE)])
+        return self.merged(sent, Columns([F.col(BUCKET), *self._keys, F.col(PANE)]))
 
     def _combined(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """Rows combined in Python where they are, as parcels for `buckets` reduce tasks."""
@@ -196,13 +203,26 @@ class Partials:
         own = {*self.program.keys, PANE, ROWS, BAD, BAD_ROW, *self.program.pythons}
         return {f.name for f in self.schema.fields if f.name not in own}
 
-    def merged(self, partials: DataFrame, by: list[Column]) -> DataFrame:
+    def merged(self, partials: DataFrame, by: Columns) -> DataFrame:
         """Partials grouped `by`: built-in states merged, lists of Python states joined."""
-        present = set(partials.columns)
-        lists = [
-            F.flatten(F.collect_list(quoted(name))).alias(name) for name in self.program.pythons if name in present
-        ]
-        return partials.groupBy(*by).agg(*self._merge_columns, *lists)
+        present = frozenset(partials.columns) & {*self.program.pythons, NEW}
+        if present not in self._merges:
+            lists = [
+                F.flatten(F.collect_list(quoted(name))).alias(name) for name in self.program.pythons if name in present
+            ]
+            is_new = [F.max(NEW).alias(NEW)] if NEW in present else []
+            self._merges[present] = Columns([*self._merge_columns, *lists, *is_new])
+        return self._merges[present].by(partials, by)
+
+    @cached_property
+    def by_key(self) -> Columns:
+        """What the results of a program without windows are grouped by."""
+        return Columns(self._keys)
+
+    @cached_property
+    def by_window(self) -> Columns:
+        """What the results of a program with windows are grouped by."""
+        return Columns([*self._keys, F.col(START)])
 
     @cached_property
     def _merge_columns(self) -> list[Column]:
@@ -216,7 +236,7 @@ class Partials:
 
     def compacted(self, partials: DataFrame) -> DataFrame:
         """Partials with one row for each key and pane."""
-        return self._aligned(self.folded(self.merged(partials, [*self._keys, F.col(PANE)])))
+        return self._aligned(self.folded(self.merged(partials, self._by_pane)))
 
     def folded(self, merged: DataFrame) -> DataFrame:
         """Lists of Python states folded into lists of one."""
@@ -236,10 +256,20 @@ class Partials:
         for name in self.program.pythons:
             signed = F.transform(quoted(name), lambda state: F.struct(F.col(SIGN), state.alias(STATE)))
             both = both.withColumn(name, signed)
-        return self.folded(self.merged(both, self._keys)).where(F.col(ROWS) > 0)
+        return self.folded(self.merged(both, self.by_key)).where(F.col(ROWS) > 0)
 
     def finished(self, merged: DataFrame) -> DataFrame:
         """Results of merged states: keys, window if any, aggregates in the order they were named."""
+        shown = self._finish_columns.of(merged)
+        if not self.program.pythons:
+            return shown
+        out = T.StructType(
+            [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
+        )
+        return map_in_arrow(shown, finisher(self.program.pythons, arrow_schema(out)), out)
+
+    @cached_property
+    def _finish_columns(self) -> Columns:
         window = self.program.window
         spans = []
         if window is not None:
@@ -256,13 +286,7 @@ class Partials:
                 finish = use.finish_counted if self.subtracts else use.finish
                 value = finish(self.bound.prefix(name))
                 columns.append((value.cast(self.result_types[name]) if use.casts_result else value).alias(name))
-        shown = merged.select(*columns)
-        if not self.program.pythons:
-            return shown
-        out = T.StructType(
-            [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
-        )
-        return map_in_arrow(shown, finisher(self.program.pythons, arrow_schema(out)), out)
+        return Columns(columns)
 
     @cached_property
     def result_schema(self) -> T.StructType:

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
+from steelyard.spark.columns import Columns, changing
 from steelyard.spark.isolate import Bad, as_json, isolate
 from steelyard.spark.map_result import fitted
-from steelyard.spark.program import Bound, MapFunction, Window
+from steelyard.spark.program import Bound, MapFunction
 from steelyard.spark.tasklog import TaskLog, timed
 
 if TYPE_CHECKING:
@@ -83,39 +84,50 @@ def _measured(
     return whole, bad
 
 
-def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
-    """Only the columns that are needed, with each row's pane, the reason why it is bad, and whether it is late.
+class Tidy:
+    """Keeps only the columns that are needed, with each row's pane, the reason why it is bad, and whether it is late.
 
     Parameters
     ----------
-    rows
-        Rows after the map function, if there is one.
     bound
         The program.
-    closed
-        The watermark in microseconds: windows that end there or before take no more rows. None: none is closed.
     """
-    program = bound.program
-    named = [name for name in (BLOCK, SPLIT) if name in rows.columns]
-    wanted = dict.fromkeys([*program.keys, *bound.inputs])
-    kept = [quoted(name) for name in wanted]
-    numbers = [quoted(name).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
-    when = F.unix_micros(quoted(program.time).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
-    every = [*kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *(F.col(name) for name in named)]
-    if program.window is None:
-        return rows.select(*every, F.lit(0).cast("bigint").alias(PANE), F.lit(False).alias(LATE))
-    tidy = rows.select(*every)
-    pane = F.col(MICROS) - F.pmod(F.col(MICROS), F.lit(program.window.pane))
-    tidy = tidy.withColumn(
-        PANE, F.expr(f"({MICROS} - pmod({MICROS}, {program.window.pane})) div {program.window.pane}")
-    )
-    late = last_window_end(pane, program.window) <= closed if closed is not None else F.lit(False)
-    return tidy.withColumn(LATE, F.coalesce(late, F.lit(False)))
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._columns: dict[frozenset[str], Columns] = {}
+
+    def of(self, rows: DataFrame, closed: int | None) -> DataFrame:
+        """Rows after the map function, if there is one, made tidy.
+
+        `closed` is the watermark in microseconds: windows that end there or before take no more rows. None: none is
+        closed.
+        """
+        present = frozenset(rows.columns) & {BAD, BLOCK, SPLIT}
+        if present not in self._columns:  # building columns costs more than using them
+            self._columns[present] = Columns(self._needed(rows, present))
+        tidy = self._columns[present].of(rows)
+        window = self._bound.program.window
+        if window is None:
+            return tidy
+        start = f"({MICROS} - pmod({MICROS}, {window.pane}L))"
+        last = f"{start} - pmod({start}, {window.slide}L) + {window.size}L"
+        late = f"coalesce({last} <= {changing(closed, MICROS)}, false)" if closed is not None else "false"
+        return tidy.selectExpr("*", f"{start} div {window.pane}L as {PANE}", f"{late} as {LATE}")
+
+    def _needed(self, rows: DataFrame, present: frozenset[str]) -> list[Column]:
+        bound, program = self._bound, self._bound.program
+        kept = [quoted(name) for name in dict.fromkeys([*program.keys, *bound.inputs])]
+        numbers = [quoted(name).try_cast("double").alias(bound.number(name)) for name in bound.parsed]
+        when = F.unix_micros(quoted(program.time).cast("timestamp")) if program.time else F.lit(0).cast("bigint")
+        named = [F.col(name) for name in (BLOCK, SPLIT) if name in present]
+        named += [] if program.window else [F.lit(0).cast("bigint").alias(PANE), F.lit(False).alias(LATE)]
+        return [*kept, *numbers, when.alias(MICROS), _reason(rows, bound).alias(BAD), *named]
 
 
-def last_window_end(pane_start: Column, window: Window) -> Column:
-    """The end of the last window that a pane, by its start in microseconds, belongs to."""
-    return pane_start - F.pmod(pane_start, F.lit(window.slide)) + window.size
+def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
+    """The same for rows of one batch alone."""
+    return Tidy(bound).of(rows, closed)
 
 
 def reasons(bound: Bound) -> dict[str, Column]:

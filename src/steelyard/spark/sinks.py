@@ -22,6 +22,7 @@ from steelyard.spark.arrow import require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.formats import FormatSink, plain_options, spark_format
 from steelyard.spark.kafka import as_records
+from steelyard.spark.kept import kept
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ MARK = "_steelyard-"
 """Begins the name of the file that tells whose folder it is; Spark does not read files with an underscore."""
 PARTS = ("batch_id=", "epoch-", "_staged-epoch-")
 """Begin the names of results: of batches, and of epochs of the resident engine."""
+
+
+_UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""A part is renamed when it is complete, and needs no file that says so."""
 
 
 class Sink(Protocol):
@@ -95,7 +100,7 @@ def counted(results: DataFrame) -> tuple[DataFrame, Observation]:
     return results.observe(seen, F.count(F.lit(1)).alias("rows")), seen
 
 
-@dataclass(frozen=True)
+@dataclass
 class FileSink:
     """A folder of files, Parquet or another of Spark's formats, with one part `batch_id=N` a batch: exactly once.
 
@@ -107,13 +112,15 @@ class FileSink:
     options: dict[str, str] = field(default_factory=dict)
     """Of Spark's writer."""
 
+    _folder: Folder | None = field(default=None, init=False, repr=False, compare=False)
+
     def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
         """Take the folder, unless it is another query's."""
         claim(spark, self.path, owner)
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Write to a hidden folder, then rename; a part that is there was written before a crash and stays."""
-        folder = Folder(results.sparkSession, self.path)
+        folder = self._folder = self._folder or Folder(results.sparkSession, self.path)
         final = f"batch_id={batch}"
         if folder.exists(final):
             reader = results.sparkSession.read.schema(results.schema).options(**self.options)
@@ -124,7 +131,7 @@ class FileSink:
                 folder.delete(name)
         part = f"_writing-{batch}-{uuid.uuid4().hex[:8]}"
         rows, seen = counted(results)
-        rows.write.format(self.format).options(**self.options).save(folder.child(part))
+        rows.write.format(self.format).options(**{**_UNMARKED, **self.options}).save(folder.child(part))
         number = int(seen.get["rows"])
         if number:
             folder.settle(f"{part}/{name}" for name in folder.names(part))
@@ -175,15 +182,11 @@ class ConsoleSink:
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Print the first rows of the batch."""
-        kept = results.persist()
-        try:
-            number = kept.count()
+        with kept(results) as (rows, number):
             if number:
                 print(f"batch {batch}: {number} results")  # noqa: T201 - what a console sink is for
-                kept.show(self.rows, truncate=False)
+                rows.show(self.rows, truncate=False)
             return number
-        finally:
-            kept.unpersist()
 
 
 @dataclass(frozen=True)
@@ -197,13 +200,9 @@ class ForeachBatchSink:
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Call the function with the batch's results."""
-        kept = results.persist()
-        try:
-            number = kept.count()
-            self.function(kept, batch)
+        with kept(results) as (rows, number):
+            self.function(rows, batch)
             return number
-        finally:
-            kept.unpersist()
 
 
 @dataclass(frozen=True)
@@ -229,14 +228,10 @@ class KafkaSink:
 
     def write(self, results: DataFrame, batch: int) -> int:
         """Send each result as one record. Observing them would hang: Spark's Kafka writer tells no listener."""
-        kept = as_records(results, self.keys, batch).persist()
-        try:
-            number = kept.count()
-            writer = kept.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
+        with kept(as_records(results, self.keys, batch)) as (records, number):
+            writer = records.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
             writer.option("topic", self.topic).save()
             return number
-        finally:
-            kept.unpersist()
 
 
 _NEEDED: dict[str, tuple[str, ...]] = {

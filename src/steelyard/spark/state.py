@@ -1,7 +1,7 @@
 """The state of a query under its checkpoint: a log of partials, a commit for each batch, and what they keep.
 
     program.json, commits/       as in every checkpoint
-    log/12-<run>/                partials of batch 12, as Parquet
+    log/12-<run>/                partials of batch 12, as Parquet, or as one Arrow file where they are few
     running/12-<run>/            states of the last sliding window that closed, where panes leave by inverse
     policy/12-<run>              what the policies had learnt after batch 12
 
@@ -22,6 +22,8 @@ from steelyard.spark.files import Folder
 from steelyard.spark.windows import Span
 
 LOG, RUNNING, POLICY = "log", "running", "policy"
+ARROW_FILE = "part.arrow"
+"""The one file of a folder of few partials."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,13 @@ class LogFolder:
     batch: int
     panes: Span | None
     files: tuple[Described, ...] = ()
+    rows: int = 0
+    """Partials."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is one Arrow file."""
+        return any(one.name == ARROW_FILE for one in self.files)
 
     def to_state(self) -> dict[str, Any]:
         """As plain values."""

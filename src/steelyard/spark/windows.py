@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from steelyard.spark.columns import changing
 from steelyard.spark.partials import START, Partials
 from steelyard.spark.program import Window
-from steelyard.spark.rows import PANE, quoted
+from steelyard.spark.rows import PANE
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,28 @@ def last_end(window: Window, pane: int) -> int:
 
 def by_window(partials: DataFrame, window: Window) -> DataFrame:
     """Each partial once for every window that its pane is in, with the window's start."""
-    pane_start = F.col(PANE) * F.lit(window.pane)
+    start = f"{PANE} * {window.pane}L"
     if window.panes == 1:
-        return partials.withColumn(START, pane_start)
-    last = pane_start - F.pmod(pane_start, F.lit(window.slide))
-    ended = pane_start - F.lit(window.size)  # a window that starts here ends where the pane begins
-    first = ended - F.pmod(ended, F.lit(window.slide)) + F.lit(window.slide)
-    return partials.withColumn(START, F.explode(F.sequence(first, last, F.lit(window.slide).cast("bigint"))))
+        return partials.selectExpr("*", f"{start} as {START}")
+    last = f"{start} - pmod({start}, {window.slide}L)"
+    ended = f"({start} - {window.size}L)"  # a window that starts here ends where the pane begins
+    first = f"{ended} - pmod({ended}, {window.slide}L) + {window.slide}L"
+    return partials.selectExpr("*", f"explode(sequence({first}, {last}, {window.slide}L)) as {START}")
 
 
 def merged_windows(partials: DataFrame, how: Partials, only: Column | None) -> DataFrame:
     """Merged states of each key and window (of each key, where there are no windows), filtered by `only`."""
-    keys = [quoted(key) for key in how.program.keys]
     if how.program.window is None:
-        return how.merged(partials, keys)
+        return how.merged(partials, how.by_key)
     spread = by_window(partials, how.program.window)
-    return how.merged(spread if only is None else spread.where(only), [*keys, F.col(START)])
+    return how.merged(spread if only is None else spread.where(only), how.by_window)
 
 
 def between(starts: range) -> Column:
     """Whether a window's start is among `starts`."""
-    return (F.col(START) >= starts[0]) & (F.col(START) <= starts[-1])
+    return F.expr(f"{START} >= {changing(starts[0], START)} and {START} <= {changing(starts[-1], START)}")
+
+
+def ends_after(window: Window, watermark: int) -> Column:
+    """Whether a window is still open."""
+    return F.expr(f"{START} + {window.size}L > {changing(watermark, START)}")
