@@ -25,7 +25,7 @@ from steelyard.spark.state import StateFolder
 from steelyard.workloads import workload
 from tests.spark.cases import Mean
 
-ROWS_PER_BATCH, BATCHES = 200, 40
+ROWS_PER_BATCH, BATCHES = 200, 24
 SECONDS_PER_BATCH, JITTER = 4, 6
 MICROS = 1_000_000
 ORIGIN = 1_700_000_000 * MICROS
@@ -35,7 +35,7 @@ STEPS = (BEGUN, WRITING, COMMITTING, COMMITTED)
 
 
 def write_input(folder: Path) -> None:
-    """Forty files, each a batch, of a skewed stream whose events come out of order."""
+    """A file for each batch, of a skewed stream whose events come out of order."""
     folder.mkdir()
     law = workload("zipf", keys=50, exponent=1.2, seed=11)
     rng = np.random.default_rng(5)

@@ -13,15 +13,15 @@ from tests.crash.killing import UNSAID, WRITTEN, batches_of, place_of_death, res
 from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
-KILLS = 20
+KILLS = 10
 LONGEST_LIFE = 2 * len(STEPS)
-"""Steps of a driver's life, at most: about two batches. Twenty lives must end before the input does."""
+"""Steps of a driver's life, at most: about two batches. Ten lives must end before the input does."""
 LONGEST_PAUSE = {BEGUN: 1.5, WRITING: 0.5, COMMITTING: 0.05, COMMITTED: 0.05}
 """Seconds from a step to the kill, at most: about as long as the step takes just after a driver's start."""
 MODULE = "tests.crash.driver"
 
 
-def test_a_driver_that_is_killed_twenty_times_gives_every_result_once(tmp_path, new_driver):
+def test_a_driver_that_is_killed_ten_times_gives_every_result_once(tmp_path, new_driver):
     undisturbed, killed, source = tmp_path / "undisturbed", tmp_path / "killed", tmp_path / "in"
     classes = tmp_path / "classes.jsa"  # Java starts in half the time from classes that another JVM has loaded
     write_input(source)

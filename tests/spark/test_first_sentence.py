@@ -143,7 +143,7 @@ SUMS = {
         "n bigint, p struct<s:double>",
         lambda: (0, {"s": 0.0}),
         lambda s, xs: (1, {"s": xs.sum()}),
-        lambda a, b: (2, {"s": a[1]["s"] + b[1]["s"]}),
+        lambda a, b: (a[0] + b[0], {"s": a[1]["s"] + b[1]["s"]}),
         lambda s: s[1]["s"],
     ),
     "decimal": summing("d decimal(20,2)", Decimal, lambda s, xs: s + Decimal(int(xs.sum())), lambda a, b: a + b, float),
@@ -227,11 +227,12 @@ def test_a_batch_that_fails_says_so_in_one_short_sentence(spark, tmp_path, caplo
 
 
 def stages(spark):
-    """What Spark's UI calls the stages that it knows."""
+    """What Spark's UI calls the stages that it knows, and says of them."""
     context = spark.sparkContext
     store = context._jsc.sc().statusStore()
     listed = store.stageList(None, False, False, context._gateway.new_array(context._jvm.double, 0), None)
-    return {listed.apply(i).name() for i in range(listed.size())}
+    found = [listed.apply(i) for i in range(listed.size())]
+    return {one.name() for one in found} | {one.description().get() for one in found if one.description().isDefined()}
 
 
 def test_a_local_session_prints_no_stack_traces_unless_a_log_level_is_asked_for(spark):
