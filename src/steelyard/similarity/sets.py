@@ -142,8 +142,12 @@ class Jaccard(Shares):
         if parts is None:
             raise wrong_column(self.name, column.type, "text, or lists of integers or strings")
         values, starts, lengths = parts
-        lengths = np.where(bad, 0, lengths)
-        encoded = _tokens(values, self.name, column.type).take(pa.array(members(starts, lengths))).dictionary_encode()
+        if len(starts):  # a slice of lists has the members of all lists
+            values, starts = values.slice(starts[0], starts[-1] + lengths[-1] - starts[0]), starts - starts[0]
+        tokens, lengths = _tokens(values, self.name, column.type), np.where(bad, 0, lengths)
+        if lengths.sum() < len(tokens):
+            tokens = tokens.take(pa.array(members(starts, lengths)))
+        encoded = tokens.dictionary_encode()
         dictionary = encoded.dictionary
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
         owners = np.repeat(np.arange(len(column)), lengths)

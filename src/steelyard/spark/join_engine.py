@@ -138,7 +138,7 @@ class JoinEngine(BatchEngine[JoinReport]):
     def _work(self, batch: DataFrame, number: int) -> JoinReport:
         spark, clock = batch.sparkSession, self._clock(batch, number)
         spark.conf.set("spark.sql.adaptive.enabled", "false")
-        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "16m")  # as `sy.session` has it
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "4m")  # as `sy.session` has it
         self.log.take()
         run = Run(
             number, self.state.new_folder(number), self.state.root.path, self.program.closed_by(self.last.watermark)

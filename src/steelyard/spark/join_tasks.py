@@ -70,6 +70,7 @@ def joiner(program: JoinProgram, kept: Kept, run: Run, log: TaskLog | None, sche
                 return
             worker, members = found
             del found
+            give_back()
             yield from _joined(program, members, worker, kept, run, timing, schema)
             del members
         give_back()

@@ -84,12 +84,13 @@ def sent_members(program: JoinProgram, members: Members, assignment: Mapping[int
 def rows_of(program: JoinProgram, part: pa.RecordBatch, carried: Sequence[str] = CARRIED) -> Rows:
     """The rows of a batch that came through Spark. If they carry nothing, the user's ids are their own."""
     at = _column(part, "at")
+    every = pa.array(np.arange(part.num_rows))  # a copy: what is Arrow's own would keep the whole batch
     return Rows(
         _column(part, "number" if carried else "id").astype(np.int64, copy=False),
         _column(part, "side"),
         program.windows_of(at),
         from_spark(program, pa.chunked_array([part.column("record")])),
-        pa.table({name: part.column(name) for name in carried}) if carried else None,
+        pa.table({name: part.column(name).take(every) for name in carried}) if carried else None,
     )
 
 
@@ -109,6 +110,7 @@ def members_of(program: JoinProgram, parts: Batches, timing: Timing) -> tuple[in
     with timing.working():
         members = Members.join(program.metric, found)
         found.clear()
+        give_back()
         rows = members.rows
         order = np.lexsort(
             (rows.ids, members.roles, rows.sides, rows.windows[:, 1], rows.windows[:, 0], members.worksets)
@@ -136,6 +138,7 @@ def routed_of(
         *keys, outer = (np.concatenate(pieces) for pieces in zip(*columns, strict=True))
         rows = Rows.join(program.metric, found)
         found.clear()
+        give_back()
         order = np.lexsort(keys)
         return partition, rows.take(program.metric, order), outer[order]
 

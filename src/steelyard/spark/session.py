@@ -21,7 +21,7 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Rows go to Python 10,000 at a time, however wide they are: a worker would hold all of them twice.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
     "spark.ui.showConsoleProgress": "false",
     # Without it PySpark takes a stack trace for every column expression, at every batch.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
