@@ -66,6 +66,8 @@ class Broker:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            # by default a broker that gets no processor for 9 seconds is fenced, and topics made then have no leader
+            "broker.session.timeout.ms": 120_000,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.process: subprocess.Popen[bytes] | None = None
