@@ -92,7 +92,7 @@ def test_a_row_on_which_an_aggregate_raises_is_found_and_the_rest_of_its_key_cou
         run(spark, described.on_bad_rows("fail"), tmp_path / "other", [rows.where("k is not null")])
 
 
-def test_a_function_that_fails_on_every_row_is_told_as_a_mistake_of_the_program(spark, rows, tmp_path):
+def test_a_function_that_fails_on_every_row_is_told_as_a_mistake_of_the_program(spark, rows, tmp_path, caplog):
     class Typo(Mean):
         def add(self, state, values):
             return state[2] + values.sum()
@@ -112,6 +112,10 @@ def test_a_function_that_fails_on_every_row_is_told_as_a_mistake_of_the_program(
         with pytest.raises(BatchError, match=said.replace(" .* ", " raised on every one of its ", 1)) as raised:
             run(spark, described, tmp_path / said[:8], [rows])
         assert "drop" not in str(raised.value)
+        caplog.clear()
+        run(spark, described.on_bad_rows("drop"), tmp_path / f"{said[:8]} dropped", [rows, rows])
+        told = [record.getMessage() for record in caplog.records if "mistake of the program?" in record.getMessage()]
+        assert len(told) == 1, "once for a query"
 
 
 def test_a_map_function_that_gives_other_columns_fails_whatever_is_done_with_bad_rows(spark, rows, tmp_path):

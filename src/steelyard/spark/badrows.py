@@ -16,6 +16,12 @@ EVERY = 10
 POLICIES = ("fail", "drop", "dead_letter")
 
 
+def on_every_row(report: BatchReport | JoinReport, tried: Mapping[str, int]) -> str | None:
+    """The reason why each of the rows that a function was `tried` on is bad, if there were enough of them to tell."""
+    hopeless = (reason for reason, rows in tried.items() if rows >= EVERY and report.bad_rows.get(reason) == rows)
+    return next(hopeless, None)
+
+
 @dataclass(frozen=True)
 class BadRows:
     """The choice for bad rows, and where dead letters go.
@@ -53,12 +59,12 @@ class BadRows:
         """
         example = letters.first()
         shown = f" For example {example['row']} ({example['reason']})." if example else ""
-        for reason, rows in tried.items():
-            if rows >= EVERY and report.bad_rows.get(reason) == rows:
-                return BatchError(
-                    f"{title}, batch {report.batch} failed: {reason} on every one of its {rows} rows, which is a "
-                    f"mistake of the program, not of a row.{shown} Mend the function"
-                )
+        reason = on_every_row(report, tried)
+        if reason:
+            return BatchError(
+                f"{title}, batch {report.batch} failed: {reason} on every one of its {tried[reason]} rows, which is a "
+                f"mistake of the program, not of a row.{shown} Mend the function"
+            )
         why = "; ".join(f"{counted(rows, 'row')}: {reason}" for reason, rows in report.bad_rows.items())
         return BadRowError(
             f"{title}, batch {report.batch} has rows that cannot be processed: {why}.{shown} Mend the source, or your "

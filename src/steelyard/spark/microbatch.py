@@ -7,6 +7,7 @@ measure -> plan -> place rows in blocks -> map and combine -> allot buckets -> m
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from steelyard.grouping import OSG
 from steelyard.partition.auto import Auto
 from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
-from steelyard.spark.badrows import BadRows
+from steelyard.spark.badrows import BadRows, on_every_row
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import AGGREGATE_FAILED
 from steelyard.spark.costs import TaskMeter
@@ -62,6 +63,8 @@ from steelyard.spark.state import Commit, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
 from steelyard.spark.windows import Span
+
+_LOG = logging.getLogger(__name__)
 
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 
@@ -127,6 +130,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
+        self._told_of_mistake = False
         self.partials = Partials(spark, bound)
         self._tidy = Tidy(bound)
         self._measured: dict[tuple[int, bool], Columns] = {}
@@ -369,17 +373,26 @@ class MicroBatch(BatchEngine[BatchReport]):
     def _refuse_bad_rows(self, rows: DataFrame, written: Written | None, report: BatchReport) -> None:
         """Do with the bad ones among rows after the map function, and among partials, what is to be done."""
         bad = self.settings.bad
-        if not report.bad_rows or bad.policy == "drop":
+        if not report.bad_rows:
+            return
+        failing = report.bad_rows.get(AGGREGATE_RAISED, 0)
+        aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
+        tried = {MAP_RAISED: self._given_to_map, AGGREGATE_RAISED: aggregated}
+        reason = on_every_row(report, tried)
+        if reason and bad.policy != "fail" and not self._told_of_mistake:
+            self._told_of_mistake = True
+            _LOG.warning(
+                "%s, batch %d: %s on every one of its %d rows, and none of them counts: a mistake of the program?",
+                *(self.title, report.batch, reason, tried[reason]),
+            )
+        if bad.policy == "drop":
             return
         letters = refused(rows, self.bound)
-        if written is not None and report.bad_rows.get(AGGREGATE_RAISED):
+        if written is not None and failing:
             letters = letters.unionByName(failed(self.partial_log.all_of(rows.sparkSession, written)))
         if bad.policy == "fail":
-            failing = report.bad_rows.get(AGGREGATE_RAISED, 0)
-            aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
             if 0 < failing == aggregated:  # so that one of them is shown
                 letters = letters.where(F.col("reason").startswith(AGGREGATE_FAILED))
-            tried = {MAP_RAISED: self._given_to_map, AGGREGATE_RAISED: aggregated}
             raise bad.complaint(self.title, report, letters, tried)
         bad.keep(letters, report.batch)
 
