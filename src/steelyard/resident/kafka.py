@@ -5,20 +5,18 @@ The client is Confluent's, over librdkafka: it has wheels for every platform, an
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-import math
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steelyard.core import OptionError, SteelyardError
+from steelyard.resident.documents import documents
 from steelyard.resident.operator import Batches, InstanceContext, State, Step
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import Read, Reader
@@ -176,12 +174,15 @@ class KafkaTopic(Reader):
         if not found and not any(self._opened["waiting"].values()):
             first = consumer.poll(WAIT_SECONDS)
             found = [] if first is None else [first, *consumer.consume(most, 0)]
+        waiting: dict[str, deque[Any]] = self._opened["waiting"]
+        queues = {_parted(split): queue for split, queue in waiting.items()}
         for message in found:
             error = message.error()
-            split = _split(message.topic(), message.partition()) if message.topic() else ""
             if error is None:
-                self._opened["waiting"][split].append(message)
-            elif error.code() == at_end:
+                queues[message.topic(), message.partition()].append(message)
+                continue
+            split = _split(message.topic(), message.partition()) if message.topic() else ""
+            if error.code() == at_end:
                 self._opened["ended"][split] = message.offset()
             elif error.fatal() or not error.retriable():
                 raise KafkaFailedError(f"{split or 'the broker'} cannot be read: {error.str()}")
@@ -228,17 +229,20 @@ def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
 
 
 def _batch(messages: list[Any]) -> pa.RecordBatch:
-    """Records as a batch. The client gives them one by one, so this is the one place that looks at each."""
-    stamps = [message.timestamp() for message in messages]
+    """Records of one partition as a batch. The client gives them one by one: only this looks at each of them."""
+    found = [(message.key(), message.value(), message.offset(), message.timestamp()) for message in messages]
+    keys, values, offsets, stamps = zip(*found, strict=True)
+    kinds, times = zip(*stamps, strict=True)
+    first, count = messages[0], len(messages)
     return pa.record_batch(
         [
-            pa.array([message.key() for message in messages], pa.binary()),
-            pa.array([message.value() for message in messages], pa.binary()),
-            pa.array([message.topic() for message in messages], pa.string()),
-            pa.array([message.partition() for message in messages], pa.int32()),
-            pa.array([message.offset() for message in messages], pa.int64()),
-            pa.array([at * 1000 for _, at in stamps], pa.timestamp("us", "UTC")),
-            pa.array([kind - 1 for kind, _ in stamps], pa.int32()),  # Spark counts from 0: when it was created
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.repeat(pa.scalar(first.topic(), pa.string()), count),
+            pa.repeat(pa.scalar(first.partition(), pa.int32()), count),
+            pa.array(offsets, pa.int64()),
+            pc.multiply(pa.array(times, pa.int64()), 1000).cast(RECORDS.field("timestamp").type),
+            pc.subtract(pa.array(kinds, pa.int32()), 1),  # Spark counts from 0: when it was created
         ],
         schema=RECORDS,
     )
@@ -295,7 +299,8 @@ class _Producer:
     def __init__(self, logic: Kafka, **config: Any) -> None:
         self._logic = logic
         self._failed: list[Any] = []
-        self.client = client().Producer({**config, **logic.config}, logger=None)
+        # Of each record that was taken we need not hear.
+        self.client = client().Producer({"delivery.report.only.error": True, **config, **logic.config}, logger=None)
 
     def _noted(self, error: Any, _: Any) -> None:
         if error is not None:
@@ -303,12 +308,12 @@ class _Producer:
 
     def send(self, rows: pa.RecordBatch | pa.Table, headers: list[tuple[str, bytes]] | None = None) -> None:
         """Give rows to the client, which sends them by itself."""
-        topic, keys = self._logic.topic, self._logic.key_columns
-        for row in rows.to_pylist():
-            key, value = _document({name: row[name] for name in keys}), _document(row)
+        topic, produce, noted = self._logic.topic, self.client.produce, self._noted
+        keys, values = documents(rows, self._logic.key_columns), documents(rows, rows.schema.names)
+        for key, value in zip(keys, values, strict=True):
             while True:
                 try:
-                    self.client.produce(topic, value, key, headers=headers, on_delivery=self._noted)
+                    produce(topic, value, key, headers=headers, on_delivery=noted)
                     break
                 except BufferError:  # its queue is full: let some go
                     self.client.poll(WAIT_SECONDS)
@@ -423,28 +428,6 @@ class _TransactionStep(Step):
 
     def close(self) -> None:
         self._marks.close()
-
-
-def _document(row: Mapping[str, Any]) -> str:
-    """A row as Spark's to_json writes it, nulls included; JSON has no NaN and nothing infinite, so these are text."""
-    odd = {name: str(at).replace("nan", "NaN").replace("inf", "Infinity") for name, at in row.items() if _is_odd(at)}
-    return json.dumps({**row, **odd}, default=_plain, separators=(",", ":"), ensure_ascii=False)
-
-
-def _is_odd(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no type for, as Spark's to_json writes it."""
-    if isinstance(value, datetime):
-        text = value.isoformat(timespec="milliseconds")
-        return text.removesuffix("+00:00") + "Z" if value.tzinfo else text
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
 
 
 def job_name(checkpoint: str) -> str:
