@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import osg_spark, osg_usecases
+from steelyard.bench import osg_live, osg_spark, osg_usecases
 from steelyard.bench.aggregate import WrongAnswerError
 from steelyard.bench.dalton_claims import FAILS, HOLDS
 from steelyard.bench.osg_completion import Clocked, Completed, Edge, Waiting
@@ -145,3 +145,32 @@ def test_completion_that_rises_with_instances_fails_its_claim():
     means = {2: {"ASSG": 1.0, "OSG": 0.8}, 3: {"ASSG": 1.0, "OSG": 0.9}}
     claims = osg_usecases.claims_of(means, {2: 10}, {2: 5}, 70.0, osg_usecases.REACH)
     assert [claim.verdict for claim in claims if "further instance" in claim.claim] == [FAILS]
+
+
+def test_the_worst_case_of_each_column_is_what_is_aimed_at():
+    cases = (("waiting", 0.2), ("computing", 5.0))
+    found = {
+        (case, column): {"round robin": [completed(1.0, 1.0)] * 3, "tracking OSG": [completed(took, took)] * 3}
+        for case, column, took in (
+            (cases[0], "heavy_tail", 0.5),
+            (cases[1], "heavy_tail", 0.8),
+            (cases[0], "unrelated", 1.2),
+            (cases[1], "unrelated", 0.9),
+        )
+    }
+    result = osg_live.result_of(found, dict.fromkeys(cases, 0.001))
+    assert result.metrics["osg_heavy_tail_vs_round_robin"] == 0.8
+    assert result.metrics["osg_unrelated_vs_round_robin"] == 1.2
+    assert [target.metric for target in result.missed] == ["osg_unrelated_vs_round_robin"]
+    assert "0.2 ms that are waiting" in result.missed[0].explanation
+
+
+@pytest.mark.parametrize("case", [("waiting", 1.0), ("computing", 0.2)])
+def test_an_unrelated_label_changes_no_answer(case):
+    some = osg_live.stream(case, 60, seed=3)
+    wanted = [some.work(item) for item in some.items]
+    for column, labels in some.labels.items():
+        assert (list(labels) == list(some.items)) == (column == "heavy_tail")
+        edge = Edge(some.items, some.work, some.slots, labels=labels)
+        for way in osg_live.WAYS.values():
+            assert edge.run(way, 1e-5).answers.tolist() == wanted

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 import steelyard as sy
 from steelyard.core import OptionError
 from steelyard.spark.formats import FormatSink
-from steelyard.spark.sinks import FileSink, opened, sink
+from steelyard.spark.sinks import FileSink, claim, opened, sink, tell_new_folders
 
 pytestmark = pytest.mark.spark
 
@@ -123,3 +123,13 @@ def test_the_noop_format_takes_results_and_says_nothing(spark, rows, caplog):
 def test_a_wrong_sink_or_option_is_refused_where_it_is_said(rows, kind, options, said):
     with pytest.raises(OptionError, match=said):
         sy.stream(rows).sink(kind, **options)
+
+
+def test_results_that_went_elsewhere_are_told_of_and_a_first_start_is_not(spark, tmp_path, caplog):
+    tell_new_folders(spark, [str(tmp_path / "out")], "one", -1)
+    assert not caplog.records
+    claim(spark, str(tmp_path / "out"), "one")
+    tell_new_folders(spark, [str(tmp_path / "out")], "one", 3)
+    assert not caplog.records
+    tell_new_folders(spark, [str(tmp_path / "new")], "one", 3)
+    assert "new has no results of batches 0 to 3: they went elsewhere, or were removed" in caplog.text

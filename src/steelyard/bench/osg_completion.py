@@ -41,13 +41,16 @@ class Clocked(Reader):
         What each row is about.
     apart
         Seconds from one to the next.
+    labels
+        What else is known of each; by default the same.
     """
 
     items: pa.Array
     apart: float
+    labels: pa.Array | None = None
     _cache: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    schema = pa.schema({"id": pa.int64(), "item": pa.string(), "due": pa.float64()})
+    schema = pa.schema({"id": pa.int64(), "item": pa.string(), "label": pa.string(), "due": pa.float64()})
 
     def splits(self, parallelism: int) -> list[str]:
         """One for each instance; row n belongs to split n mod their number."""
@@ -64,7 +67,10 @@ class Clocked(Reader):
         if count <= 0:
             return Read(None, offset, offset >= whole)
         numbers = int(split) + splits * np.arange(offset, offset + count)
-        columns = [pa.array(numbers), self.items.take(pa.array(numbers)), pa.array(begun + numbers * self.apart)]
+        rows_of = pa.array(numbers)
+        items = self.items.take(rows_of)
+        labels = items if self.labels is None else self.labels.take(rows_of)
+        columns = [rows_of, items, labels, pa.array(begun + numbers * self.apart)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Read(batch, offset + count, offset + count >= whole)
 
@@ -129,6 +135,8 @@ class Edge:
         Instances.
     senders
         Instances of the source, each a scheduler.
+    labels
+        What else is known of each row; by default the same.
     spark
         Where workers run; without one, in threads of this process.
     """
@@ -137,12 +145,15 @@ class Edge:
     work: Work
     slots: int
     senders: int = 1
+    labels: Sequence[str] | None = None
     spark: SparkSession | None = None
 
     def run(self, grouping: str, apart: float, rows: int | None = None) -> Completed:
         """The first rows of the stream through a grouping, so many seconds apart."""
         flow = Flow(f"rows by {grouping.partition('?')[0]}")
-        source = flow.source(Clocked(pa.array(self.items[:rows]), apart), parallelism=self.senders, name="rows")
+        labels = None if self.labels is None else pa.array(self.labels[:rows])
+        reader = Clocked(pa.array(self.items[:rows]), apart, labels)
+        source = flow.source(reader, parallelism=self.senders, name="rows")
         worked = source.shuffle(grouping).map(RowByRow(self.work), _DONE, parallelism=self.slots, name="work")
         worked.sink(Memory(), name="done")
         return self._completed(self._run(flow), len(self.items[:rows]))
