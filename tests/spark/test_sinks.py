@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 import steelyard as sy
 from steelyard.core import OptionError
+from steelyard.spark.arrow import frame_of, in_driver
 from steelyard.spark.formats import FormatSink
 from steelyard.spark.sinks import FileSink, claim, opened, sink, tell_new_folders
 
@@ -133,3 +135,11 @@ def test_results_that_went_elsewhere_are_told_of_and_a_first_start_is_not(spark,
     assert not caplog.records
     tell_new_folders(spark, [str(tmp_path / "new")], "one", 3)
     assert "new has no results of batches 0 to 3: they went elsewhere, or were removed" in caplog.text
+
+
+def test_rows_behind_an_empty_piece_of_a_table_are_rows(spark, rows):
+    piece = rows.toArrow()
+    table = pa.concat_tables([piece, piece[:0], piece, piece[:0]])
+    for made in (frame_of, in_driver):
+        assert sorted(map(tuple, made(spark, table, rows.schema).collect())) == [("a", 1)] * 2 + [("b", 2)] * 2
+        assert made(spark, piece[:0], rows.schema).collect() == []

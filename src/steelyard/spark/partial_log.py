@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core.durable import Described
-from steelyard.spark.arrow import arrow_schema, comes_back, in_driver
+from steelyard.spark.arrow import arrow_schema, comes_back, frame_of, in_driver
 from steelyard.spark.combine import ROWS
 from steelyard.spark.partials import NEW, Partials
 from steelyard.spark.placement import key_hash
@@ -270,7 +270,7 @@ class PartialLog:
         if NEW in table.column_names:
             schema = T.StructType([*schema.fields, T.StructField(NEW, T.BooleanType())])
         few = table.num_rows <= GROWTH * SMALL_ROWS
-        return in_driver(spark, table, schema) if few else spark.createDataFrame(table, schema)
+        return in_driver(spark, table, schema) if few else frame_of(spark, table, schema)
 
 
 def _marked(table: pa.Table, is_new: bool) -> pa.Table:

@@ -22,6 +22,7 @@ from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client, job_name
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
+from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
 from steelyard.spark.files import Folder, local_path
 from steelyard.spark.microbatch import Settings
@@ -167,7 +168,7 @@ def _sink(
 
 
 def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructType) -> DataFrame:
-    return spark.createDataFrame(pa.Table.from_batches(results), schema=schema)
+    return frame_of(spark, pa.Table.from_batches(results), schema)
 
 
 class _Notes:

@@ -18,7 +18,7 @@ from steelyard.core import OptionError
 from steelyard.core.durable import damaged
 from steelyard.core.errors import nearest
 from steelyard.resident.kafka import AT_LEAST_ONCE, DELIVERIES
-from steelyard.spark.arrow import require_arrow
+from steelyard.spark.arrow import frame_of, require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.formats import FormatSink, plain_options, spark_format
 from steelyard.spark.kafka import as_records
@@ -165,7 +165,7 @@ class MemorySink:
         if self.mode == "complete":
             self.tables.clear()
         self.tables[batch] = results.toArrow()
-        frame = self.spark.createDataFrame(self.table(), schema=results.schema)
+        frame = frame_of(self.spark, self.table(), results.schema)
         frame.createOrReplaceTempView(self.name)
         return int(self.tables[batch].num_rows)
 
