@@ -139,6 +139,9 @@ def test_results_that_went_elsewhere_are_told_of_and_a_first_start_is_not(spark,
 
 def test_rows_behind_an_empty_piece_of_a_table_are_rows(spark, rows):
     piece = rows.toArrow()
+    nested = spark.createDataFrame([([(1,)],)], "states array<struct<n: int>>")
+    for made in (frame_of, in_driver):
+        assert made(spark, pa.Table.from_batches([], nested.toArrow().schema), nested.schema).collect() == []
     table = pa.concat_tables([piece, piece[:0], piece, piece[:0]])
     for made in (frame_of, in_driver):
         assert sorted(map(tuple, made(spark, table, rows.schema).collect())) == [("a", 1)] * 2 + [("b", 2)] * 2

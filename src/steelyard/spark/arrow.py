@@ -62,13 +62,18 @@ def in_driver(spark: SparkSession, table: pa.Table, schema: T.StructType) -> Dat
     As `frame_of` has it after it has asked the JVM for all options that might matter; instants are in UTC here.
     """
     make: Any = spark._create_from_arrow_table
-    rows: DataFrame = make(table.combine_chunks(), schema, "UTC", False, False, max(1, table.num_rows))
+    rows: DataFrame = make(_in_one_piece(table), schema, "UTC", False, False, max(1, table.num_rows))
     return rows.coalesce(1)
 
 
 def frame_of(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
-    """A table as a DataFrame, in one piece: Spark 4.3 takes the rows up to the first empty piece, without a word."""
-    return spark.createDataFrame(table.combine_chunks(), schema=schema)
+    """A table as a DataFrame."""
+    return spark.createDataFrame(_in_one_piece(table), schema=schema)
+
+
+def _in_one_piece(table: pa.Table) -> pa.Table:
+    """Spark 4.3 takes the rows up to the first empty piece, without a word, and fails at lists in no piece at all."""
+    return table.combine_chunks() if table.num_rows else table.schema.empty_table()
 
 
 def map_in_arrow(
