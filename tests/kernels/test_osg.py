@@ -22,6 +22,7 @@ POLICIES = [
     "osg?stability=eq1&resync=0&unseen=zero",
     "osg?send=changed&resync=7&update=conservative&keep=0.25",
     "tracking_osg?resync=3",
+    "tracking_osg?resync=2&apart=3.0",
     "tracking_osg?resync=5&items=each&update=conservative&keep=0.5&idle_aware=false",
 ]
 

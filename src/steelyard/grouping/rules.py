@@ -21,6 +21,7 @@ def rule_of(kind: int, instances: int, **chosen: Any) -> Rule:
         "masked": True,
         "elapsed": True,
         "resync": 0,
+        "apart": 0.0,
         "mean_unseen": True,
         "on_change": False,
         "keep": 0.0,

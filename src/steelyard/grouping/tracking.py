@@ -39,6 +39,9 @@ class TrackingOSG(CompiledGrouping):
         As those of `OSG`.
     resync
         Tuples to an instance after which one carries a request.
+    apart
+        Seconds of work for an instance, as far as costs are known, from one request to the next, at least: a reply
+        takes some tenths of a millisecond of everybody's time, which many short tuples would feel.
     items
         `"each"` instance learns all items, as in OSG; or items are `"shared"` out, each learnt by one instance for
         all, so that a cell has as many items less as there are instances.
@@ -66,6 +69,7 @@ class TrackingOSG(CompiledGrouping):
     window: int = 1024
     tolerance: float = 0.05
     resync: int = 64
+    apart: float = 0.02
     items: Literal["each", "shared"] = "shared"
     update: Literal["plain", "conservative"] = "plain"
     keep: float = 0.0
@@ -79,7 +83,7 @@ class TrackingOSG(CompiledGrouping):
     def __post_init__(self) -> None:
         require_sketch(self.name, self.epsilon, self.delta, self.columns, self.rows)
         require_whole(self.name, self.window, self.seed)
-        for option, least in (("rows", 1), ("tolerance", 0), ("resync", 1)):
+        for option, least in (("rows", 1), ("tolerance", 0), ("resync", 1), ("apart", 0)):
             if not getattr(self, option) >= least:
                 raise OptionError(f"{option} of {self.name} must be {least} or more, got {getattr(self, option)}")
         require_share_kept(self.name, self.keep)
@@ -103,6 +107,7 @@ class TrackingOSG(CompiledGrouping):
             window=self.window,
             tolerance=float(self.tolerance),
             resync=self.resync,
+            apart=float(self.apart),
             keep=float(self.keep),
             conservative=self.update == "conservative",
             idle_aware=self.idle_aware,

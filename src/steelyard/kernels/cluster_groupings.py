@@ -85,6 +85,7 @@ def rule_of(groupings: Groupings, number: int) -> Rule:
         row.masked != 0,
         row.elapsed != 0,
         row.resync,
+        row.apart,
         row.mean_unseen != 0,
         row.on_change != 0,
         row.keep,

@@ -206,10 +206,10 @@ def _choose_continuously(
 ) -> tuple[int, int, float]:
     """Beyond the paper: no phase of round robin but until every instance has replied once, and no epochs.
 
-    Each instance gets a request every `resync` tuples, and its reply corrects its load at once. What a request carries
-    is its load without the corrections so far, so that replies that cross each other do not correct twice. The first
-    requests follow each other closely: a mean of a few tuples is far off, and instances that were corrected would get
-    all tuples until those that were not seem as loaded.
+    Each instance gets a request every `resync` tuples and `apart` seconds of work, and its reply corrects its load at
+    once. What a request carries is its load without the corrections so far, so that replies that cross each other do
+    not correct twice. The first requests follow each other closely: a mean of a few tuples is far off, and instances
+    that were corrected would get all tuples until those that were not seem as loaded.
     """
     status, loads = bank.status, bank.loads
     instances = rule.instances
@@ -231,7 +231,8 @@ def _choose_continuously(
     bank.work[number, to, 0] += 1.0 if thought > 0.0 else 0.0
     bank.work[number, to, 1] += thought / bank.speeds[number, to]
     bank.unmarked[number, to] += 1
-    if bank.unmarked[number, to] < bank.gaps[number, to]:
+    before = bank.asked[number, to, bank.requests[number, to] % ASKED, 2]
+    if bank.unmarked[number, to] < bank.gaps[number, to] or 0.0 < bank.work[number, to, 1] - before < rule.apart:
         return to, NOT_MARKED, 0.0
     bank.unmarked[number, to] = 0
     bank.gaps[number, to] = min(2 * bank.gaps[number, to], rule.resync)

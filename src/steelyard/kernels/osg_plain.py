@@ -185,7 +185,8 @@ class PlainScheduler:
         self.loads[to] += factor * thought
         self.sent[to] = (self.sent[to][0] + (thought > 0), self.sent[to][1] + thought / self.speeds[to])
         self.unmarked[to] += 1
-        if self.unmarked[to] < self.gaps[to]:
+        _, before = self.asked[to].get(self.requests[to], (0, 0.0))
+        if self.unmarked[to] < self.gaps[to] or 0 < self.sent[to][1] - before < self.rule.apart:
             return to, NOT_MARKED, 0.0
         self.unmarked[to] = 0
         self.gaps[to] = min(2 * self.gaps[to], self.rule.resync)

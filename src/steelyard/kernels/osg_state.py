@@ -54,6 +54,7 @@ class Rule(NamedTuple):
     masked: bool
     elapsed: bool  # clock of synchronisation
     resync: int  # tuples of a scheduler after which it synchronises again; 0 never
+    apart: float  # continuous: seconds of work for an instance from one request to the next, at least
     mean_unseen: bool  # an item without a count costs the instance's mean, otherwise nothing
     on_change: bool  # stable matrices are sent only if they differ from the stable ones before
     keep: float  # share of the matrices that stays after they were sent; 0 is the paper's reset

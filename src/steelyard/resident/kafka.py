@@ -30,6 +30,8 @@ ANSWER_SECONDS = 30.0
 LAST_SECONDS = 1.0
 """How long a job that is stopped waits for records on their way."""
 CONSUME_MOST = 10_000
+_AT_ONCE = {"socket.nagle.disable": True}
+"""Small requests do not wait for the answer to those before them."""
 _PREFIX = "kafka."
 _IGNORED = ("maxoffsetspertrigger", "minoffsetspertrigger", "failondataloss")
 """Options of Spark's source that are about batches, or whose strict form is the only one here."""
@@ -197,6 +199,7 @@ class KafkaTopic(Reader):
 def _consumer(config: Mapping[str, str]) -> Any:
     # Offsets are in snapshots, not in Kafka. Uncommitted records are read, as Spark's source does, unless told not to.
     own = {
+        **_AT_ONCE,
         "group.id": "steelyard",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
