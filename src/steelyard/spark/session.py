@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from steelyard.spark.classic import require_no_connection
@@ -19,7 +17,6 @@ from steelyard.spark.source import register
 
 log = logging.getLogger(__name__)
 
-_DAEMON = "steelyard.spark.daemon"
 _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -39,7 +36,7 @@ _LOCAL_DEFAULTS = {
     "spark.ui.port": "0",  # a free one, on the loopback address like all else
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.daemon.module": _DAEMON,
+    "spark.python.daemon.module": "steelyard.spark.daemon",
 }
 
 
@@ -132,26 +129,12 @@ def session(
     for option, value in options.items():
         builder = builder.config(option, value)
     log.info("starting Spark at %s, which takes some seconds where none runs yet", where or "the place it was given")
-    is_first = SparkContext._active_spark_context is None
     with _local_address(where):
         spark = builder.getOrCreate()
-    if is_first and spark.conf.get("spark.python.daemon.module", "") == _DAEMON:
-        threading.Thread(target=_start_workers, args=(spark.sparkContext,), daemon=True).start()
     if str(spark.sparkContext.master).startswith("local") and not _chose_level(spark, options):
         without_traces(spark)
     register(spark)
     return spark
-
-
-def _start_workers(context: SparkContext) -> None:
-    """Let Python's daemon start and import what tasks need while the user's program is still being read."""
-    with suppress(Exception):  # whoever stops Spark meanwhile needs no workers
-        context.setJobDescription("start Python's workers")
-        context.parallelize([0], 1).foreach(_nothing)
-
-
-def _nothing(_: int) -> None:
-    """What a task does that is there to be started."""
 
 
 def _chose_level(spark: SparkSession, options: Mapping[str, str]) -> bool:
