@@ -118,3 +118,23 @@ def test_results_that_are_kept_can_be_read_twice(spark, rows):
         assert again.schema.names == results.schema.names
         assert again.count() == number == results.count()
         assert again.count() == number
+
+
+@pytest.mark.parametrize(
+    ("kind", "batches"),
+    [
+        ("string collate UTF8_LCASE", ["A", "a", "A"]),
+        ("struct<s: string collate UTF8_LCASE>", [("A",), ("a",), ("A",)]),
+        ("double", [0.0, -0.0, 0.0]),
+        ("double", [float("nan")] * 3),
+    ],
+)
+def test_keys_that_spark_takes_for_one_are_updated_as_one(spark, tmp_path, kind, batches):
+    frames = [spark.createDataFrame([(key, 1)], f"k {kind}, v long") for key in batches]
+    described = sy.stream(frames[0]).group_by("k").agg(total=sy.sum("v"))
+    sink = Kept()
+    engine = MicroBatch(spark, described._bound(), described._settings(), sink, str(tmp_path))
+    engine.partial_log._expected = 1_000
+    for number, rows in enumerate(frames):
+        engine.process(rows, number)
+    assert [[row["total"] for row in sink.batches[number]] for number in range(3)] == [[1], [2], [3]]

@@ -111,11 +111,14 @@ class PartialLog:
     state
         Where it lives.
     finds_keys
-        Whether batches ask for what the log knows of their keys.
+        Whether batches ask for what the log knows of their keys. By hash it is found only where equal keys have one:
+        "A" and "a" are one key in a collation that ignores case, and have two.
     """
 
     def __init__(self, partials: Partials, state: StateFolder, finds_keys: bool) -> None:
-        self._partials, self._state, self._finds_keys = partials, state, finds_keys
+        self._partials, self._state = partials, state
+        kinds = (partials.bound.rows[key].dataType.simpleString() for key in partials.program.keys)
+        self._finds_keys = finds_keys and not any("collate" in kind for kind in kinds)
         self._held: dict[str, Held] = {}
         self._sizes: dict[str, int] = {}
         """Bytes that entries take in memory, also of those that found no room."""
@@ -247,11 +250,11 @@ class PartialLog:
     def touched(self, spark: SparkSession, entries: Sequence[LogFolder], batch: int) -> DataFrame:
         """What a batch has left, with all that the log knows of the same keys; `NEW` is true of the first.
 
-        Where the log is too large for memory, all of it.
+        Where the log is too large for memory, or keys cannot be looked up, all of it.
         """
         old = [entry for entry in entries if entry.batch != batch]
         new = [entry for entry in entries if entry.batch == batch]
-        if not all(entry.is_small for entry in new) or not self._fits(entries):
+        if not (self._finds_keys and all(entry.is_small for entry in new) and self._fits(entries)):
             came = self.read(spark, new).withColumn(NEW, F.lit(True))
             return came.unionByName(self.read(spark, old).withColumn(NEW, F.lit(False))) if old else came
         fresh = [self._of_file(entry) for entry in new]
