@@ -17,7 +17,7 @@ from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 MODULE = "tests.crash.join_driver"
-KILLS = 6
+KILLS = 4
 LONGEST_LIFE = 8
 """Steps of a driver's life, at most: less than two batches. All lives must end before the input does."""
 LONGEST_PAUSE = {BEGUN: 2.0, WRITING: 0.5, SHIPPING: 0.3, COMMITTING: 0.05, COMMITTED: 0.05}

@@ -17,10 +17,13 @@ import steelyard as sy
 from steelyard.core import Observation, ScalingDecision
 from steelyard.spark.microbatch import MicroBatch
 
-SCHEMA = "k string, n int, x double, text string, at timestamp"
+SCHEMA = "n int, x double, text string, at timestamp"
+CASELESS = "string collate UTF8_LCASE"
 COLUMNS = ["k", "n", "x", "text", "at"]
 ORIGIN = datetime(2024, 5, 1, tzinfo=UTC)
 KEYS = ["a", "b", "c", "ü", "", "hot", "hot", "hot", "hot", None]
+SPELT = {"a": "A", "hot": "Hot", "ü": "Ü"}
+"""Other spellings of some keys: the same ones for a collation that ignores case."""
 
 
 class Mean(sy.Aggregator):
@@ -162,6 +165,8 @@ class Case:
     """Whether the engine is made anew from its checkpoint before each batch, or goes on."""
     expected_partials: int = 0
     """How many the first batch after a start is taken to have; 0: tasks write them."""
+    kind: str = "string"
+    """The type of key `k`."""
 
     @classmethod
     def draw(cls, seed: int) -> Case:
@@ -177,6 +182,10 @@ class Case:
             clock += rng.choice([0, 5, 12, 40])
             rows = [_row(rng, clock) for _ in range(rng.choice([0, 1, 10, 40]))]
             batches.append(rows)
+        kind = "string"
+        if (apart := random.Random(f"the type of the key, {seed}")).random() < 0.25:
+            kind = CASELESS
+            batches = [[(_spelt(apart, row[0]), *row[1:]) for row in rows] for rows in batches]
         return cls(
             seed,
             batches,
@@ -190,7 +199,16 @@ class Case:
             MEANS[seed % len(MEANS)],
             [True, *(rng.random() < 0.5 for _ in batches[1:])],
             rng.choice([0, 1, 1_000]),
+            kind,
         )
+
+    @property
+    def schema(self) -> str:
+        return f"k {self.kind}, {SCHEMA}"
+
+    def as_one_spelling(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows by keys that are equal, where any spelling of one may be shown."""
+        return [row | {"k": row["k"].lower()} for row in rows] if self.kind == CASELESS else rows
 
     def aggregated(self) -> dict[str, Any]:
         jvm = {
@@ -226,7 +244,7 @@ class Case:
         """The engine's answer, batch by batch."""
         kept = Kept()
         for number, rows in enumerate(self.batches):
-            frame = spark.createDataFrame(rows, SCHEMA)
+            frame = spark.createDataFrame(rows, self.schema)
             if self.restarts[number]:
                 described = self.stream(frame)
                 settings = replace(described._settings(), inverse_from=3)
@@ -252,7 +270,7 @@ class Case:
         """Plain Spark's groupBy over the rows that were not late."""
         marks = self.watermarks()
         rows = [(*row, marks[i]) for i, batch in enumerate(self.batches) for row in batch]
-        frame = spark.createDataFrame(rows, SCHEMA + ", mark bigint").where(
+        frame = spark.createDataFrame(rows, self.schema + ", mark bigint").where(
             " and ".join(f"{key} is not null" for key in self.keys) + " and at is not null"
         )
         by: list[Any] = list(self.keys)
@@ -285,6 +303,10 @@ class Case:
 
 def micros(at: datetime) -> int:
     return round((at - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+
+
+def _spelt(rng: random.Random, key: str | None) -> str | None:
+    return SPELT.get(key, key) if key is not None and rng.random() < 0.5 else key
 
 
 def _row(rng: random.Random, clock: int) -> tuple:
