@@ -87,4 +87,4 @@ if not TYPE_CHECKING:  # else a type checker would take every name for one that 
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -13,6 +13,7 @@ from pyspark.errors import PythonException
 import steelyard as sy
 from steelyard.core import BadRowError, BatchError, OptionError, StateError
 from steelyard.spark.engine import in_a_sentence
+from steelyard.spark.files import Folder
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.sinks import FileSink
 from steelyard.spark.state import StateFolder
@@ -216,6 +217,20 @@ def test_a_folder_of_results_belongs_to_one_query(spark, rows, tmp_path):
         claim(spark, str(tmp_path / "out"), "other")
 
 
+def test_a_checkpoint_that_cannot_be_written_is_told_in_a_sentence(spark, rows, tmp_path, monkeypatch):
+    described = sy.stream(rows).group_by("k").agg(n=sy.count())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match=r"checkpoint: .*file/below is a file or below one"):
+        run(spark, described, tmp_path / "file" / "below", [rows])
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Folder, "make", refused)
+    with pytest.raises(OptionError, match=r"checkpoint: .*new cannot be written: Permission denied"):
+        run(spark, described, tmp_path / "new", [rows])
+
+
 def test_empty_batches_single_keys_and_more_blocks_than_keys_work(spark, rows, tmp_path):
     described = sy.stream(rows).group_by("k").agg(mean=Mean().of("x")).partition_by("prompt", blocks=7, buckets=5)
     one = spark.createDataFrame([("a", "1", 2.0)], SCHEMA)
@@ -307,7 +322,7 @@ def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, t
         run(spark, windowed, tmp_path, [])
     (tmp_path / "file").touch()
     for taken, what in ((tmp_path / "file", "checkpoint"), (tmp_path / "new", "the folder of results")):
-        with pytest.raises(OptionError, match=f"{what}: .*/file is a file, and a folder is needed: give another path"):
+        with pytest.raises(OptionError, match=f"{what}: .*/file is a file or below one, and a folder is needed"):
             MicroBatch(spark, first._bound(), first._settings(), FileSink(str(tmp_path / "file")), str(taken))
 
 

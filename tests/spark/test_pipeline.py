@@ -249,6 +249,13 @@ def test_columns_of_a_written_schema_are_checked_as_spark_would(tmp_path):
     parse_pipeline(text.replace("fare_amount decimal(9, 2)", "fare double"))
 
 
+@pytest.mark.parametrize("wrong", ["Medallion strin, fare_amount int", "a struct<x: itn>, b int"])
+def test_a_misspelt_type_of_a_schema_is_told_with_the_line(wrong, tmp_path):
+    start, end = GOOD.index("[source]"), GOOD.index("[watermark]")
+    files = f'[source]\nformat = "json"\npath = "{tmp_path}"\nschema = "{wrong}"\n\n'
+    assert any("schema in [source]: unknown type" in said for said in mistakes(GOOD[:start] + files + GOOD[end:]))
+
+
 @pytest.mark.parametrize("schema", ["id", "", "id bigint,", '{"type": "struct"}', 'a int comment "b, c"'])
 def test_a_schema_that_only_spark_can_read_is_left_to_it(schema):
     assert schema_columns(schema) is None

@@ -53,7 +53,7 @@ _POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 def partitioner_names() -> list[str]:
-    """The names that `policy` and `partitioner` know."""
+    """Names of policies that go by keys; `Stream.partition_by` knows `osg` too, which goes by costs."""
     return sorted(_POLICIES)
 
 

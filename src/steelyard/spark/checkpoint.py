@@ -167,8 +167,11 @@ class CheckpointFolder:
 
     def _write_program(self, body: dict[str, Any]) -> None:
         text = sealed(body)
-        self.root.make()
-        self.root.write_once(PROGRAM, text)
+        try:
+            self.root.make()
+            self.root.write_once(PROGRAM, text)
+        except OSError as error:
+            raise OptionError(f"checkpoint: {self.path} cannot be written: {error.strerror or error}") from error
         self._program = seal_of(text)
 
     @property

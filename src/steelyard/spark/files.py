@@ -146,7 +146,7 @@ class Folder:
     def refuse_file(self, what: str) -> None:
         """OptionError where there is a file in place of the folder; `what` is what the user gave its path for."""
         if self._files.is_file():
-            raise OptionError(f"{what}: {self.path} is a file, and a folder is needed: give another path")
+            raise OptionError(f"{what}: {self.path} is a file or below one, and a folder is needed: give another path")
 
     def make(self) -> None:
         """Make the folder."""
@@ -181,7 +181,7 @@ class _Local:
         return _Local(self._root / name)
 
     def is_file(self) -> bool:
-        return self._root.is_file()
+        return any(path.is_file() for path in (self._root, *self._root.parents))
 
     def exists(self, name: str) -> bool:
         return (self._root / name).exists()

@@ -128,6 +128,14 @@ def _true(value: Any) -> str | None:
     return None if value is True else "must be true, or left out"
 
 
+def _schema(value: Any) -> str | None:
+    """A misspelt type is told here; all else of a schema is read by Spark."""
+    for word in re.findall(r"(?:^|[,<])\s*(?:`[^`]+`|\w+)[\s:]+(\w+)", value) if isinstance(value, str) else ():
+        if word.lower() not in _TYPES and (meant := nearest(word.lower(), _TYPES)):
+            return f"unknown type {word!r}: did you mean {meant!r}?"
+    return _text(value)
+
+
 def _free(value: Any) -> str | None:
     good = isinstance(value, dict) and all(isinstance(item, str | int | float) for item in value.values())
     return None if good else "must be a table of text and numbers"
@@ -210,6 +218,11 @@ def schema_columns(schema: str) -> list[str] | None:
     return columns
 
 
+_TYPES = (
+    *("array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal", "double", "float"),
+    *("int", "integer", "interval", "long", "map", "numeric", "real", "short", "smallint", "string", "struct", "time"),
+    *("timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"),
+)
 _MODES = ("append", "complete", "update")
 FUNCTIONS: dict[str, dict[str, Check]] = {
     **{name: {} for name in ("count", "sum", "min", "max", "mean", "variance")},
@@ -246,11 +259,11 @@ GENERATED: dict[str, Check] = {
     "row_numbers": _true,
 }
 """Options of the source of generated rows, whatever the workload."""
-_FILES: dict[str, Check] = {"path": _text, "schema": _text}
+_FILES: dict[str, Check] = {"path": _text, "schema": _schema}
 _BY_FORMAT: dict[str, dict[str, dict[str, Check]]] = {
     "source": {
         "steelyard": {},  # depends on the workload
-        "kafka": {"servers": _text, "topic": _text, "schema": _text, "starting": _text},
+        "kafka": {"servers": _text, "topic": _text, "schema": _schema, "starting": _text},
         "parquet": _FILES,
         "json": _FILES,
         "csv": _FILES,

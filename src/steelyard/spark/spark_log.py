@@ -86,6 +86,8 @@ class SparkLog:
     def require(self, batch: int, files: tuple[Described, ...]) -> None:
         """StateError where the files that a commit describes are not as they were, but for those that Spark removed."""
         begun = self.begun
+        if begun >= 0 and not self._folder.exists("metadata"):
+            raise damaged(self._folder.child("metadata"), "with the query's id is missing")
         if begun < batch:
             raise damaged(self._folder.child(f"offsets/{batch}"), f"of batch {batch} is missing")
         needed = [one for one in files if not self._outlived(one.name, batch, begun) or self._folder.exists(one.name)]

@@ -45,7 +45,25 @@ MAP_POLICY = "in_place"
 
 
 def stream(rows: DataFrame) -> Stream:
-    """Start to describe an aggregation over `rows`, a streaming DataFrame (or a static one, for `to_df`)."""
+    """Start to describe a query over `rows`, a streaming DataFrame (or a static one, for `to_df`).
+
+    Verbs of `Stream` add to the description, in any order, and `start()` runs it. For example, windows of ten seconds::
+
+        query = (
+            sy.stream(trips)
+            .with_watermark("pickup", "2 seconds")
+            .group_by("medallion")
+            .window("10 seconds")
+            .agg(total=sy.sum("fare"), trips=sy.count())
+            .sink("console")
+            .checkpoint("checkpoints/fares")
+            .start()
+        )
+        query.await_termination()
+
+    `map` runs a Python function over the rows before, or instead of, an aggregation; `partition_by` names a policy
+    other than `"auto"`; `engine("resident")` runs the same on workers that stay.
+    """
     require_classic(rows, "sy.stream")
     if not isinstance(rows, DataFrame):
         raise OptionError(f"sy.stream takes a Spark DataFrame, got {type(rows).__name__}")
