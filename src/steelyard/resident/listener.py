@@ -134,12 +134,11 @@ class Listener:
     def _refuse(self, sock: socket.socket, peer: tuple[str, int], why: str) -> None:
         sock.close()
         with self._changing:
-            self.refused += 1
-            now = time.monotonic()
-            quiet = self.refused > _LOGGED and now - self._logged < _LOG_SECONDS
-            self._logged = self._logged if quiet else now
-        if not quiet:
-            log.warning("refused a connection from %s:%s (%d so far): %s", peer[0], peer[1], self.refused, why)
+            refused, now = self.refused + 1, time.monotonic()
+            if refused <= _LOGGED or now - self._logged >= _LOG_SECONDS:
+                self._logged = now
+                log.warning("refused a connection from %s:%s (%d so far): %s", peer[0], peer[1], refused, why)
+            self.refused = refused
 
     def close(self) -> None:
         """Take no more connections; those that were let in stay."""
