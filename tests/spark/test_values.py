@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from steelyard.core import BatchError
+from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.values import as_column, column_of
 
 RECORD = pa.struct({"a": pa.int64(), "b": pa.float64()})
@@ -88,3 +90,12 @@ def test_a_column_of_all_keys_is_kept_as_it_is(values, kind, kept):
 def test_a_column_of_all_keys_that_does_not_fit_is_refused(values, kind):
     with pytest.raises((TypeError, ValueError, pa.ArrowException)):
         as_column(values, kind, 2)
+
+
+def test_more_text_than_a_batch_holds_is_told_with_a_remedy():
+    size = 1_200_000_000  # zeros that nobody touches take no memory
+    bounds = pa.py_buffer(np.array([0, size], np.int32))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(np.zeros(size, np.uint8))])
+    part = pa.RecordBatch.from_arrays([column], ["text"])
+    with pytest.raises(BatchError, match=r"more than 2 GB of one column: take more blocks"):
+        in_one_batch([part, part], "take more blocks")

@@ -18,6 +18,7 @@ from steelyard.kernels.radix import stable_order
 from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, of_one_key
+from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.parcels import BUCKET
@@ -65,7 +66,7 @@ def combiner(
             if not batches:
                 return
             with task.working():
-                block = pa.concat_batches(batches)
+                block = in_one_batch(batches, "take more blocks, as in .partition_by('auto', blocks=64)")
                 task.rows = block.num_rows
                 block, groups, states, letters = _combined(block, keys, uses, schema, results or {})
                 out = _clusters(block, keys, groups, states, buckets, schema) if groups else None

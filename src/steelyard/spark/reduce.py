@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from steelyard.core import BatchError
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import merged_otherwise
+from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.combine import ROWS, Groups, dead_letters
 from steelyard.spark.parcels import Batches, opened
 from steelyard.spark.rows import PANE
@@ -155,7 +156,8 @@ class Reducer:
 
     def _folded(self, held: list[pa.Table]) -> tuple[dict[str, pa.Array], dict[str, States]]:
         """Keys, pane and rows of each group, and its states."""
-        (whole,) = pa.concat_tables(held).combine_chunks().to_batches()
+        parts = (part for table in held for part in table.to_batches())
+        whole = in_one_batch(parts, "take more buckets, as in .partition_by('auto', buckets=64)")
         groups = Groups.of(whole, self.keys)
         order, first = pa.array(groups.order), pa.array(groups.first_rows)
         states = {}
