@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import BatchError
-from steelyard.spark.arrow import in_one_batch
+from steelyard.core.arrow import in_one_batch
 from steelyard.spark.values import as_column, column_of
 
 RECORD = pa.struct({"a": pa.int64(), "b": pa.float64()})

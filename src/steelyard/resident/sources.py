@@ -291,7 +291,8 @@ class Rows(Reader):
         start, end = int(bounds[int(split)]), int(bounds[int(split) + 1])
         count = min(rows, end - start - offset)
         part = self.table.slice(start + offset, count).combine_chunks().to_batches()
-        return Read(part[0] if part else None, offset + count, start + offset + count >= end)
+        after = offset + (part[0].num_rows if part else 0)  # more text than one batch holds stays in several
+        return Read(part[0] if part else None, after, start + after >= end)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from steelyard.core import BatchError, OptionError
+from steelyard.core import OptionError
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:
@@ -74,14 +74,6 @@ def frame_of(spark: SparkSession, table: pa.Table, schema: T.StructType) -> Data
 def _in_one_piece(table: pa.Table) -> pa.Table:
     """Spark 4.3 takes the rows up to the first empty piece, without a word, and fails at lists in no piece at all."""
     return table.combine_chunks() if table.num_rows else table.schema.empty_table()
-
-
-def in_one_batch(parts: Iterable[pa.RecordBatch], remedy: str) -> pa.RecordBatch:
-    """Batches as one; BatchError with a remedy where a column of text has more bytes than Arrow can count."""
-    try:
-        return pa.concat_batches(list(parts))
-    except pa.ArrowInvalid as error:
-        raise BatchError(f"a task cannot hold more than 2 GB of one column: {remedy} ({error})") from error
 
 
 def map_in_arrow(

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import BatchError
+from steelyard.core.arrow import in_one_batch
 from steelyard.core.counts import one_zero
 from steelyard.kernels.radix import stable_order
 from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, of_one_key
-from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.parcels import BUCKET

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import BatchError
+from steelyard.core.arrow import in_one_batch
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import merged_otherwise
-from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.combine import ROWS, Groups, dead_letters
 from steelyard.spark.parcels import Batches, opened
 from steelyard.spark.rows import PANE

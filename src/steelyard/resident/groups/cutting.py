@@ -14,6 +14,7 @@ from steelyard.partition.accumulator import Accumulated, Accumulator
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.registry import policy, tuple_policy
 from steelyard.resident.groups.dealing import Share
+from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.program import BatchProgram
 from steelyard.resident.routing import key_ids, parted
 
@@ -108,8 +109,7 @@ class Cutter:
     def cut(self, closed: Closed, share: Share) -> Cut:
         """Cut a batch into this receiver's blocks, and into what it adds to those of others."""
         self._expected = len(share.whole)
-        rows = pa.Table.from_batches(closed.batches, self._program.source_schema).combine_chunks()
-        all_rows = rows.to_batches()[0] if rows.num_rows else _empty(self._program.source_schema)
+        all_rows = one_batch(pa.Table.from_batches(closed.batches, self._program.source_schema))
         blocks, end = {}, closed.rows
         for block, size in reversed(share.rest):
             end -= size
@@ -179,7 +179,3 @@ class Cutter:
 def _even(rows: pa.RecordBatch, blocks: int) -> list[pa.RecordBatch]:
     bounds = np.linspace(0, rows.num_rows, blocks + 1).astype(int)
     return [rows.slice(bounds[i], bounds[i + 1] - bounds[i]) for i in range(blocks)]
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

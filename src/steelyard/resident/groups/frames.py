@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from steelyard.core.arrow import in_one_batch
 from steelyard.resident.wire import MAX_PAYLOAD
 
 LARGEST = MAX_PAYLOAD
@@ -28,7 +29,19 @@ def in_frames(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def together(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Parts of the same, as one; they are of one schema, and there is at least one."""
-    if len(parts) == 1:
-        return parts[0]
-    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()
-    return whole[0] if whole else parts[0]
+    return in_one_batch(parts, "give a smaller batch_rows= or interval=, or more blocks= and buckets=")
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch, also where it has no rows."""
+    return together(table.to_batches() or [_empty(table.schema)])
+
+
+def table_in_frames(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The same as `in_frames`, for a table that need not fit into one batch."""
+    for batch in table.to_batches() or [_empty(table.schema)]:
+        yield from in_frames(batch)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

@@ -84,9 +84,11 @@ class GroupJob:
                 failed = False
                 return self.outcome
             except GenerationError as error:
-                self.outcome.restarts = generation + 1
+                if error.final:
+                    raise JobError(str(error)) from error
                 if generation == scheduling.restarts:
                     raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
+                self.outcome.restarts = generation + 1
                 again = f"generation {generation} failed: {error}; the next goes on from batch {self.outcome.saved}"
                 log.warning(again)
             finally:

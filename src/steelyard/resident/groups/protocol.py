@@ -47,7 +47,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     },
     "task": {"batch": int, "stage": str, "seconds": float, "refused": int},
     "windows": {"batch": int, "saved": bool, "watermark": int},
-    "failed": {"why": str},
+    "failed": {"why": str, "final": bool},
 }
 """What a worker may say."""
 

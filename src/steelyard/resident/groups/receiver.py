@@ -301,5 +301,6 @@ class Receiver:
     def _final(self, batch: int, ended: bool) -> bool:
         """Whether no batch follows, where all splits of all receivers are at their ends, or are not."""
         limit = self._scheduling.batches
-        last = self._ending or ended or (limit is not None and batch + 1 >= limit)
+        # a batch that is made again may have been handed on before, and what the end adds to it would not be
+        last = (self._ending and batch not in self._replay) or ended or (limit is not None and batch + 1 >= limit)
         return last and batch + 1 not in self._replay

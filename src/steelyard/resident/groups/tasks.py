@@ -12,6 +12,7 @@ from steelyard.core.counts import Ints
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.resident.aggregate import WindowedStep
 from steelyard.resident.aggregates import PANE
+from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import ROWS, BatchProgram
 from steelyard.resident.operator import BEFORE_ALL
@@ -119,11 +120,3 @@ def late_rows(program: BatchProgram, partials: pa.RecordBatch, watermark: int) -
     assert window is not None
     late = window.last_end(as_micros(partials.column(PANE))) <= watermark
     return int(partials.column(program.counted.names[ROWS, "count_all"]).to_numpy()[late].sum())
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch, also where it has no rows."""
-    batches = table.combine_chunks().to_batches()
-    if batches:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import SteelyardError
+from steelyard.core import BadRowError, BatchError, SteelyardError
 from steelyard.core.errors import place_of
 from steelyard.resident.control import Orders
 from steelyard.resident.groups.agreement import Agreement
-from steelyard.resident.groups.frames import in_frames, together
+from steelyard.resident.groups.frames import in_frames, table_in_frames, together
 from steelyard.resident.groups.local import LocalScheduler, Stage, Task
 from steelyard.resident.groups.messages import (
     AGREED,
@@ -43,7 +43,6 @@ from steelyard.resident.groups.tasks import (
     by_keeper,
     late_rows,
     map_block,
-    one_batch,
     reduce_bucket,
     slices,
     windows_of,
@@ -315,7 +314,7 @@ class GroupWorker:
                 refused = self._perform(task, parts)
                 spent = time.perf_counter() - begun
                 self._tell("task", batch=task.batch, stage=task.stage.name.lower(), seconds=spent, refused=refused)
-            except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            except BaseException as error:  # noqa: BLE001 - a user's function may raise anything, SystemExit too
                 self._failed(f"{task.stage.name.lower()} task {task.number} of batch {task.batch}", error)
                 return
             with self._changed:
@@ -355,7 +354,7 @@ class GroupWorker:
             self._windows.process(0, rows)
         note = parts[0][0]
         for results in self._windows.on_watermark(note.watermark):
-            self._deliver(task.batch, results)
+            self._deliver(task.batch, results.cast(self._program.result_schema))
         due = (task.batch + 1) % self._scheduling.snapshot == 0
         if due and not note.last:
             self._send_windows(task.batch)
@@ -375,25 +374,26 @@ class GroupWorker:
         state = self._windows.snapshot(batch)
         panes = state.get("panes", self._program.partial_schema.empty_table())
         whole = pa.Table.from_batches(panes.to_batches(), self._program.partial_schema)
-        for part in in_frames(one_batch(whole)):
+        for part in table_in_frames(whole):
             self._orders.connection.send(Kind.RESULT, STATE, batch, batch_bytes(part))
 
     # -- the end
 
     def _failed(self, what: str, error: BaseException) -> None:
-        if not self._closing:
+        final = isinstance(error, BadRowError | BatchError)  # it would be the same the next time
+        if not self._closing and not final:  # else the driver tells it, and a trace says no more
             log.error("%s failed in worker %d\n%s", what, self.number, "".join(traceback.format_exception(error)[-3:]))
         place = "" if isinstance(error, SteelyardError) else place_of(error)
-        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}{place}")
+        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}{place}", final)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, final: bool = False) -> None:
         with self._lock:
             if self._failure is not None or self._closing:
                 return
             self._failure = why
         if self._orders is not None:
             with contextlib.suppress(OSError):
-                self._tell("failed", why=why)
+                self._tell("failed", why=why, final=final)
 
     def _close(self) -> None:
         with self._changed:
