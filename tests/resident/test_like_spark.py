@@ -62,6 +62,8 @@ LARGE = Decimal("9" * 38)
         (pa.array([2**63 - 1, 1, 0, 0]), "split"),
         (pa.array([2**63 - 1, 1, 0, 0]), "whole"),
         (pa.array([2**63 - 1, 0, 0, 1]), ""),
+        (pa.array([2**64 - 1, 1, 0, 0], pa.uint64()), "split"),
+        (pa.array([2**64 - 1, 0, 0, 1], pa.uint64()), ""),
         (pa.array([LARGE, LARGE, LARGE, LARGE], pa.decimal128(38, 0)), "split"),
         (pa.array([LARGE, LARGE, LARGE, LARGE], pa.decimal128(38, 0)), "whole"),
     ],
@@ -80,6 +82,17 @@ def test_large_sums_that_fit_are_exact(windowed):
     halves = {"k": [1, 1], "x": pa.array([half, half], pa.decimal128(38, 0))}
     found = aggregated(halves, ["k"], windowed, {"s": sum("x")})
     assert found.column("s").to_pylist() == [Decimal("8" * 38)]
+
+
+@pytest.mark.parametrize("windowed", ["split", "whole", ""])
+def test_large_unsigned_numbers_are_added_and_compared_as_they_are(windowed):
+    large = {"k": [1, 1, 2, 2], "x": pa.array([2**63, 5, 2**62, 2**64 - 2**62 - 1], pa.uint64())}
+    found = aggregated(large, ["k"], windowed, {"s": sum("x"), "low": min("x"), "high": max("x")})
+    assert found.column("s").type == pa.uint64()
+    assert found.to_pylist() == [
+        {"k": 1, "s": 2**63 + 5, "low": 5, "high": 2**63},
+        {"k": 2, "s": 2**64 - 1, "low": 2**62, "high": 2**64 - 2**62 - 1},
+    ]
 
 
 def test_more_files_than_a_process_may_open_are_read(tmp_path):

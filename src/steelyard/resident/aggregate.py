@@ -172,18 +172,13 @@ class WindowedStep(Step):
         partials = self._compact()
         assert partials is not None
         panes = _panes(partials)
-        rows, starts = self._window.starts(panes)
-        ends = starts + self._window.size
-        closing = (ends <= time) & (ends > before)
-        results = self._results(partials.take(pa.array(rows[closing])), starts[closing])
         kept = self._window.last_end(panes) > time
         self._settled = partials.filter(pa.array(kept))
         self._earliest = int(panes[kept].min()) if kept.any() else AFTER_ALL
-        return results
+        closing = self._window.closing(panes, before, time)
+        return (made for rows, starts in closing for made in self._results(partials.take(pa.array(rows)), starts))
 
     def _results(self, partials: pa.Table, starts: Ints) -> Batches:
-        if not partials.num_rows:
-            return ()
         at = partials.schema.get_field_index(PANE)
         kind = partials.schema.field(PANE).type
         if self._window.size != self._window.pane:  # several panes are one window

@@ -21,7 +21,8 @@ class _Column:
 
     def __init__(self, name: str, kind: pa.DataType, combine: Any) -> None:
         self._name, self.kind, self._combine = name, kind, combine
-        self._values = np.zeros(0, np.float64 if pa.types.is_floating(kind) else np.int64)
+        whole = np.uint64 if pa.types.is_unsigned_integer(kind) else np.int64
+        self._values = np.zeros(0, np.float64 if pa.types.is_floating(kind) else whole)
         self._known = np.zeros(0, np.bool_)
 
     def grow(self, size: int) -> None:
@@ -35,13 +36,20 @@ class _Column:
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(self._values.dtype)
         before = self._values[slots]
         both = np.where(self._known[slots], self._combine(before, values), values)
-        if self._combine is np.add and both.dtype == np.int64 and (((before ^ both) & (values ^ both)) < 0).any():
-            raise overflown(self._name, pa.int64(), self.kind)
+        if self._combine is np.add and _wrapped(before, values, both).any():
+            raise overflown(self._name, pa.from_numpy_dtype(both.dtype), self.kind)
         self._values[slots] = np.where(given, both, before)
         self._known[slots] |= given
 
     def at(self, slots: Ints) -> pa.Array:
         return pa.array(self._values[slots], mask=~self._known[slots]).cast(self.kind)
+
+
+def _wrapped(left: Any, right: Any, both: Any) -> Any:
+    """Which sums of whole numbers did not fit."""
+    if both.dtype == np.uint64:
+        return both < right
+    return ((left ^ both) & (right ^ both)) < 0 if both.dtype == np.int64 else np.zeros(len(both), np.bool_)
 
 
 class RunningState:

@@ -29,7 +29,7 @@ def summable(values: pa.Array) -> pa.Array:
 
 
 def summed(sums: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    """Sums of `summable` values of a type, as Spark has them: bigint, or a decimal of 38 digits.
+    """Sums of `summable` values of a type, as Spark has them: bigint (here uint64 too), or a decimal of 38 digits.
 
     Raises
     ------
@@ -38,6 +38,8 @@ def summed(sums: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArr
     """
     if pa.types.is_signed_integer(kind):
         wanted = pa.int64()
+    elif pa.types.is_unsigned_integer(kind):
+        wanted = pa.uint64()
     elif pa.types.is_decimal(kind):
         wanted = pa.decimal128(_DIGITS, kind.scale)
     else:

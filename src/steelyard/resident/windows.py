@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -15,6 +16,8 @@ from steelyard.core.durations import micros
 
 START, END = "window_start", "window_end"
 """Columns that windowed operators give."""
+PAIRS = 1 << 18
+"""Of a row and a window that are looked at together, unless a single window has more rows."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,33 @@ class Window:
         rows, which = np.nonzero(starts + self.size > times[:, None])
         return rows, starts[rows, which]
 
+    def closing(self, panes: Ints, before: int, time: int) -> Iterator[tuple[Ints, Ints]]:
+        """(row, window's start) for each row and each window that holds its pane and ends in `(before, time]`.
+
+        They come in parts of some `PAIRS`, so that memory does not grow with the windows that a row is in; all rows of
+        a window are in one part.
+        """
+        if not len(panes):
+            return
+        order = np.argsort(panes, kind="stable")
+        first, last = (panes[order] - self.size) // self.slide + 1, panes[order] // self.slide  # windows by number
+        low = np.maximum(first, max(int(first[0]), (before - self.size) // self.slide + 1))
+        high = np.minimum(last, min(int(last[-1]), (time - self.size) // self.slide))
+        some = low <= high
+        order, low, high = order[some], low[some], high[some]
+        at = 0
+        while at < len(order):
+            begin = int(low[at])
+            most = max(at + PAIRS + 1, int(np.searchsorted(low, begin + 1)))  # no part has more rows
+            end = _part_end(low[at:most], high[at:most], begin)
+            upto = int(np.searchsorted(low, end))
+            begins = np.maximum(low[at:upto], begin)
+            counts = np.minimum(high[at:upto], end - 1) - begins + 1
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            yield np.repeat(order[at:upto], counts), (np.repeat(begins, counts) + within) * self.slide
+            at = int(np.searchsorted(high, end))
+            low = np.maximum(low, end)
+
     def require(self, schema: pa.Schema) -> pa.Field:
         """The time column; OptionError where there is none, or it is no timestamp."""
         if self.time not in schema.names:
@@ -79,8 +109,29 @@ class Window:
         return pa.timestamp("us", self.require(schema).type.tz)
 
 
+def _part_end(low: Ints, high: Ints, begin: int) -> int:
+    """The window behind the last one of a part that begins with `begin`, where row i is in `low[i]` to `high[i]`.
+
+    Both are ascending, and none of `high` is below `begin`.
+    """
+    whole, lows = (np.concatenate([[0], np.cumsum(part)]) for part in (high - low + 1, low - begin))
+
+    def pairs(end: int) -> int:
+        """Rows of each window before `end`, added up."""
+        over, begun = np.searchsorted(high, end), np.searchsorted(low, end)
+        return int(whole[over] + (begun - over) * (end - begin) - (lows[begun] - lows[over]))
+
+    least, most = begin + 1, int(high[-1]) + 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if pairs(middle) <= PAIRS else (least, middle - 1)
+    return least
+
+
 def as_micros(column: pa.Array) -> Ints:
-    """Timestamps without nulls as int64 microseconds since 1970."""
+    """Timestamps without nulls as int64 microseconds since 1970; of nanoseconds, those that are complete."""
+    if column.type.unit == "ns":
+        return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False)) // 1000
     unit = pa.timestamp("us", column.type.tz)
     exact = column if column.type == unit else column.cast(unit, safe=False)
     return np.asarray(exact.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
