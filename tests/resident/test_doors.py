@@ -523,9 +523,9 @@ DEPLOY = {
     GroupWorker: {
         "do": "begin",
         "first": 0,
-        "position": [[], [], [], [], []],
-        "replay": {},
-        "start": 0.0,
+        "made": 0,
+        "places": 0,
+        "elapsed": 0.0,
         "ending": False,
         "counting": False,
         "windows": None,

@@ -43,7 +43,7 @@ class Said(NamedTuple):
     event: str
     what: Mapping[str, Any]
     at: float
-    """The moment of `time.time()` at which it came: the one who decides may hear of it later."""
+    """The moment of `time.monotonic()` at which it came: the one who decides may hear of it later."""
 
 
 class Gang:
@@ -85,7 +85,7 @@ class Gang:
 
     def say(self, event: str, worker: int = OUTSIDE, **what: Any) -> None:
         """Have the one who decides hear something; any thread may call it."""
-        self._said.put(Said(worker, event, what, time.time()))
+        self._said.put(Said(worker, event, what, time.monotonic()))
 
     def hear(self, seconds: float) -> Said | None:
         """The next thing that somebody says, if it comes in time. GenerationError where a worker has failed."""
@@ -125,7 +125,7 @@ class Gang:
             while True:
                 said = self._understood(number, connection.receive())
                 if said is not None:
-                    self._said.put(Said(number, *said, time.time()))
+                    self._said.put(Said(number, *said, time.monotonic()))
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would notice that a worker is not heard
             gone = "is gone" if isinstance(error, OSError) else "was not understood"
             self.say("failed", number, why=f"worker {number} {gone}: {error}")

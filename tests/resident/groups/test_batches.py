@@ -358,6 +358,7 @@ def test_a_function_that_raises_ends_the_run_and_is_named():
         ({"window": "1 second"}, "give time="),
         ({"slide": "1 second"}, "needs a window"),
         ({"window": "1 second", "time": "when"}, "unknown time column 'when'"),
+        ({"window": "1 second", "time": "key"}, "time column 'key' must be a timestamp"),
         ({"batch_rows": 0}, "batch_rows must be 1 or more"),
         ({"source": SocketLines("127.0.0.1", 1, pa.schema({"key": pa.string()}))}, "cannot be read again"),
     ],

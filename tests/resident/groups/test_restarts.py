@@ -1,20 +1,25 @@
 """Failures of groups of batches: what ends them, what is made again, and that a stop or a size loses no rows."""
 
 import threading
+import time
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from steelyard.core import BatchError
-from steelyard.resident import JobError, Rows, count, sum
+from steelyard.resident import JobError, Rows, control, count, sum
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.resident.groups.cutting import Closed, Cutter
 from steelyard.resident.groups.dealing import Share
 from steelyard.resident.groups.frames import one_batch, table_in_frames, together
 from steelyard.resident.jobs import ThreadLauncher
+from steelyard.resident.sources import Read, Reader
+from steelyard.workloads.rates import Constant
 
-ONE = Scheduling(interval=0.05, blocks=1, buckets=1, slots=1)
+ONE = Scheduling(interval=0.02, blocks=1, buckets=1, slots=1)
 
 
 def times(n, step=1_000_000):
@@ -49,6 +54,135 @@ def test_a_stop_around_a_failure_gives_the_open_windows():
     read = np.sum([run.rows for run in job.outcome.batches.values()])
     assert read >= 8
     assert np.sum([np.sum(one["n"].to_numpy()) for one in got.values()]) == read
+
+
+def running(job, until, seconds=20):
+    """A job in a thread, when it has come so far."""
+    thread = threading.Thread(target=job.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + seconds
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert until()
+    return thread
+
+
+@pytest.mark.parametrize("rate", [None, Constant(20)])
+def test_a_stop_closes_the_open_batch_of_all_receivers_at_once(rate):
+    program = BatchProgram(Rows(pa.table({"k": range(1000)})), ("k",), {"n": count()}, batch_rows=10, rate=rate)
+    job = GroupJob(program, Scheduling(interval=600, blocks=2, slots=1), 2, ThreadLauncher(GroupWorker))
+    thread = running(job, lambda: job.outcome.groups)
+    job.stop()
+    thread.join(20)
+    assert not thread.is_alive(), "it waits for the end of the interval"
+    assert list(job.outcome.results) == [0]
+
+
+def test_a_clock_that_is_set_back_does_not_hold_batches_up(monkeypatch):
+    real, back = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() - back[0])
+    program = BatchProgram(Rows(pa.table({"k": range(100)})), ("k",), {"n": count()}, batch_rows=20)
+    got = []
+
+    def commit(batch, table):
+        got.append(table.num_rows)
+        back[0] = 3600.0
+
+    job = GroupJob(program, ONE, 1, ThreadLauncher(GroupWorker), None, commit)
+    running(job, lambda: np.sum(got) == 100).join(20)
+    assert all(-1 < run.ready < 20 for run in job.outcome.batches.values())
+
+
+# -- what is made again
+
+
+@dataclass(frozen=True)
+class Topic(Reader):
+    """Offsets begin at 1000 and move before there are rows, and over marks that are none, as those of Kafka do."""
+
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us")})
+
+    def splits(self, parallelism):
+        return ["topic:0"]
+
+    def read(self, split, offset, rows):
+        if offset < 1000 or offset % 10 == 9:
+            return Read(None, 1000 if offset < 1000 else offset + 1, False)
+        end = int(np.min([offset + rows, offset // 10 * 10 + 9]))
+        numbers = pa.array(range(offset, end), pa.int64())
+        return Read(pa.record_batch([numbers, numbers.cast(pa.timestamp("us"))], schema=self.schema), end, end >= 1099)
+
+
+def test_offsets_that_move_without_rows_can_be_read_again():
+    program = BatchProgram(Topic(), ("k",), {"n": count()}, batch_rows=4, window="1 second", time="t")
+    _, got = failing(program, ONE, at=7)
+    whole = pa.concat_tables(got.values())
+    assert sorted(whole["k"].to_pylist()) == [offset for offset in range(1000, 1099) if offset % 10 != 9]
+
+
+def test_rows_that_are_not_what_they_were_are_named():
+    @dataclass(frozen=True)
+    class Compacted(Topic):
+        """Rows of the first read are gone when a job goes on."""
+
+        def read(self, split, offset, rows):
+            return super().read(split, 1005 if offset == 1000 and job.outcome.restarts else offset, rows)
+
+    program = BatchProgram(Compacted(), ("k",), {"n": count()}, batch_rows=4, window="1 second", time="t")
+    job = GroupJob(program, Scheduling(interval=0.02, restarts=1), 1, ThreadLauncher(GroupWorker))
+    job._commit = lambda batch, table: job._central.abort("a worker died") if batch == 1 else None
+    with pytest.raises(JobError, match=r"split 'topic:0' came to offset 1004 before, and to 1009 now"):
+        job.run()
+
+
+@dataclass(frozen=True)
+class LongNames(Rows):
+    def splits(self, parallelism):
+        return [f"/{'events/' * 20}{split}\udce4" for split in super().splits(parallelism)]
+
+    def read(self, split, offset, rows):
+        return super().read(split.rpartition("/")[2][:-1], offset, rows)
+
+
+def test_splits_may_be_more_than_a_message_holds(monkeypatch):
+    monkeypatch.setattr(control, "MAX_CONTROL", 10_000)
+    table = pa.table({"k": range(300), "t": times(300)})
+    program = BatchProgram(
+        LongNames(table, pieces=300), ("k",), {"n": count()}, batch_rows=20, window="1 day", time="t"
+    )
+    how = Scheduling(interval=0.02, blocks=2, buckets=2, slots=1, snapshot=6)
+    _, got = failing(program, how, at=13, workers=2)
+    assert sorted(pa.concat_tables(got.values())["k"].to_pylist()) == list(range(300))
+
+
+# -- a function that changes event times
+
+
+def of_hours(function, delay=None):
+    table = pa.table({"k": [1] * 20, "t": times(20, 3_600_000_000)})
+    program = BatchProgram(
+        Rows(table, pieces=1), ("k",), {"n": count()}, batch_rows=2, window="1 hour", time="t", function=function,
+        delay=delay,
+    )  # fmt: skip
+    found = run_batches(program, Scheduling(interval=0.01, blocks=1, buckets=1), workers=1)
+    return found.refused, pa.concat_tables(found.results.values())["n"].to_pylist()
+
+
+def shifted(batch):
+    return batch.set_column(1, "t", pc.subtract(batch["t"], pa.scalar(7_200_000_000, pa.duration("us"))))
+
+
+def test_a_function_that_makes_rows_late_is_refused_and_with_a_delay_it_is_not():
+    with pytest.raises(JobError, match=r"moves event times of column 't' back by 7200 s, .*: give a delay="):
+        of_hours(shifted)
+    assert of_hours(shifted, "2 hours") == (0, [1] * 20)
+
+
+def test_a_function_may_change_times_within_their_windows():
+    def floored(batch):
+        return batch.set_column(1, "t", pc.floor_temporal(batch["t"], 1, "hour"))
+
+    assert of_hours(floored) == (0, [1] * 20)
 
 
 # -- failures

@@ -18,9 +18,10 @@ from steelyard.resident.control import message
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.groups.adjusting import Adjuster
 from steelyard.resident.groups.agreement import LEAD
+from steelyard.resident.groups.frames import table_in_frames
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome
 from steelyard.resident.groups.plan import ExecutionPlan
-from steelyard.resident.groups.position import Position
+from steelyard.resident.groups.position import Position, as_rows
 from steelyard.resident.groups.program import Batches
 from steelyard.resident.groups.protocol import EVENTS, RESULTS, STATE, pulse_of
 from steelyard.resident.security import Credentials
@@ -133,32 +134,44 @@ class CentralScheduler:
         outcome = self.outcome
         # a stream that goes on has been running since its first batch: what came meanwhile is there at once
         if not outcome.start:
-            outcome.start = time.time() + _LEAD_SECONDS
+            outcome.start = time.monotonic() + _LEAD_SECONDS
         outcome.batches = {number: run for number, run in outcome.batches.items() if number < outcome.saved}
-        nowhere = (Position(),) * self.workers
-        ends = {batch: (*end, *nowhere) for batch, end in outcome.ends.items()}
+        made = max(outcome.ends, default=outcome.saved - 1) + 1
         for worker in range(self.workers):
-            panes = outcome.windows.get(worker)
-            before = ends[outcome.saved - 1] if outcome.saved else nowhere
+            panes, places = outcome.windows.get(worker), self._places(worker, made)
             self._tell(
                 worker,
                 "begin",
                 first=outcome.saved,
-                position=before[worker].to_list(),
-                replay={batch: end[worker].to_list() for batch, end in ends.items() if batch >= outcome.saved},
-                start=outcome.start,
+                made=made,
+                places=len(places),
+                elapsed=self._now(),
                 ending=self._ending,
                 counting=self._adjuster.counting,
                 windows=outcome.watermark if panes is not None else None,
                 frames=len(panes or ()),
             )
-            for part in panes or ():
+            for part in (*places, *(panes or ())):
                 self._gang.send(worker, Kind.RESULT, STATE, batch_bytes(part))
         self._await("begun", self._scheduling.join)
         self._running = True
         if self._ending:  # it may have been said meanwhile
-            self._tell(LEAD, "end")
+            self._end_all()
         self._schedule()
+
+    def _places(self, worker: int, made: int) -> list[pa.RecordBatch]:
+        """Where a receiver begins, and what changed in each batch that is made again: rows, in as many frames."""
+        if worker >= self._receivers:
+            return []
+        found, before = {}, Position()
+        for batch in range(self.outcome.saved - 1, made):
+            end = self._end(batch)[worker]
+            found[batch], before = end.since(before), end
+        return list(table_in_frames(as_rows(found)))
+
+    def _end(self, batch: int) -> tuple[Position, ...]:
+        """Where a batch ended, receiver by receiver; before the first, at the beginning."""
+        return self.outcome.ends[batch] if batch >= 0 else (Position(),) * self._receivers
 
     # -- groups
 
@@ -197,7 +210,7 @@ class CentralScheduler:
         elif said.event == "stop":
             self._ending = True
             if self._running:
-                self._tell(LEAD, "end")
+                self._end_all()
         elif said.event == "hello":
             self.pids[said.worker] = int(said.what["pid"])
 
@@ -215,7 +228,7 @@ class CentralScheduler:
         return said.at - self.outcome.start
 
     def _now(self) -> float:
-        return time.time() - self.outcome.start
+        return time.monotonic() - self.outcome.start
 
     def _on_released(self, said: Said) -> None:
         """A receiver has cut its part; a batch is released when all have, in the order of batches."""
@@ -253,7 +266,8 @@ class CentralScheduler:
             max(sizes) / mean if mean else 1.0,
             interval=self._scheduling.interval,
         )
-        self.outcome.ends[batch] = tuple(Position.of(part["end"]) for part in parts)
+        ends = zip(self._end(batch - 1), parts, strict=True)
+        self.outcome.ends[batch] = tuple(end.then(Position.of(part["end"])) for end, part in ends)
         self._released = batch
         self._adjuster.notice(batch, plan)
         if parts[0]["last"]:
@@ -358,6 +372,11 @@ class CentralScheduler:
     def _tell(self, worker: int, what: str, **details: Any) -> None:
         self._gang.order(worker, what, details)
         self.outcome.messages += 1
+
+    def _end_all(self) -> None:
+        """Have receivers close the batch that is open, and make no other."""
+        for worker in range(self._receivers):
+            self._tell(worker, "end")
 
     def _all(self, what: str, plan: ExecutionPlan, **details: Any) -> None:
         """Tell all workers of a plan."""

@@ -75,7 +75,7 @@ class GroupOutcome(Shown):
     delivered: int = 0
     """Batches below this one have given their results."""
     start: float = 0.0
-    """The moment of `time.time()` at which batch 0 began."""
+    """The moment of the driver's `time.monotonic()` at which batch 0 began: a clock that is set holds nothing up."""
     batches: dict[int, BatchRun] = field(default_factory=dict)
     changes: list[PlanChange] = field(default_factory=list)
     restarts: int = 0

@@ -88,8 +88,8 @@ class BatchProgram:
             raise OptionError("a window needs event times: give time=, the name of their column")
         if not self.source.replayable:
             raise OptionError(f"{type(self.source).__name__} cannot be read again, and batches may have to be")
-        if self.window is not None and self.time not in self.source_schema.names:
-            raise OptionError.unknown("time column", self.time or "", self.source_schema.names)
+        if self._window is not None:  # how far event time has come is seen where rows are read
+            self._window.require(self.source_schema)
         tuple_policy(self.partitioner)  # type: ignore[arg-type]  # a name that is none is an error here
         _ = self.result_schema  # and so is a column that is none
 

@@ -16,9 +16,9 @@ _PLAN = {"blocks": int, "buckets": int, "workers": int}
 ORDERS: dict[str, dict[str, Any]] = {
     "begin": {
         "first": int,
-        "position": _POSITION,
-        "replay": {str: _POSITION},
-        "start": float,
+        "made": int,
+        "places": int,
+        "elapsed": float,
         "ending": bool,
         "counting": bool,
         "windows": Maybe(int),

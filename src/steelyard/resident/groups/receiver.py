@@ -44,9 +44,9 @@ class Beginning:
     first, position
         The first batch to make, and where its rows begin.
     replay
-        Where batches ended that were made before, so that they are made again as they were.
+        What changed in batches that were made before, so that they are made again as they were.
     start
-        The moment of `time.time()` at which batch 0 began.
+        The moment of `time.monotonic()` at which batch 0 began.
     ending
         Whether no more than one batch is to be made beside those that are made again.
     counting
@@ -68,7 +68,8 @@ class Released:
     batch: int
     cut: Cut
     agreed: Agreed
-    end: Position
+    moved: Position
+    """Where splits are behind it, of which it has rows or anything else that moves them."""
     parts: Sequence[int]
     """How many receivers add to each block."""
     partition_seconds: float
@@ -118,14 +119,15 @@ class Receiver:
         number, receivers = agreement.number, agreement.receivers
         splits = self._reader.splits(receivers)
         self._position = beginning.position.among(splits[number::receivers])
-        self._splits = self._position.splits
+        self._splits, self._told = self._position.splits, self._position
         self._totals = tuple(OPEN if other < len(splits) else 0 for other in range(receivers))
         """As far as it was heard: rows of receivers that are at their ends."""
         self._early = EarlyRelease(scheduling.interval)
         self._early.batch = beginning.first
         self._cutter = Cutter(program, beginning.counting, -(-scheduling.blocks // receivers))
-        self._ending = beginning.ending
-        self._stop = threading.Event()
+        self._ending, self._stop = threading.Event(), threading.Event()
+        if beginning.ending:
+            self._ending.set()
         self._read_ahead: queue.Queue[_Read] = queue.Queue(1)
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"receiver, {name}", daemon=True)
@@ -138,13 +140,14 @@ class Receiver:
             thread.start()
 
     def end(self) -> None:
-        """Close the open batch, and make no other."""
-        self._ending = True
+        """Close the open batch at once, and make no other."""
+        self._ending.set()
 
     def stop(self) -> None:
         """End at once."""
         self._stop.set()
-        self._agreement.stop()
+        self._agreement.stop()  # before it looks as if the batch that is settled were the last
+        self._ending.set()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the threads have ended."""
@@ -172,7 +175,7 @@ class Receiver:
                 self._cutter.open(cut_off - self._scheduling.interval, cut_off)
                 until = self._replay.get(batch)
                 if until is not None:
-                    self._read_to(until, cut_off)
+                    self._read_to(self._position.then(until).among(self._splits), cut_off)
                 else:
                     self._gather(batch, cut_off)
                 self._hand_over(_Read(batch, self._cutter.close(), self._position))
@@ -201,11 +204,11 @@ class Receiver:
             return
         step = self._scheduling.interval / _LOOKS
         while not self._stop.is_set():
-            now = min(time.time() - self._start, cut_off)
+            now = min(time.monotonic() - self._start, cut_off)
             # what receivers do not read that are at their ends, the others do
             rest = int(self._program.rate.rows_until(now)) - sum(rows for rows in self._totals if rows != OPEN)
             self._read(self._share(rest, 0) - self._position.total, now)
-            if now >= cut_off or not self._position.open:
+            if now >= cut_off or self._ending.is_set() or not self._position.open:
                 return
             self._sleep_until(min(now + step, cut_off))
 
@@ -218,10 +221,11 @@ class Receiver:
         return rows * (place + 1) // len(reading) - rows * place // len(reading)
 
     def _sleep_until(self, moment: float) -> None:
-        self._stop.wait(max(0.0, moment - (time.time() - self._start)))
+        """Until then, or until it is to end."""
+        self._ending.wait(max(0.0, moment - (time.monotonic() - self._start)))
 
     def _read_to(self, until: Position, moment: float) -> None:
-        """The rows of a batch that was made before."""
+        """The rows of a batch that was made before, up to where splits were behind it."""
         for split, rows in enumerate(until.rows):
             waited = 0.0
             while (missing := rows - self._position.rows[split]) > 0:
@@ -232,10 +236,11 @@ class Receiver:
                         raise ValueError(f"{missing} rows of split {name!r} were read before, and are gone")
                     self._stop.wait(_AGAIN)
                     waited += _AGAIN
-            if self._position.offsets[split] != until.offsets[split]:
+            # it may be before: offsets also move without rows, as over the marks of transactions
+            if self._position.offsets[split] > until.offsets[split]:
                 was, now = until.offsets[split], self._position.offsets[split]
                 raise ValueError(f"split {self._splits[split]!r} came to offset {was} before, and to {now} now")
-        self._position = until.among(self._splits)
+        self._position = until
 
     def _read(self, rows: int, moment: float) -> None:
         """So many rows, or as many as there are."""
@@ -287,8 +292,10 @@ class Receiver:
             spent = time.perf_counter() - begun
             self._early.released(spent)
             last = agreed.last
-            self._emit(Released(read.batch, cut, agreed, read.end, parts, spent, waited))
+            self._emit(Released(read.batch, cut, agreed, read.end.since(self._told), parts, spent, waited))
+            self._told = read.end
         self._stop.set()  # nobody reads behind the last batch
+        self._ending.set()
 
     def _next_read(self) -> _Read:
         while True:
@@ -302,5 +309,7 @@ class Receiver:
         """Whether no batch follows, where all splits of all receivers are at their ends, or are not."""
         limit = self._scheduling.batches
         # a batch that is made again may have been handed on before, and what the end adds to it would not be
-        last = (self._ending and batch not in self._replay) or ended or (limit is not None and batch + 1 >= limit)
+        last = (
+            (self._ending.is_set() and batch not in self._replay) or ended or (limit is not None and batch + 1 >= limit)
+        )
         return last and batch + 1 not in self._replay

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from steelyard.core import BatchError
 from steelyard.core.counts import Ints
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.resident.aggregate import WindowedStep
@@ -47,6 +49,8 @@ def map_block(
     given = made.num_rows
     how = program.counted
     if how.window is not None:
+        if program.function is not None:
+            _require_times(program, rows, made)
         made, times = timely(made, how.window, BEFORE_ALL)
         partials = how.partials(made, times - times % how.window.pane)
     else:
@@ -57,6 +61,19 @@ def map_block(
     several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
     bucket = _ALLOCATORS[program.allocator].allot(weights, several, ids, plan.buckets, number).bucket
     return Mapped(_by_worker(whole, bucket, plan), given - made.num_rows)
+
+
+def _require_times(program: BatchProgram, rows: pa.RecordBatch, made: pa.RecordBatch) -> None:
+    """BatchError where a function moved event times behind their windows: time is followed where rows are read."""
+    window, earliest = program.how.window, [pc.min(part.column(program.time)) for part in (rows, made)]
+    if window is None or not all(time.is_valid for time in earliest):
+        return
+    before, after = (int(as_micros(pa.array([time]))[0]) for time in earliest)
+    if window.last_end(after) <= before - program.delay_micros:
+        raise BatchError(
+            f"the function moves event times of column {program.time!r} back by {(before - after) / 1e6:g} s, and rows "
+            "come too late for their windows: give a delay= of as much, or have the source give these times"
+        )
 
 
 def _by_worker(partials: pa.RecordBatch, bucket: np.ndarray[Any, Any], plan: ExecutionPlan) -> dict[int, Buckets]:

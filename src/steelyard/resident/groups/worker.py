@@ -33,7 +33,8 @@ from steelyard.resident.groups.messages import (
     unpacked,
 )
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
-from steelyard.resident.groups.position import Position
+from steelyard.resident.groups.position import ROWS as POSITIONS
+from steelyard.resident.groups.position import Position, from_rows
 from steelyard.resident.groups.program import Batches
 from steelyard.resident.groups.protocol import ORDERS, RESULTS, STATE, pulse_of
 from steelyard.resident.groups.receiver import Beginning, Receiver, Released
@@ -151,10 +152,11 @@ class GroupWorker:
 
     def _begin(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
         """Meet the others, restore windows, and start the threads that run tasks."""
-        first = order["first"]
+        assert self._orders is not None
+        first, start = order["first"], time.monotonic() - order["elapsed"]
         self._schedule, self._local = Schedule(first), LocalScheduler(first)
+        places = from_rows([batch_from(self._orders.rows(), POSITIONS) for _ in range(order["places"])])
         if order["windows"] is not None and self._windows is not None:
-            assert self._orders is not None
             panes = [batch_from(self._orders.rows(), self._program.partial_schema) for _ in range(order["frames"])]
             whole = pa.Table.from_batches(panes, self._program.partial_schema)
             self._windows.restore({"panes": whole, "watermark": order["windows"]})
@@ -180,13 +182,13 @@ class GroupWorker:
         for slot in range(self._scheduling.slots):
             self._thread(self._serve, f"slot {slot}")
         if self._agreement is not None:
-            replay = {int(batch): Position.of(end) for batch, end in order["replay"].items()}
-            position = Position.of(order["position"])
+            position = places.get(first - 1, Position())
+            replay = {batch: places.get(batch, Position()) for batch in range(first, order["made"])}
             self._receiver = Receiver(
                 self._program,
                 self._scheduling,
                 self._agreement,
-                Beginning(first, position, replay, order["start"], order["ending"], order["counting"]),
+                Beginning(first, position, replay, start, order["ending"], order["counting"]),
                 self._announce,
                 lambda error: self._failed("the receiver", error),
             )
@@ -227,7 +229,7 @@ class GroupWorker:
             rows=cut.rows,
             keys=cut.keys,
             plan=plan.to_dict(),
-            end=made.end.to_list(),
+            end=made.moved.to_list(),
             last=agreed.last,
             partition_seconds=made.partition_seconds,
             wait_seconds=made.wait_seconds,
