@@ -223,6 +223,30 @@ def test_a_failure_that_would_come_again_is_not_tried_again():
     assert len(calls) == 1
 
 
+def test_no_task_of_a_failed_generation_runs_beside_the_next():
+    running_now, most, first = [0], [0], threading.Event()
+    lock = threading.Lock()
+
+    def slow(batch):
+        with lock:
+            running_now[0] += 1
+            most[0] = np.max([most[0], running_now[0]])
+        if not first.is_set():
+            first.set()
+            time.sleep(1)  # what it computes when its generation is given up
+        with lock:
+            running_now[0] -= 1
+        return batch
+
+    program = BatchProgram(Rows(pa.table({"k": [1, 2]})), ("k",), {"n": count()}, function=slow)
+    job = GroupJob(program, ONE, 1, ThreadLauncher(GroupWorker))
+    thread = running(job, first.is_set)
+    job._central.abort("a worker died")
+    thread.join(20)
+    assert job.outcome.restarts == 1
+    assert (most[0], running_now[0]) == (1, 0)
+
+
 # -- sums of windows
 
 

@@ -36,6 +36,8 @@ class Adjuster:
             self.plan = outcome.changes[-1].plan
         self.pending: PlanChange | None = None
         """A change that no batch was cut by yet. Until one is done, batches say nothing of it."""
+        self._wishes: list[PlanChange] = []
+        """It and what was wished before, with which a group may have been sent."""
         self._holds_from = outcome.saved
         self._observed = outcome.saved - 1
 
@@ -90,18 +92,24 @@ class Adjuster:
         )
         decision = self._policy.decide(seen)
         if (decision.blocks, decision.buckets) == (plan.blocks, plan.buckets):
-            return None
+            return None  # nothing to add: a policy that has decided says so until its change holds
         # what is cut is cut: receivers may be further than the batch that was seen
         first = max(group_end if how.boundary else run.batch + how.adjust, released + 1)
         wanted = ExecutionPlan(decision.blocks, decision.buckets, self._workers)
         self.pending = PlanChange(run.batch, first, wanted, decision.reason)
+        self._wishes = [*self._wishes[1 - how.history :], self.pending]
         log.info("from batch %d on: %d blocks, %d buckets (%s)", first, wanted.blocks, wanted.buckets, decision.reason)
         return None if how.boundary else self.pending
 
     def notice(self, batch: int, plan: ExecutionPlan) -> None:
-        """A batch was cut; by the changed plan, perhaps later than it was meant to be."""
-        change = self.pending
-        if change is not None and batch > change.decided_on and plan == change.plan:
-            self.plan, self._holds_from, self.pending = plan, batch, None
-            self._outcome.changes.append(replace(change, first=batch))
+        """A batch was cut; by a changed plan, perhaps late, or when another one is wished already."""
+        if plan == self.plan:
+            return
+        self.plan, self._holds_from = plan, batch
+        wish = next((one for one in reversed(self._wishes) if one.plan == plan), None)
+        if wish is not None:
+            self._wishes = [later for later in self._wishes if later.decided_on > wish.decided_on]
+            self._outcome.changes.append(replace(wish, first=batch))
             del self._outcome.changes[: -self._scheduling.history]
+        if wish == self.pending:
+            self.pending = None

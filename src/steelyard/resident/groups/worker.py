@@ -91,6 +91,7 @@ class GroupWorker:
         """The watermark up to which windows are closed."""
         self._agreement: Agreement | None = None
         self._receiver: Receiver | None = None
+        self._slots: list[threading.Thread] = []
         self._seen: set[tuple[int, int, int, int]] = set()
         """(batch, channel, number, sender) of what came from other workers."""
         self._begun: dict[tuple[int, int, int, int], list[pa.RecordBatch]] = {}
@@ -179,8 +180,12 @@ class GroupWorker:
             )
         self._peers.meet(peers)
         self._peers.listen(self._receive, self._fail)
-        for slot in range(self._scheduling.slots):
-            self._thread(self._serve, f"slot {slot}")
+        self._slots = [
+            threading.Thread(target=self._serve, name=f"slot {slot}", daemon=True)
+            for slot in range(self._scheduling.slots)
+        ]
+        for thread in self._slots:
+            thread.start()
         if self._agreement is not None:
             position = places.get(first - 1, Position())
             replay = {batch: places.get(batch, Position()) for batch in range(first, order["made"])}
@@ -194,9 +199,6 @@ class GroupWorker:
             )
             self._receiver.start()
         self._tell("begun")
-
-    def _thread(self, target: Callable[[], None], name: str) -> None:
-        threading.Thread(target=target, name=name, daemon=True).start()
 
     def _group(self, order: dict[str, Any]) -> None:
         with self._changed:
@@ -304,10 +306,9 @@ class GroupWorker:
         """One slot: the most urgent task, again and again."""
         while True:
             with self._changed:
-                task = self._local.next()
-                while task is None and not self._closing:
+                task = None
+                while not self._closing and (task := self._local.next()) is None:
                     self._changed.wait()
-                    task = self._local.next()
                 if task is None:
                     return
                 parts = self._work.pop(task, [])
@@ -407,3 +408,8 @@ class GroupWorker:
             self._receiver.join(_STOP_SECONDS)
         if self._orders is not None:
             self._orders.connection.close()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for thread in self._slots:  # else a function would still run beside those of the next generation
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._slots):
+            log.warning("a task of worker %d still runs %g s after it was to end", self.number, _STOP_SECONDS)
