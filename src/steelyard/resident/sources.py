@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import socket
 import time
@@ -64,7 +65,7 @@ class Reader(ABC):
 
     def fresh(self) -> Reader:
         """The same description with nothing opened: each instance reads with one of its own."""
-        return replace(self) if is_dataclass(self) else self
+        return replace(self) if is_dataclass(self) else copy.copy(self)
 
     def close(self) -> None:  # noqa: B027 - most readers have nothing open
         """Let go of files and sockets."""

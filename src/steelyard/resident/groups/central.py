@@ -37,9 +37,10 @@ _LEAD_SECONDS = 0.05
 class _Progress:
     """What is still missing of a batch."""
 
-    tasks: int
-    maps: int
-    windows: int
+    tasks: set[tuple[str, int]]
+    """(stage, number) of each; windows are numbered by worker."""
+    windows: set[int]
+    """Workers that have not told how far their windows are."""
     results: list[pa.RecordBatch] = field(default_factory=list)
     panes: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     watermark: int = 0
@@ -272,9 +273,10 @@ class CentralScheduler:
         self._adjuster.notice(batch, plan)
         if parts[0]["last"]:
             self._last_batch = batch
-        windows = self.workers if self._program.window is not None else 0
-        tasks = plan.blocks + plan.buckets + windows
-        self._open[batch] = _Progress(tasks, plan.blocks, windows)
+        windows = range(self.workers if self._program.window is not None else 0)
+        stages = {"map": range(plan.blocks), "reduce": range(plan.buckets), "windows": windows}
+        tasks = {(stage, number) for stage, numbers in stages.items() for number in numbers}
+        self._open[batch] = _Progress(tasks, set(windows))
         for before in self._before.pop(batch, ()):
             self._on_progress(before)
 
@@ -288,16 +290,16 @@ class CentralScheduler:
     def _on_task(self, said: Said) -> None:
         batch = int(said.what["batch"])
         progress, run = self._open[batch], self.outcome.batches[batch]
-        progress.tasks -= 1
-        if progress.tasks < 0:
-            raise WireError(f"batch {batch} has fewer tasks than were told of")
+        stage, number = said.what["stage"], said.what["number"] if said.what["stage"] != "windows" else said.worker
+        if (stage, number) not in progress.tasks or number % self.workers != said.worker:
+            raise WireError(f"{str(stage)[:40]} task {number} of batch {batch} is none of its own, or was told before")
+        progress.tasks.discard((stage, number))
         seconds = float(said.what["seconds"])
-        if said.what["stage"] == "reduce":
+        if stage == "reduce":
             run.reduce_tasks.append(seconds)
-        elif said.what["stage"] == "map":
+        elif stage == "map":
             run.map_tasks.append(seconds)
-            progress.maps -= 1
-            if not progress.maps:
+            if len(run.map_tasks) == run.plan.blocks:
                 run.mapped = self._since(said)
         progress.refused += int(said.what["refused"])
         progress.latest = max(progress.latest, self._since(said))
@@ -305,9 +307,9 @@ class CentralScheduler:
 
     def _on_windows(self, said: Said) -> None:
         progress = self._open[int(said.what["batch"])]
-        progress.windows -= 1
-        if progress.windows < 0:
-            raise WireError(f"batch {said.what['batch']} has fewer windows than were told of")
+        if said.worker not in progress.windows:
+            raise WireError(f"windows of batch {said.what['batch']} were told of before, or there are none")
+        progress.windows.discard(said.worker)
         if said.what["saved"]:
             progress.watermark = int(said.what["watermark"])
         progress.latest = max(progress.latest, self._since(said))

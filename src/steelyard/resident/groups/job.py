@@ -54,7 +54,7 @@ class GroupJob:
             raise OptionError(f"workers must be 1 or more, got {workers}")
         self._batches, self._workers, self._launcher = Batches(program, scheduling), workers, launcher
         self._policy = None if elastic is None else elasticity(elastic)
-        _tell_idle(self._batches, self._policy)
+        _tell_idle(self._batches, workers, self._policy)
         self._commit = commit
         self._credentials = credentials or Credentials.new()
         self._central: CentralScheduler | None = None
@@ -117,7 +117,7 @@ class GroupJob:
         central.run()
 
 
-def _tell_idle(batches: Batches, elastic: ElasticityPolicy | None) -> None:
+def _tell_idle(batches: Batches, workers: int, elastic: ElasticityPolicy | None) -> None:
     """Tell where the partitioner of groups of batches was chosen, and cannot choose."""
     program = batches.program
     if program.partitioner == BatchProgram.partitioner:  # nobody chose it
@@ -128,6 +128,11 @@ def _tell_idle(batches: Batches, elastic: ElasticityPolicy | None) -> None:
         tell_no_effect(what, f"key {missing!r} is made by the function, and blocks are cut before it, in order of rows")
     elif batches.scheduling.blocks == 1 and elastic is None:
         tell_no_effect(what, "there is one block", "give Scheduling(blocks=2) or more")
+    elif elastic is None:
+        reading = min(batches.receivers(workers), len(program.source.fresh().splits(batches.receivers(workers))))
+        if batches.scheduling.blocks <= reading:
+            why = f"each of {reading} receivers has at most one of {batches.scheduling.blocks} blocks to itself"
+            tell_no_effect(what, why, "give Scheduling(blocks=…) more than there are receivers, or receivers=1")
 
 
 def run_batches(

@@ -134,8 +134,3 @@ class LocalScheduler:
         if task.stage is Stage.WINDOWS:
             self._window_turn = task.batch + 1
             self._offer_windows()
-
-    @property
-    def waiting(self) -> int:
-        """Tasks that may run, and are not yet given."""
-        return len(self._ready) + len(self._maps)

@@ -22,8 +22,6 @@ BLOCK, PARTIALS, MERGED, COUNTED, AGREED = range(5)
 _HEAD = struct.Struct("!IIIIqBII")
 """Blocks, buckets, workers, number of the sender's task, watermark, flags, parts, how many numbers follow."""
 _ALL_SPLIT, _LAST, _MORE = 1, 2, 4
-MAX_TASKS = 1 << 16
-"""Map or reduce tasks of a batch above which a plan is not believed."""
 
 
 class Note(NamedTuple):
@@ -65,10 +63,8 @@ def unpacked(data: bytes) -> Note:
         raise WireError(f"{len(data)} bytes are no note of a batch") from error
     if len(data) != _HEAD.size + 8 * length:
         raise WireError(f"a note of {len(data)} bytes says that {length} numbers follow")
-    if not all(0 < tasks <= MAX_TASKS for tasks in (blocks, buckets, workers)):
-        raise WireError(f"a note goes by a plan of {blocks} blocks, {buckets} buckets and {workers} workers")
     numbers = np.frombuffer(data, ">i8", length, _HEAD.size).astype(np.int64)
-    plan = ExecutionPlan(blocks, buckets, workers)
+    plan = ExecutionPlan.from_dict({"blocks": blocks, "buckets": buckets, "workers": workers})
     last, all_split, more = (bool(flags & flag) for flag in (_LAST, _ALL_SPLIT, _MORE))
     return Note(plan, number, watermark, last, numbers, all_split, parts, more)
 

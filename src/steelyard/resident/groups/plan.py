@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.core import OptionError
+from steelyard.resident.wire import WireError
+
+MAX_TASKS = 4096
+"""Map or reduce tasks of a batch, and workers: what is said of a batch beside its rows has room for so many."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class ExecutionPlan:
 
     def __post_init__(self) -> None:
         for name in ("blocks", "buckets", "workers"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} of an execution plan must be 1 or more, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MAX_TASKS:
+                raise OptionError(f"{name} of an execution plan must be 1 to {MAX_TASKS}, got {getattr(self, name)}")
 
     def map_worker(self, block: int) -> int:
         """Where a map task runs."""
@@ -47,8 +51,11 @@ class ExecutionPlan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ExecutionPlan:
-        """From plain values."""
-        return cls(int(values["blocks"]), int(values["buckets"]), int(values["workers"]))
+        """From plain values that somebody said; WireError where there is no such plan."""
+        try:
+            return cls(int(values["blocks"]), int(values["buckets"]), int(values["workers"]))
+        except OptionError as error:
+            raise WireError(str(error)) from error
 
 
 class Schedule:

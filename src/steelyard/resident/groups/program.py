@@ -9,9 +9,11 @@ from functools import cached_property
 import pyarrow as pa
 
 from steelyard.core import OptionError
+from steelyard.core.arrow import has_hash
 from steelyard.core.durations import micros
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregates import Aggregate, Aggregation, count
+from steelyard.resident.groups.plan import MAX_TASKS
 from steelyard.resident.operator import conform, schema_of
 from steelyard.resident.sources import Reader
 from steelyard.resident.windows import Window
@@ -82,8 +84,15 @@ class BatchProgram:
             raise OptionError('batches are cut by keys: give keys=("column",)')
         if self.batch_rows < 1:
             raise OptionError(f"batch_rows must be 1 or more, got {self.batch_rows}")
-        if self.slide is not None and self.window is None:
-            raise OptionError(f"slide={self.slide!r} needs a window: give window= too")
+        for option in ("slide", "time", "delay"):
+            if getattr(self, option) is not None and self.window is None:
+                raise OptionError(f"{option}={getattr(self, option)!r} needs a window: give window= too")
+        if self.schema is not None:
+            if self.function is None:
+                raise OptionError("schema= says what columns the function gives: give function= too, or leave it out")
+            object.__setattr__(self, "schema", schema_of(self.schema))
+        if ROWS in self.aggregates:
+            raise OptionError(f"an aggregate cannot be named {ROWS!r}, which is the engine's own: rename it")
         if self.window is not None and self.time is None:
             raise OptionError("a window needs event times: give time=, the name of their column")
         if not self.source.replayable:
@@ -91,7 +100,19 @@ class BatchProgram:
         if self._window is not None:  # how far event time has come is seen where rows are read
             self._window.require(self.source_schema)
         tuple_policy(self.partitioner)  # type: ignore[arg-type]  # a name that is none is an error here
-        _ = self.result_schema  # and so is a column that is none
+        _ = self.result_schema, self.delay_micros  # and so is a column that is none
+        for key in self.keys:
+            self._require_key(key)
+
+    def _require_key(self, key: str) -> None:
+        """OptionError for a key whose hash is not known, where blocks are cut by it or where it is aggregated."""
+        for schema in (self.source_schema, self.row_schema):
+            kind = schema.field(key).type if key in schema.names else pa.null()
+            if not has_hash(kind):
+                raise OptionError(
+                    f"key {key!r} is of Arrow type {kind}, and cannot be hashed as Spark hashes keys: give it as a "
+                    "signed number, a string, binary, boolean, date or timestamp"
+                )
 
     @cached_property
     def how(self) -> Aggregation:
@@ -209,8 +230,8 @@ class Scheduling:
             "adjust": ("1 batch or more", self.adjust >= 1),
             "overdue": ("above 0", self.overdue > 0),
             "batches": ("1 or more", self.batches is None or self.batches >= 1),
-            "blocks": ("1 or more", self.blocks >= 1),
-            "buckets": ("1 or more", self.buckets >= 1),
+            "blocks": (f"1 to {MAX_TASKS}", 1 <= self.blocks <= MAX_TASKS),
+            "buckets": (f"1 to {MAX_TASKS}", 1 <= self.buckets <= MAX_TASKS),
             "slots": ("1 or more", self.slots >= 1),
             "receivers": ("1 or more", self.receivers is None or self.receivers >= 1),
             "backlog": ("1 batch or more", self.backlog >= 1),

@@ -45,7 +45,7 @@ EVENTS: dict[str, dict[str, Any]] = {
         "wait_seconds": float,
         "sizes": [int],
     },
-    "task": {"batch": int, "stage": str, "seconds": float, "refused": int},
+    "task": {"batch": int, "stage": str, "number": int, "seconds": float, "refused": int},
     "windows": {"batch": int, "saved": bool, "watermark": int},
     "failed": {"why": str, "final": bool},
 }

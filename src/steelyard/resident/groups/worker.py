@@ -96,6 +96,8 @@ class GroupWorker:
         """(batch, channel, number, sender) of what came from other workers."""
         self._begun: dict[tuple[int, int, int, int], list[pa.RecordBatch]] = {}
         """The same, of what has not come in full yet: the rows that have."""
+        self._settled: dict[int, tuple[ExecutionPlan, int, bool]] = {}
+        """By batch: plan, watermark and whether it is the last, as the first said that told of it."""
         self._over = 0
         """Batches below this one are over."""
         self._workers = self._receivers = 1
@@ -204,6 +206,7 @@ class GroupWorker:
         with self._changed:
             self._over = order["below"]
             self._seen = {one for one in self._seen if one[0] >= self._over}
+            self._settled = {batch: what for batch, what in self._settled.items() if batch >= self._over}
             self._schedule.forget(order["below"])
             self._schedule.group(order["first"], order["batches"], ExecutionPlan.from_dict(order["plan"]))
             self._local.schedule(self._schedule.until)
@@ -282,9 +285,15 @@ class GroupWorker:
         return together(rows) if not note.more else rows[-1]
 
     def _take(self, channel: int, batch: int, note: Note, rows: pa.RecordBatch) -> None:
-        """Something has come for a task here."""
+        """Something has come for a task here; WireError where it was settled otherwise."""
         with self._changed:
+            what = note.plan, note.watermark, note.last
+            if self._settled.setdefault(batch, what) != what:
+                raise WireError(f"batch {batch} was to go by {self._settled[batch]}, and now by {what}")
             if channel == BLOCK:
+                told = {one.parts for one, _ in self._work.get(Task(batch, Stage.MAP, note.number), ())} | {note.parts}
+                if len(told) > 1:
+                    raise WireError(f"block {note.number} of batch {batch} was to have {told} parts")
                 self._keep(Task(batch, Stage.MAP, note.number), note, rows)
                 self._local.block(batch, note.number, note.parts)
             elif channel == PARTIALS:
@@ -316,7 +325,8 @@ class GroupWorker:
             try:
                 refused = self._perform(task, parts)
                 spent = time.perf_counter() - begun
-                self._tell("task", batch=task.batch, stage=task.stage.name.lower(), seconds=spent, refused=refused)
+                stage = task.stage.name.lower()
+                self._tell("task", batch=task.batch, stage=stage, number=task.number, seconds=spent, refused=refused)
             except BaseException as error:  # noqa: BLE001 - a user's function may raise anything, SystemExit too
                 self._failed(f"{task.stage.name.lower()} task {task.number} of batch {task.batch}", error)
                 return
