@@ -312,8 +312,8 @@ class WrongPair(Wrong):
     [
         (Wrong(added=0.5), "add() of aggregate 'g' gave what is no state of (n int64): 0.5 is no value of type int64"),
         (
-            WrongPair(added=None),
-            "add() of aggregate 'g' gave what is no state of (n int64, m int64): a state of several",
+            WrongPair(added=1),
+            "add() of aggregate 'g' gave what is no state of (n int64, m int64)",
         ),
         (WrongPair(added=(1, 2, 3)), "a state must have 2 fields, got 3"),
         (Wrong(finished=0.5), "Wrong.finish() gave what is no bigint: 0.5 is no value of type int64"),

@@ -16,7 +16,8 @@ class Aggregator:
 
     `add` is called in the map tasks, once for each key (and pane of a window) of a block, with NumPy arrays
     that hold all of its values there: one call per key, not one per row. Columns that NumPy has no type for
-    (strings, arrays, structs) come as Arrow arrays. In a column of numbers a null is NaN.
+    (strings, arrays, structs) come as Arrow arrays. In a column of numbers or booleans a null is NaN, and the others
+    are doubles; a key with whole numbers beyond 2**53 beside nulls fails the query, unless `takes_arrow` is True.
 
     **All keys at once.** Each step may have a second form, which is called once for all keys of a block: `add_block`,
     `merge_block` and `finish_block` (and `subtract_block`). Rows then come sorted by key, and `offsets` says where each
@@ -102,8 +103,8 @@ class Aggregator:
         ----------
         columns
             One column for each of those named in `of`, as `add` gets them, with the rows of all keys: first those of
-            one key, then those of the next. Where keys have nulls in a column of whole numbers, such keys come in a
-            call of their own, in which the column has floats; the others keep every digit.
+            one key, then those of the next. Where keys have nulls in a column of whole numbers or booleans, such keys
+            come in a call of their own, in which the column has floats; the others keep their type.
         offsets
             int64[keys + 1], NumPy: key i has the rows from `offsets[i]` to `offsets[i + 1]`, at least one.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,25 +12,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError
+from steelyard.core import BatchError, OptionError
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, merged_otherwise, of_one_key
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.partials import ddl_fields
-from steelyard.spark.states import NO_FIELDS, UNFIT, added, encoded, finished, merged
+from steelyard.spark.states import NO_FIELDS, UNFIT, added, begins_with_none, encoded, finished, gave_none, merged
 from steelyard.spark.values import column_of
 
 
 def check_aggregator(name: str, use: AggregatorUse) -> None:
     """Raise an OptionError of two lines where an aggregator cannot work, whatever the rows.
 
-    It is asked for `zero()`, and for two of them merged and one finished. That these two may raise is its own affair:
-    a key without rows has no result. None, infinities and NaN stand for anything: what `zero()` gives is encoded only
-    as far as `add` leaves it as it was.
+    Its methods must take what they will be given. It is asked for `zero()`, and for two of them merged and one
+    finished. That these two may raise is its own affair: a key without rows has no result. None, infinities and NaN
+    stand for anything: what `zero()` gives is encoded only as far as `add` leaves it as it was.
     """
     aggregator = use.aggregator
     kind = type(aggregator).__name__
     state, result = _types(name, use)
+    _check_arguments(name, use)
     if not aggregator.gives("zero"):  # nor is there an `add` that would begin with it
         return
     try:
@@ -39,8 +41,10 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
             f"aggregate {name!r}: {kind}.zero() raised {type(error).__name__}: {error};\n"
             "it must give the state of no rows"
         ) from error
-    merged = _given(lambda: aggregator.merge(aggregator.zero(), aggregator.zero()))
-    for what, value in (("zero()", zero), ("merge(zero(), zero())", merged)):
+    pair = _given(lambda: [aggregator.merge(aggregator.zero(), aggregator.zero())])
+    if pair and pair[0] is None and zero is not None:
+        raise OptionError(f"aggregate {name!r}: {gave_none(aggregator, 'merge')}\nOf two zero() it must give a state")
+    for what, value in (("zero()", zero), ("merge(zero(), zero())", pair[0] if pair else None)):
         why = _unfit_state(value, state)
         if why:
             raise OptionError(
@@ -63,6 +67,36 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
         )
 
 
+_ARGUMENTS = {
+    "zero": (),
+    "merge": ("left", "right"),
+    "finish": ("state",),
+    "subtract": ("whole", "part"),
+    "add_block": ("columns", "offsets"),
+    "merge_block": ("states", "offsets"),
+    "finish_block": ("states",),
+    "subtract_block": ("whole", "part"),
+}
+"""What each step is called with; `add` is with a state and each of the columns."""
+
+
+def _check_arguments(name: str, use: AggregatorUse) -> None:
+    """Raise an OptionError where a method does not take what it will be called with."""
+    for step, given in ({"add": ("state", *use.columns)} | _ARGUMENTS).items():
+        try:
+            takes = inspect.signature(getattr(use.aggregator, step))
+        except (TypeError, ValueError):  # of a function in C, say, that does not tell
+            continue
+        try:
+            takes.bind(*given)
+        except TypeError as error:
+            told = f"{use!r} gives it a state, and each column as an argument of its own"
+            raise OptionError(
+                f"aggregate {name!r}: {type(use.aggregator).__name__}.{step}{takes} cannot be called with "
+                f"({', '.join(given)}): {error};\n{told if step == 'add' else 'those are its arguments'}"
+            ) from error
+
+
 def _types(name: str, use: AggregatorUse) -> tuple[pa.Schema, pa.Field]:
     """The fields of a state, and that of a result."""
     aggregator = use.aggregator
@@ -76,18 +110,22 @@ _BOUNDS, _HALVES = np.array([0, 1, 3, 6]), np.array([0, 2, 3])
 
 
 def check_forms(name: str, use: AggregatorUse, rows: T.StructType) -> None:
-    """Raise an OptionError where the two forms of an aggregator disagree about a few small values of its columns.
+    """Raise an OptionError where an aggregator cannot add up a few small values, or its two forms disagree about them.
 
     Values that the form of one key does not take, or cannot be drawn, tell nothing: tasks compare real ones.
     """
-    columns = [_drawn(arrow_schema(T.StructType([rows[column]])).field(0).type) for column in use.columns]
-    if not use.aggregator.has_both_forms or any(column is None for column in columns):
+    drawn = (_drawn(arrow_schema(T.StructType([rows[column]])).field(0).type) for column in use.columns)
+    columns = [column for column in drawn if column is not None]
+    if not use.aggregator.gives("zero", "add") or len(columns) < len(use.columns):
         return
     fields, result = _types(name, use)
     state, every = pa.struct(list(fields)), np.arange(len(_DRAWN))
     alone = AggregatorUse(of_one_key(use.aggregator), use.columns)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        _check_add(name, alone, [column.slice(0, 1) for column in columns], state)
+        if not use.aggregator.has_both_forms:
+            return
         if _given(lambda: finished(alone, added(alone, columns, every, _BOUNDS, state), state, result.type)) is None:
             return
         try:
@@ -102,6 +140,21 @@ def check_forms(name: str, use: AggregatorUse, rows: T.StructType) -> None:
         told = told or merged_otherwise(name, use, states, _HALVES, whole, result.type)
     if told:
         raise OptionError(told)
+
+
+def _check_add(name: str, use: AggregatorUse, columns: list[pa.Array], state: pa.DataType) -> None:
+    """Raise an OptionError where `add` gives no state, or does not take the None of `zero`. Else it may raise."""
+    kind = type(use.aggregator).__name__
+    try:
+        added(use, columns, np.arange(1), np.array([0, 1]), state)
+    except BatchError as error:
+        raise OptionError(f"aggregate {name!r}: {error}") from error
+    except Exception as error:
+        if begins_with_none(use.aggregator) and "NoneType" in str(error):
+            raise OptionError(
+                f"aggregate {name!r}: {kind}.zero() gives None, and add(None, ...) raises {type(error).__name__}: "
+                f"{error};\nzero() must give the state of no rows ({use.aggregator.state}), or add() must take None"
+            ) from error
 
 
 def _drawn(kind: pa.DataType) -> pa.Array | None:

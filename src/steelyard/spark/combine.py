@@ -23,7 +23,7 @@ from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.parcels import BUCKET
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
-from steelyard.spark.states import added, bounds_of, encoded
+from steelyard.spark.states import added, bounds_of, encoded, told_of
 from steelyard.spark.tasklog import TaskLog, timed
 
 ROWS = "__rows"
@@ -190,9 +190,10 @@ def _added(
     """The state of each group; None where the user's class raises: the rows at fault are then in `refused`."""
     columns = [block.column(column) for column in use.columns]
     try:
-        states = added(use, columns, groups.order, groups.offsets, kind)
-    except BatchError as error:  # of what it gives, which is the fault of no row
-        raise BatchError(f"aggregate {name!r}: {error}") from error
+        with told_of(name):
+            states = added(use, columns, groups.order, groups.offsets, kind)
+    except BatchError:  # of what it gives, which is the fault of no row
+        raise
     except Exception as error:
         found = _at_fault(use, block, groups, name, kind)
         if not found:

@@ -16,7 +16,7 @@ from steelyard.spark.agreement import merged_otherwise
 from steelyard.spark.combine import ROWS, Groups, dead_letters
 from steelyard.spark.parcels import Batches, opened
 from steelyard.spark.rows import PANE
-from steelyard.spark.states import States, bounds_of, encoded, finished, merged, subtracted
+from steelyard.spark.states import States, bounds_of, encoded, finished, merged, subtracted, told_of
 
 SIGN, STATE = "__sign", "__state"
 """Fields of a state that is to be added (sign 1) or taken away (sign -1)."""
@@ -98,11 +98,13 @@ def _of_states(
         if use is None:
             return column.cast(field.type)
         filled = pc.greater(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        some = column if filled.all() else column.filter(pa.array(filled))
+        with told_of(field.name):
+            made = made_of(some, use, field.type) if len(some) else pa.array([], field.type)
         if filled.all():
-            return made_of(column, use, field.type) if len(column) else pa.array([], field.type)
+            return made
         where = np.where(filled, np.cumsum(filled) - 1, filled.sum())
-        some = [made_of(column.filter(pa.array(filled)), use, field.type)] if filled.any() else []
-        return pa.concat_arrays([*some, of_nothing(column, use, field.type)]).take(pa.array(where))
+        return pa.concat_arrays([made, of_nothing(column, use, field.type)]).take(pa.array(where))
 
     def run(parts: Batches) -> Batches:
         for part in parts:
@@ -163,7 +165,8 @@ class Reducer:
         states = {}
         for name, use in self.uses.items():
             column = whole.column(name).take(order)
-            states[name] = merged(use, column, groups.offsets, column.type)
+            with told_of(name):
+                states[name] = merged(use, column, groups.offsets, column.type)
             if use.aggregator.has_both_forms and use.aggregator.gives("merge_block"):
                 told = merged_otherwise(name, use, column, groups.offsets, states[name], self.results[name])
                 if told:

@@ -32,7 +32,7 @@ from steelyard.spark.isolate import as_json, isolate
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound
 from steelyard.spark.rows import applied, quoted
-from steelyard.spark.states import added, encoded, finished, merged
+from steelyard.spark.states import added, encoded, finished, merged, told_of
 
 SOURCE, AGGREGATE, SINK = "source", "aggregate", "sink"
 """Names of the operators."""
@@ -253,13 +253,14 @@ class PythonAggregate(StateAggregate):
     def _blamed(self, rows: bool = False) -> Iterator[None]:
         """What the user's class raises, under the user's name of the aggregate; `rows` may be what is wrong."""
         try:
-            yield
+            with told_of(self.name):
+                yield
+        except BatchError:  # of what the class gives, not of what it raised
+            raise
         except Exception as error:
             kind = type(self.use.aggregator).__name__
-            is_told = isinstance(error, BatchError)  # of what the class gives, not of what it raised
-            said = str(error) if is_told else f"{type(error).__name__}: {error}{place_of(error)}"
-            why = f"aggregate {self.name!r}: {said}. Mend {kind}"
-            if is_told or not rows:
+            why = f"aggregate {self.name!r}: {type(error).__name__}: {error}{place_of(error)}. Mend {kind}"
+            if not rows:
                 raise BatchError(why) from error
             raise BadRowError(
                 f"there are rows that cannot be processed: {why}, or use engine('microbatch'), which can drop such rows"

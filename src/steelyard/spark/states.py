@@ -7,6 +7,9 @@ tasks; in between they are what the form that ran has made of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import is_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +26,8 @@ States: TypeAlias = "list[Any] | pa.StructArray"
 
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises where a value is not of a type."""
+EXACT = 1 << 53
+"""Up to which doubles have all whole numbers."""
 NO_FIELDS = (str, bytes, dict, set, frozenset)
 """Iterables that have no values of several fields in them, one after the other."""
 
@@ -32,6 +37,7 @@ def added(use: AggregatorUse, columns: Sequence[pa.Array], order: Ints, offsets:
     aggregator = use.aggregator
     if len(offsets) <= 1:  # an empty block: no aggregator is asked for it
         return []
+    _require_digits(use, columns, order, offsets)
     if aggregator.gives("add_block"):
         return _added_in_blocks(aggregator, columns, order, offsets, kind)
     slices = [slices_of(column, order, aggregator) for column in columns]
@@ -39,8 +45,59 @@ def added(use: AggregatorUse, columns: Sequence[pa.Array], order: Ints, offsets:
     bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     if len(slices) == 1:
         (values,) = slices
-        return [add(zero(), values[start:end]) for start, end in bounds]
-    return [add(zero(), *[values[start:end] for values in slices]) for start, end in bounds]
+        states = [add(zero(), values[start:end]) for start, end in bounds]
+    else:
+        states = [add(zero(), *[values[start:end] for values in slices]) for start, end in bounds]
+    _require_given(states, aggregator, "add", kind)
+    return states
+
+
+def _require_digits(use: AggregatorUse, columns: Sequence[pa.Array], order: Ints, offsets: Ints) -> None:
+    """BatchError where a group has nulls beside whole numbers that doubles, with NaN for null, have not."""
+    if use.aggregator.takes_arrow:
+        return
+    for name, column in zip(use.columns, columns, strict=True):
+        if not column.null_count or not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+            continue
+        values = pc.fill_null(column, 0).to_numpy()
+        large = (values > EXACT) | (values < -EXACT)
+        if large.any():
+            null = column.is_null().to_numpy(zero_copy_only=False)
+            has_both = [np.logical_or.reduceat(part[order], offsets[:-1]) for part in (large, null)]
+            if np.logical_and(*has_both).any():
+                raise BatchError(
+                    f"column {name!r} has nulls beside whole numbers beyond 2**53, and a null is NaN in an array of "
+                    "doubles, which lose digits there: fill the nulls before, cast the column to decimal or string, or "
+                    f"say takes_arrow = True in {type(use.aggregator).__name__}, which then gets Arrow arrays"
+                )
+
+
+_is_none = partial(is_, None)
+
+
+def _require_given(states: list[Any], aggregator: Aggregator, step: str, kind: pa.DataType) -> None:
+    """BatchError where a step gave None for a state, unless that is how the class says that there are no rows."""
+    if any(map(_is_none, states)) and not (kind.num_fields == 1 and begins_with_none(aggregator)):
+        raise BatchError(gave_none(aggregator, step))
+
+
+def begins_with_none(aggregator: Aggregator) -> bool:
+    """Whether None is the state of no rows."""
+    return aggregator.gives("zero") and aggregator.zero() is None
+
+
+def gave_none(aggregator: Aggregator, step: str) -> str:
+    """The sentence for a step that gives None for a state."""
+    return f"{type(aggregator).__name__}.{step}() gave None: has it no return?"
+
+
+@contextmanager
+def told_of(name: str) -> Iterator[None]:
+    """What is wrong with a class, under the user's name of the aggregate."""
+    try:
+        yield
+    except BatchError as error:
+        raise BatchError(f"aggregate {name!r}: {error}") from error
 
 
 def _added_in_blocks(
@@ -58,10 +115,10 @@ def _added_in_blocks(
 
 
 def _alike(columns: Sequence[pa.Array], order: Ints, offsets: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """(groups, their rows, their bounds): all groups of a part have nulls in the same columns of whole numbers."""
+    """(groups, their rows, their bounds): all groups of a part have nulls in the same columns that turn into floats."""
     kinds = np.zeros(len(offsets) - 1, np.int64)
     for column in columns:
-        if column.null_count and pa.types.is_integer(column.type):
+        if column.null_count and _turns(column.type):
             null = column.is_null().to_numpy(zero_copy_only=False)[order]
             has_null = np.logical_or.reduceat(null, offsets[:-1])
             kinds = np.unique(kinds * 2 + has_null, return_inverse=True)[1]
@@ -89,27 +146,34 @@ def _has_numpy_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
 
 
+def _turns(kind: pa.DataType) -> bool:
+    """Whether a null makes floats of the values: NumPy has none among whole numbers and booleans."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
 def values_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
     """A column in this order: as NumPy where NumPy has the type, with NaN for null; else as Arrow."""
     if aggregator.takes_arrow or not _has_numpy_type(column.type):
         return column.take(pa.array(order))
     if column.null_count:
-        return column.take(pa.array(order)).to_numpy(zero_copy_only=False)
+        taken = column.take(pa.array(order))
+        turned = taken.cast(pa.float64()) if taken.null_count and _turns(taken.type) else taken
+        return turned.to_numpy(zero_copy_only=False)
     return column.to_numpy(zero_copy_only=False)[order]
 
 
 def slices_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
-    """A column in group order, to be sliced by group: a group without nulls keeps every digit of whole numbers."""
-    if column.null_count and pa.types.is_integer(column.type) and not aggregator.takes_arrow:
-        return _WholeNumbers(column, order)
+    """A column in group order, to be sliced by group: a group without nulls stays what it is without the others."""
+    if column.null_count and _turns(column.type) and not aggregator.takes_arrow:
+        return _WithNulls(column, order)
     return values_of(column, order, aggregator)
 
 
-class _WholeNumbers:
-    """Whole numbers with nulls. A slice without nulls keeps every digit; one with nulls is floats, with NaN."""
+class _WithNulls:
+    """Whole numbers or booleans with nulls. Slices without nulls keep the type; others are floats, with NaN."""
 
     def __init__(self, column: pa.Array, order: Ints) -> None:
-        self._values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)[order]
+        self._values = pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)[order]
         self._null = column.is_null().to_numpy(zero_copy_only=False)[order]
 
     def __getitem__(self, part: slice) -> Any:
@@ -134,6 +198,8 @@ def merged(use: AggregatorUse, states: States, offsets: Ints, kind: pa.DataType)
         for other in values[starts[group] + 1 : offsets[group + 1]]:
             state = merge(state, other)
         found[group] = state
+    if not any(map(_is_none, values)):
+        _require_given(found, aggregator, "merge", kind)
     return found
 
 
@@ -144,8 +210,11 @@ def subtracted(use: AggregatorUse, whole: States, part: States, kind: pa.DataTyp
         both = [columns_of(encoded(states, kind, "merge()")) for states in (whole, part)]
         of = f"{type(aggregator).__name__}.subtract_block()"
         return of_block(aggregator.subtract_block(*both), kind, len(whole), of)
-    pairs = zip(decoded(whole), decoded(part), strict=True)
-    return [aggregator.subtract(left, right) for left, right in pairs]
+    wholes, parts = decoded(whole), decoded(part)
+    less = [aggregator.subtract(left, right) for left, right in zip(wholes, parts, strict=True)]
+    if not any(map(_is_none, wholes)) and not any(map(_is_none, parts)):
+        _require_given(less, aggregator, "subtract", kind)
+    return less
 
 
 def finished(use: AggregatorUse, states: States, state: pa.DataType, result: pa.DataType) -> pa.Array:

@@ -29,18 +29,18 @@ def as_column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
         raise TypeError(f"a column is a NumPy or Arrow array with a value for each key, got {values!r}")
     if len(values) != count:
         raise ValueError(f"a column must have {count} values, one for each key, got {len(values)}")
-    if not isinstance(values, pa.Array) or (pa.types.is_nested(kind) and _leaves(values.type) != _leaves(kind)):
+    if not isinstance(values, pa.Array) or (pa.types.is_nested(kind) and leaves(values.type) != leaves(kind)):
         return column_of(values.to_pylist() if isinstance(values, pa.Array) else list(values), kind)
     if not _may_become(values.type, kind):
         raise TypeError(f"a column of {values.type} is none of {kind}")
     return values if values.type == kind else values.cast(kind)
 
 
-def _leaves(kind: pa.DataType) -> list[pa.DataType]:
+def leaves(kind: pa.DataType) -> list[pa.DataType]:
     """The types of all values in a type, in their order."""
     if not pa.types.is_nested(kind):
         return [kind]
-    return [leaf for i in range(kind.num_fields) for leaf in _leaves(kind.field(i).type)]
+    return [leaf for i in range(kind.num_fields) for leaf in leaves(kind.field(i).type)]
 
 
 def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:
