@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,7 +46,7 @@ class BatchProgram:
     function
         Called with the rows of each block in its map task; gives rows of the columns `schema`.
     schema
-        Those columns; None where they are those of the source.
+        Those columns, as a `pyarrow.Schema` or a dictionary; None where they are those of the source.
     partitioner
         Cuts batches into blocks: a name of the registry, or a policy. It sees the rows of the source, so keys must be
         columns of the source too where there is a function, or else blocks are cut in order of rows.
@@ -53,7 +54,8 @@ class BatchProgram:
         Sends key clusters to buckets: `prompt` (Algorithm 3) or `hash`.
     window, slide, time, delay
         Windows as durations, over a column of event times that may be late by `delay`; without, each batch is
-        aggregated by itself.
+        aggregated by itself. The column is the source's too, where event time is followed; `function` may change it as
+        long as rows stay in time for their windows.
 
     Examples
     --------
@@ -68,7 +70,7 @@ class BatchProgram:
     rate: Rate | None = None
     batch_rows: int = 65_536
     function: RowFunction | None = None
-    schema: pa.Schema | None = None
+    schema: pa.Schema | Mapping[str, Any] | None = None
     partitioner: object = "prompt"
     allocator: str = "prompt"
     window: str | None = None
@@ -87,10 +89,8 @@ class BatchProgram:
         for option in ("slide", "time", "delay"):
             if getattr(self, option) is not None and self.window is None:
                 raise OptionError(f"{option}={getattr(self, option)!r} needs a window: give window= too")
-        if self.schema is not None:
-            if self.function is None:
-                raise OptionError("schema= says what columns the function gives: give function= too, or leave it out")
-            object.__setattr__(self, "schema", schema_of(self.schema))
+        if self.schema is not None and self.function is None:
+            raise OptionError("schema= says what columns the function gives: give function= too, or leave it out")
         if ROWS in self.aggregates:
             raise OptionError(f"an aggregate cannot be named {ROWS!r}, which is the engine's own: rename it")
         if self.window is not None and self.time is None:
@@ -141,7 +141,7 @@ class BatchProgram:
     @cached_property
     def row_schema(self) -> pa.Schema:
         """The columns that are aggregated."""
-        return self.source_schema if self.schema is None else self.schema
+        return self.source_schema if self.schema is None else schema_of(self.schema)
 
     @cached_property
     def partial_schema(self) -> pa.Schema:
