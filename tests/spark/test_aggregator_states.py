@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 import steelyard as sy
 from steelyard.core import BatchError, OptionError
 from steelyard.resident.states import Groups
+from steelyard.spark.aggregator import never_gives
 from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.resident_program import PythonAggregate
@@ -60,8 +61,69 @@ class BlockFalses(Falses):
 
 
 def forgetful(*steps, base=Total):
-    """A class that forgets to return from these steps."""
-    return type("Mine", (base,), {step: lambda self, left, right: None for step in steps})
+    """A class that gives None in these steps, which its code does not show."""
+    nothing = None
+    return type("Mine", (base,), {step: lambda self, left, right: nothing for step in steps})
+
+
+class Forgotten(Total):
+    """As it is written by mistake."""
+
+    def finish(self, state):
+        state + 1
+
+
+class AlsoForgotten(Total):
+    def merge(self, left, right):
+        if left:
+            left += right
+
+
+def ways_to_return():
+    """Methods that give something in at least one way."""
+
+    def tried(self, state):
+        try:
+            return state[0]
+        finally:
+            state = None
+
+    def within(self, state):
+        with np.errstate(all="ignore"):
+            return state
+
+    def last(self, state):
+        for one in state or ():
+            if one:
+                return one
+        return None
+
+    def caught(self, state):
+        try:
+            return 1 / state
+        except ZeroDivisionError:
+            return None
+
+    def matched(self, state):
+        match state:
+            case 0:
+                return None
+            case _:
+                return state
+
+    def raising(self, state):
+        raise ValueError(state)
+
+    def yielding(self, state):
+        yield state
+
+    return [tried, within, last, caught, matched, raising, yielding, lambda self, state: state and None, Mean.finish]
+
+
+@pytest.mark.parametrize("method", ways_to_return())
+def test_a_method_that_gives_something_in_one_way_is_not_taken_for_one_without_a_return(method):
+    assert not never_gives(method)
+    assert not never_gives(type("Mine", (Total,), {"finish": method})().finish)
 
 
 # Nulls
@@ -156,7 +218,7 @@ class NoneAtFirst(Total):
 def test_both_engines_tell_of_a_merge_without_a_return_and_no_result_is_null(spark):
     class Late(Total):  # of no rows it gives a state
         def merge(self, left, right):
-            return left + right if left == right == 0 else None
+            return left + right if left == right == 0 else None  # in part of its ways
 
     rows = spark.range(0, 8, 1, 2).selectExpr("id % 2 as k", "id + 1 as v")
     described = sy.stream(rows).group_by("k").agg(n=Late().of("v")).on_bad_rows("drop")
@@ -195,6 +257,8 @@ def with_add(add, **others):
         (with_add(Mean.add, merge=lambda self, left: left), ("price",), r"Mine.merge\(left\) cannot be called with"),
         (with_add(Mean.add, add_block=lambda self, columns: columns), ("price",), r"Mine.add_block\(columns\) cannot"),
         (forgetful("merge")(), ("qty",), r"Mine.merge\(\) gave None: has it no return\?\n"),
+        (Forgotten(), ("qty",), r"Forgotten.finish\(\) gave None: has it no return\?$"),
+        (AlsoForgotten(), ("qty",), r"AlsoForgotten.merge\(\) gave None: has it no return\?$"),
         (forgetful("add")(), ("qty",), r"Mine.add\(\) gave None: has it no return\?$"),
         (
             with_add(Mean.add, zero=lambda self: None),
@@ -221,6 +285,7 @@ def test_every_way_to_take_the_columns_is_fine(spark):
         checked(with_add(add), "price", "qty")
     checked(with_add(ways[1]), "price")
     checked(NoneAtFirst(), "qty")
+    checked(Longest(), "k")
     checked(type("Mine", (Total,), {"merge": np.add})(), "qty")
 
 
@@ -377,9 +442,11 @@ def test_plain_values_are_handed_on_as_they_are():
 
 @pytest.mark.parametrize(("base", "buffer"), [(1, (0,)), (2, (0, 0))])
 def test_a_reduce_or_merge_of_pysparks_shape_without_a_return_is_told(base, buffer):
-    schema = T.StructType([T.StructField(f"f{i}", T.LongType()) for i in range(base)])
-    methods = {"zero": lambda self: buffer, "finish": lambda self, state: 0, "merge": lambda self, one, two: None}
-    methods |= {"bufferSchema": schema, "outputType": T.LongType(), "reduce": lambda self, state, row: None}
+    schema, nothing = T.StructType([T.StructField(f"f{i}", T.LongType()) for i in range(base)]), None
+    methods = {"zero": lambda self: buffer, "finish": lambda self, state: 0, "merge": lambda self, one, two: nothing}
+    methods |= {"bufferSchema": schema, "outputType": T.LongType(), "reduce": lambda self, state, row: nothing}
+    with pytest.raises(OptionError, match=r"^udaf: Mine.reduce\(\) gave None: has it no return\?$"):
+        sy.udaf(type("Mine", (), methods | {"reduce": lambda self, state, row: None})())
     use = sy.udaf(type("Mine", (), methods)()).of("v")
     kind = pa.struct({field.name: pa.int64() for field in schema})
     with pytest.raises(BatchError, match=r"^Mine.reduce\(\) gave None: has it no return\?$"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from steelyard.core import OptionError
@@ -160,6 +163,26 @@ class Aggregator:
         if self.gives("add") and not self.gives("zero"):
             raise OptionError(f"{kind} needs a method `zero`, the state that `add` begins with")
         return AggregatorUse(self, columns)
+
+
+def never_gives(method: Any) -> bool:
+    """Whether a method can give nothing but None, by its code: its `return` was forgotten.
+
+    >>> [never_gives(one) for one in (lambda state: state, lambda state: state or None, print, lambda state: None)]
+    [False, False, False, True]
+    """
+    code = getattr(method, "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+        return False
+    ends = [pair for pair in pairwise(dis.get_instructions(code)) if pair[1].opname.startswith("RETURN_")]
+    return bool(ends) and all(_gives_none(*pair) for pair in ends)
+
+
+def _gives_none(before: dis.Instruction, end: dis.Instruction) -> bool:
+    """Whether what a `RETURN_*` gives is None for certain: a jump to it may bring anything."""
+    if end.opname == "RETURN_CONST":
+        return end.argval is None
+    return before.opname == "LOAD_CONST" and before.argval is None and not end.is_jump_target
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from steelyard.core import BatchError, OptionError
-from steelyard.spark.aggregator import AggregatorUse
+from steelyard.spark.aggregator import AggregatorUse, never_gives
 from steelyard.spark.agreement import added_otherwise, merged_otherwise, of_one_key
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.partials import ddl_fields
@@ -81,8 +81,10 @@ _ARGUMENTS = {
 
 
 def _check_arguments(name: str, use: AggregatorUse) -> None:
-    """Raise an OptionError where a method does not take what it will be called with."""
+    """Raise an OptionError where a method does not take what it will be called with, or has no `return`."""
     for step, given in ({"add": ("state", *use.columns)} | _ARGUMENTS).items():
+        if step != "zero" and never_gives(getattr(use.aggregator, step)):  # a state of no rows may be None
+            raise OptionError(f"aggregate {name!r}: {gave_none(use.aggregator, step)}")
         try:
             takes = inspect.signature(getattr(use.aggregator, step))
         except (TypeError, ValueError):  # of a function in C, say, that does not tell

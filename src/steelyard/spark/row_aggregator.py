@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from steelyard.core import BatchError, OptionError
-from steelyard.spark.aggregator import Aggregator
+from steelyard.spark.aggregator import Aggregator, never_gives
 from steelyard.spark.arrow import arrow_schema, require_arrow
 
 _METHODS = ("zero", "reduce", "merge", "finish")
@@ -33,6 +33,8 @@ def udaf(aggregator: Any) -> Aggregator:
     for method in _METHODS:
         if not callable(getattr(aggregator, method, None)):
             raise OptionError(f"udaf: {kind} needs a method `{method}`; an aggregator has {', '.join(_METHODS)}")
+        if method != "zero" and never_gives(getattr(aggregator, method)):
+            raise OptionError(f"udaf: {kind}.{method}() gave None: has it no return?")
     buffer, result = (getattr(aggregator, name, None) for name in ("bufferSchema", "outputType"))
     if not isinstance(buffer, T.StructType) or not buffer.fields:
         raise OptionError(f"udaf: `bufferSchema` of {kind} must be a StructType with the fields of the buffer")
