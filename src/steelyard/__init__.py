@@ -82,7 +82,8 @@ if not TYPE_CHECKING:  # else a type checker would take every name for one that 
             from steelyard.core.hints import PYSPARK_AGGREGATES, missing  # noqa: PLC0415 - only for the error
 
             ours = {theirs: f"did you mean {one!r}?" for theirs, one in PYSPARK_AGGREGATES.items()}
-            raise AttributeError(missing("steelyard", name, __all__, ours))
+            # Without a name, Python adds no suggestion of its own to ours.
+            raise AttributeError(missing("steelyard", name, __all__, ours), name="", obj=None)
         return getattr(import_module(_HOME_OF[name]), name)
 
 

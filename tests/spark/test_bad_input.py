@@ -307,6 +307,11 @@ def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, t
     said = r"belongs to another query: its aggregates: n = count\(\); now: n = sum\(x double\)\. Use a new"
     with pytest.raises(OptionError, match=said):
         run(spark, other, tmp_path, [good])
+    twice = tmp_path / "twice"
+    run(spark, sy.stream(good).group_by("k").agg(n=sy.count(), total=sy.sum("x")), twice, [good])
+    said = r"its aggregates: n = count\(\), total = sum\(x double\); now: total = sum\(x double\), n = count\(\)"
+    with pytest.raises(OptionError, match=said):  # columns of state have an order
+        run(spark, sy.stream(good).group_by("k").agg(total=sy.sum("x"), n=sy.count()), twice, [good])
     changed = sy.stream(good.selectExpr("length(k) as k", "x")).group_by("k").agg(n=sy.count())
     with pytest.raises(OptionError, match="its keys: "):
         run(spark, changed, tmp_path, [good])

@@ -32,8 +32,6 @@ pytestmark = pytest.mark.spark
 ROWS, MICROS = 60, 1_000_000
 FIRST, LATER = range(4), range(4, 6)
 """Files that are read before the checkpoint is kept, and after it."""
-OF_SPARK = {"spark/metadata", "spark/commits/N"}
-"""Kinds of files that only Spark reads: it goes on to the right answer, or says what is wrong."""
 
 
 class StopError(Exception):
@@ -259,14 +257,9 @@ def passed(kept: Kept, which: str) -> Passed:
 
 
 def spared(kept: Kept, which: str, found: Passed) -> None:
-    """What is not refused leads to the right answer; what only Spark reads, to that or to an error of Spark's."""
+    """What is not refused leads to the right answer."""
     for how, files in found.items():
-        alone = {kind_of(file, kept.checkpoint): file for file in files}
-        alone = {kind: file for kind, file in alone.items() if kind in OF_SPARK}
-        for file in alone.values():
-            hit(kept, which, [file], how)
-            assert kept.outcome() in ("right", "Spark's error"), (which, file, how)
-        hit(kept, which, [file for file in files if file not in alone.values()], how)
+        hit(kept, which, files, how)
         assert kept.outcome() == "right", (which, how)
 
 

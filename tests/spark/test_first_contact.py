@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 
 import pytest
@@ -68,6 +69,8 @@ def test_a_session_is_not_made_where_the_environment_asks_for_spark_connect(monk
         ("where", "on the DataFrame, before it is given"),
         ("queryName", "did you mean 'name'"),
         ("repartition", "did you mean 'partition_by'"),
+        ("sum", r"write \.agg\(name=sy\.sum\('column'\)\)"),
+        ("option", r"\.checkpoint\(path\) where state lives"),
         ("frobnicate", "there are agg, checkpoint"),
     ],
 )
@@ -79,8 +82,9 @@ def test_a_name_of_pyspark_is_answered_with_ours(fares, name, said):
 
 @pytest.mark.parametrize(("name", "ours"), [("avg", "mean"), ("summ", "sum"), ("count_distinct", "approx_distinct")])
 def test_an_aggregate_that_is_called_otherwise_here_is_named(name, ours):
-    with pytest.raises(AttributeError, match=f"steelyard has no '{name}': did you mean '{ours}'"):
+    with pytest.raises(AttributeError, match=f"steelyard has no '{name}': did you mean '{ours}'") as raised:
         getattr(sy, name)
+    assert "".join(traceback.format_exception(raised.value)).lower().count("did you mean") == 1
 
 
 @pytest.mark.spark
@@ -115,6 +119,12 @@ def test_names_that_are_mistyped_get_the_nearest(fares):
     keyed = sy.stream(fares).group_by("user")
     with pytest.raises(OptionError, match="unknown engine 'residnt': did you mean 'resident'"):
         keyed.engine("residnt", workers=2)
+    with pytest.raises(OptionError, match=r"partition_by has no option 'block': did you mean 'blocks'\?"):
+        keyed.partition_by("prompt", block=8)
+    with pytest.raises(OptionError, match=r"sy.stream takes a Spark DataFrame, got a pandas.DataFrame"):
+        sy.stream(fares.toPandas())
+    with pytest.raises(OptionError, match=r"similarity must be a number, as in similarity=0.9, got '0.9'"):
+        sy.similarity_join(fares, on="user", id="user", metric="jaccard", similarity="0.9")
     with pytest.raises(OptionError, match=r"'round_robin' is a grouping of resident workers.*'shuffle'.*osg"):
         keyed.partition_by("round_robin")
     with pytest.raises(OptionError, match=r"'round_robin' is a grouping of resident workers.*'shuffle'.*osg"):
@@ -170,6 +180,12 @@ def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
     assert told(counted.partition_by("auto").to_df) == []
     assert told(counted.to_df) == []
     assert told(counted.partition_by("in_place").to_df) == []
+    timed = sy.stream(fares.selectExpr("*", "timestamp_seconds(0) as at")).with_watermark("at", "1 second")
+    (said,) = told(timed.group_by("user").agg(n=sy.count()).to_df)
+    assert said.startswith(
+        "with_watermark(...), but that it refuses rows without a time, has no effect: there is no wi"
+    )
+    assert told(timed.group_by("user").agg(first=sy.collect("fare")).to_df) == []
     moved = counted.agg(mean=Mean().of("fare"))
     assert told(moved.partition_by("prompt", blocks=2).to_df) == []
     one = told(moved.partition_by("prompt", blocks=1).to_df)

@@ -58,6 +58,18 @@ def outcome(function, form="arrow"):
         (lambda frame: frame.k, "pandas", "gave a pandas.Series; it must give a pandas.DataFrame"),
         (lambda frame: ROWS, "pandas", r"gave a pyarrow.RecordBatch; .* or say \.map\(\.\.\., form='arrow'\)$"),
         (lambda frame: frame[["k"]], "pandas", "gave the columns k, and by its schema it gives k, v: there is no 'v'"),
+        (
+            lambda part: part.set_column(1, "v", pa.array(["x"] * part.num_rows)),
+            "arrow",
+            r"gave what its schema \(k int64, v double\) does not say: Failed to parse string: 'x'.*: mend one of them",
+        ),
+        (
+            lambda frame: frame.assign(v="x"),
+            "pandas",
+            r"gave what its schema \(k int64, v double\) does not say: .*x.*: mend one of them",
+        ),
+        (lambda part: part.k, "arrow", r"was given a pyarrow.RecordBatch and uses it as a .*: say .* form='pandas'"),
+        (lambda part: part.iloc[0], "arrow", r"was given a pyarrow.RecordBatch and uses it .*: say .* form='pandas'"),
     ],
 )
 def test_what_is_no_batch_of_the_schema_is_told_with_what_was_given_and_what_was_wanted(function, form, said):

@@ -12,7 +12,7 @@ import steelyard as sy
 from steelyard.core import OptionError
 from steelyard.spark.arrow import frame_of, in_driver
 from steelyard.spark.formats import FormatSink
-from steelyard.spark.sinks import FileSink, claim, opened, sink, tell_new_folders
+from steelyard.spark.sinks import FileSink, MemorySink, claim, opened, sink, tell_what_is_gone
 
 pytestmark = pytest.mark.spark
 
@@ -128,13 +128,17 @@ def test_a_wrong_sink_or_option_is_refused_where_it_is_said(rows, kind, options,
 
 
 def test_results_that_went_elsewhere_are_told_of_and_a_first_start_is_not(spark, tmp_path, caplog):
-    tell_new_folders(spark, [str(tmp_path / "out")], "one", -1)
-    assert not caplog.records
+    out, memory = FileSink(str(tmp_path / "out")), MemorySink("of_before", spark)
+    for first in (out, memory):
+        tell_what_is_gone(spark, first, None, "one", -1)
     claim(spark, str(tmp_path / "out"), "one")
-    tell_new_folders(spark, [str(tmp_path / "out")], "one", 3)
+    tell_what_is_gone(spark, out, None, "one", 3)
+    tell_what_is_gone(spark, MemorySink("of_before", spark, "complete"), None, "one", 3)
     assert not caplog.records
-    tell_new_folders(spark, [str(tmp_path / "new")], "one", 3)
+    tell_what_is_gone(spark, FileSink(str(tmp_path / "new")), None, "one", 3)
     assert "new has no results of batches 0 to 3: they went elsewhere, or were removed" in caplog.text
+    tell_what_is_gone(spark, memory, None, "one", 3)
+    assert "table of_before of the memory sink begins empty: results of batches 0 to 3 were given before" in caplog.text
 
 
 def test_rows_behind_an_empty_piece_of_a_table_are_rows(spark, rows):

@@ -65,6 +65,17 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
     return near[0] if near else begun[0] if begun else None
 
 
+def kind_of(given: object) -> str:
+    """What a value is, in words, with the library that it is of.
+
+    >>> kind_of(3), kind_of(OptionError("x"))
+    ('an int', 'a steelyard.OptionError')
+    """
+    package, name = type(given).__module__.partition(".")[0], type(given).__name__
+    said = name if package == "builtins" else f"{package}.{name}"
+    return f"an {said}" if said[0] in "aeiou" else f"a {said}"
+
+
 def place_of(error: BaseException) -> str:
     """File, line and name of the user's function that raised: the innermost that no library has, or nothing."""
     not_users = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *_installed())

@@ -38,7 +38,8 @@ class Hinting:
             if hasattr(kind, name):  # a property that raised: its own error says more
                 return object.__getattribute__(self, name)
             known = [one for one in dir(kind) if not one.startswith("_")]
-            raise AttributeError(missing(kind.__name__, name, known, kind._hints))
+            # Without a name, Python adds no suggestion of its own to ours.
+            raise AttributeError(missing(kind.__name__, name, known, kind._hints), name="", obj=self)
 
 
 def missing(whose: str, name: str, known: Iterable[str], hints: Mapping[str, str]) -> str:

@@ -155,7 +155,7 @@ class CheckpointFolder:
         self.identity, self.first = before["identity"], before["first"]
         now = json.loads(json.dumps(signature))
         for part, old in before["program"].items():
-            if now.get(part) != old:
+            if json.dumps(now.get(part)) != json.dumps(old):  # also in another order: columns of state have an order
                 wrong = OptionError(
                     f"the checkpoint {self.path} belongs to another query: its {part}: {said(part, old)}; now: "
                     f"{said(part, now.get(part))}. Use a new checkpoint location, or the old {part}"

@@ -26,7 +26,7 @@ class OptionsDoNotFitTheSink:
 
 
 _BEFORE = "do it on the DataFrame, before it is given to Steelyard"
-_START = ".sink(kind, ...) says where results go, and .start() starts the query"
+_START = ".sink(kind, ...) says where results go, .checkpoint(path) where state lives, and .start() starts the query"
 
 
 _TRIGGERS = {

@@ -6,6 +6,7 @@ from steelyard.core import Partitioner, tell_no_effect
 from steelyard.core.notices import ROWS_STAY
 from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
+from steelyard.spark.aggregates import Collect
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
 
@@ -16,6 +17,10 @@ MOVE = "name a policy that moves them, as in partition_by('prompt')"
 def tell_idle(bound: Bound, settings: Settings) -> None:
     """Tell what the micro-batch engine will make no use of; also for a static DataFrame."""
     policy, moves = settings.partitioner, settings.moves_rows(bound)
+    program = bound.program
+    ordered = any(isinstance(use, Collect) for use in program.builtins.values())
+    if program.aggregates and program.time is not None and program.window is None and not ordered:
+        tell_no_effect("with_watermark(...), but that it refuses rows without a time,", "there is no window")
     stay = (LEFT, "leave it out") if isinstance(policy, InPlace) else (ROWS_STAY, MOVE)
     if not isinstance(settings.elastic, Fixed) and not moves:
         tell_no_effect(

@@ -37,7 +37,7 @@ from steelyard.spark.join_state import (
 )
 from steelyard.spark.join_tasks import JOIN, PLACE, mover
 from steelyard.spark.routing import packed, unpacked
-from steelyard.spark.sinks import Sink, claim, folders, opened, tell_new_folders
+from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.tasklog import TaskLog
 
 BAD = "no id, no time, or not a record of the metric"
@@ -109,7 +109,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         self.settings = settings
         self.state = JoinFolder(spark, checkpoint)
         self.last = self.state.latest(signature)
-        tell_new_folders(spark, folders(sink, settings.bad.path), self.state.identity, self.last.batch)
+        tell_what_is_gone(spark, sink, settings.bad.path, self.state.identity, self.last.batch)
         if settings.bad.path is not None:
             claim(spark, settings.bad.path, self.state.identity)
         found = spark.createDataFrame([], pairs_schema(program, id_type))

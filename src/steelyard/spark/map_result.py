@@ -7,23 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core.errors import nearest
+from steelyard.core.errors import BatchError, nearest
+from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.isolate import UnfitError
 from steelyard.spark.program import MapFunction
 
 _FRAME = ("pandas", "DataFrame")
+_OF_FRAMES = ("apply", "assign", "copy", "fillna", "groupby", "iloc", "index", "iterrows", "itertuples", "loc", "query")
+"""What pandas frames have, and Arrow batches have not."""
 _WANTED = {"arrow": "a pyarrow.RecordBatch or Table", "pandas": "a pandas.DataFrame"}
 
 
 def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBatch:
     """The batch of these columns and types that a map function's result is.
 
-    A value that does not fit its type raises what Arrow raises, and belongs to its row.
-
     Raises
     ------
     UnfitError
-        Where it is no batch, lacks a column, or has one of a type that is never the wanted one.
+        Where it is no batch, lacks a column, or has a value or a whole column that is not of the wanted type.
     """
     is_frame = any((one.__module__.partition(".")[0], one.__name__) == _FRAME for one in type(given).__mro__)
     is_arrow = isinstance(given, pa.RecordBatch | pa.Table)
@@ -33,14 +34,17 @@ def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBat
     missing = [name for name in wanted.names if names.count(name) != 1]
     if missing:
         raise _mistake(function, _not_there(names, missing, wanted))
-    if is_frame:
-        return pa.RecordBatch.from_pandas(given, schema=wanted, preserve_index=False)
     if isinstance(given, pa.Table):
-        whole = given.combine_chunks().to_batches()
-        given = whole[0] if whole else pa.RecordBatch.from_pylist([], given.schema)
-    chosen = given.select(wanted.names)
+        remedy = "let the map function give less at once"
+        given = in_one_batch(given.to_batches() or [pa.RecordBatch.from_pylist([], given.schema)], remedy)
     try:
+        if is_frame:
+            return pa.RecordBatch.from_pandas(given, schema=wanted, preserve_index=False)
+        chosen = given.select(wanted.names)
         return chosen.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a value: of its row, unless all rows end in this
+        must = ", ".join(f"{one.name} {one.type}" for one in wanted)
+        raise _mistake(function, f"gave what its schema ({must}) does not say: {error}: mend one of them") from error
     except pa.ArrowNotImplementedError as error:  # there is no way from one of its types to the wanted one
         unfit = [one for one in chosen.schema if not _casts(one.type, wanted.field(one.name).type)]
         had = ", ".join(f"{one.name} {one.type}" for one in unfit or chosen.schema)
@@ -50,6 +54,18 @@ def fitted(given: Any, function: MapFunction, wanted: pa.Schema) -> pa.RecordBat
 
 def _mistake(function: MapFunction, what: str) -> UnfitError:
     return UnfitError(f"map function {named(function)} {what}")
+
+
+def as_frame_was_meant(function: MapFunction, part: pa.RecordBatch, error: Exception) -> BatchError | None:
+    """What to say where a function took an Arrow batch for a pandas frame; None where it raised for another reason."""
+    asked = getattr(error, "name", None) if getattr(error, "obj", None) is part else None
+    frames = asked in _OF_FRAMES or asked in part.schema.names
+    if not frames and not ("RecordBatch" in str(error) and "item assignment" in str(error)):
+        return None
+    return BatchError(
+        f"map function {named(function)} was given a pyarrow.RecordBatch and uses it as a pandas.DataFrame ({error}): "
+        "say .map(..., form='pandas')"
+    )
 
 
 def named(function: MapFunction) -> str:

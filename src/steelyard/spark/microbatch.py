@@ -58,7 +58,7 @@ from steelyard.spark.rows import (
     reasons,
     refused,
 )
-from steelyard.spark.sinks import Sink, claim, folders, opened, tell_new_folders
+from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.state import Commit, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
 from steelyard.spark.tasklog import TaskLog, task_reports
@@ -139,7 +139,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             {**bound.signature(), "mode": settings.mode, "inverse": self.partials.subtracts},
             {"delay": self.program.delay},
         )
-        tell_new_folders(spark, folders(sink, settings.bad.path), self.state.identity, self.last.batch)
+        tell_what_is_gone(spark, sink, settings.bad.path, self.state.identity, self.last.batch)
         if settings.bad.path is not None:
             claim(spark, settings.bad.path, self.state.identity)
         self.sink = opened(sink, spark, self.partials.result_schema, self.state.identity)

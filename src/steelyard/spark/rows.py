@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.columns import Columns, changing
 from steelyard.spark.isolate import Bad, as_json, isolate
-from steelyard.spark.map_result import fitted
+from steelyard.spark.map_result import as_frame_was_meant, fitted
 from steelyard.spark.program import Bound, MapFunction
 from steelyard.spark.tasklog import TaskLog, timed
 
@@ -67,7 +67,15 @@ def applied(function: MapFunction) -> Callable[[pa.RecordBatch], pa.RecordBatch]
     """The user's map function over one batch, its result in the types that he said."""
     arrow = arrow_schema(function.schema)
     call, takes_pandas = function.function, function.form == "pandas"
-    return lambda part: fitted(call(part.to_pandas() if takes_pandas else part), function, arrow)
+
+    def apply(part: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            made = call(part.to_pandas() if takes_pandas else part)
+        except (AttributeError, TypeError) as error:
+            raise as_frame_was_meant(function, part, error) or error from None
+        return fitted(made, function, arrow)
+
+    return apply
 
 
 def _measured(

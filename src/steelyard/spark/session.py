@@ -47,8 +47,10 @@ _TRACING = (
     "org.apache.spark.storage.BlockManager",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",
+    "org.apache.spark.sql.catalyst.analysis.ResolveWriteToStream",
 )
-"""Spark's loggers that print, each in its turn, the stack trace of what a query raises."""
+"""Spark's loggers that print, each in its turn, the stack trace of what a query raises; and the one that warns at every
+start that adaptive execution is off in streams."""
 _OWN_LOGGING = "log4j2-defaults.properties"
 """What Spark logs by where nobody has set up its logging."""
 

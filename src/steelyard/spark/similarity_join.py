@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -226,6 +227,10 @@ def similarity_join(
 def _threshold(measure: Metric, threshold: float | None, similarity: float | None) -> float:
     if (threshold is None) == (similarity is None):
         raise OptionError("give either threshold, the largest distance of a pair, or similarity, the least one")
+    given: dict[str, Any] = {"threshold": threshold, "similarity": similarity}
+    for option, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+            raise OptionError(f"{option} must be a number, as in {option}=0.9, got {value!r}")
     if similarity is not None:
         if not measure.normal:
             raise OptionError(f"metric {measure.name!r} has no similarity from 0 to 1: give threshold, a distance")

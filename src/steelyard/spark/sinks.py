@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -87,11 +87,20 @@ def claim(spark: SparkSession, path: str, owner: str) -> None:
         )
 
 
-def tell_new_folders(spark: SparkSession, paths: Iterable[str], owner: str, batch: int) -> None:
-    """Warn where results up to a batch went elsewhere than to these folders, or are gone from there."""
-    for path in paths if batch >= 0 else ():
+def tell_what_is_gone(spark: SparkSession, sink: Sink, dead_letters: str | None, owner: str, batch: int) -> None:
+    """Warn where results up to a batch went elsewhere than where the sink is now, or are gone from there."""
+    if batch < 0:
+        return
+    for path in folders(sink, dead_letters):
         if not Folder(spark, path).exists(f"{MARK}{owner}"):
             log.warning("%s has no results of batches 0 to %d: they went elsewhere, or were removed", path, batch)
+    if isinstance(sink, MemorySink) and sink.mode != "complete":
+        log.warning(
+            "table %s of the memory sink begins empty: results of batches 0 to %d were given before this start, and "
+            "are not in it; .sink('parquet', path=...) keeps them",
+            sink.name,
+            batch,
+        )
 
 
 def counted(results: DataFrame) -> tuple[DataFrame, Observation]:

@@ -7,11 +7,15 @@ spark/sources/0/12           files that a folder's reader has seen; 9.compact ha
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
+from collections.abc import Callable
 
-from steelyard.core.durable import Described, damaged
+from steelyard.core.durable import REMEDY, Described, damaged
 from steelyard.spark.files import Folder
 
+_CHUNK = 512
 _NUMBERED = re.compile(r"(\d+)(\.compact)?\Z")
 
 
@@ -86,16 +90,31 @@ class SparkLog:
     def require(self, batch: int, files: tuple[Described, ...]) -> None:
         """StateError where the files that a commit describes are not as they were, but for those that Spark removed."""
         begun = self.begun
-        if begun >= 0 and not self._folder.exists("metadata"):
-            raise damaged(self._folder.child("metadata"), "with the query's id is missing")
+        if begun >= 0:
+            self._require_read("metadata", "the query's id", lambda text: "id" in _fields(text), REMEDY)
         if begun < batch:
             raise damaged(self._folder.child(f"offsets/{batch}"), f"of batch {batch} is missing")
         needed = [one for one in files if not self._outlived(one.name, batch, begun) or self._folder.exists(one.name)]
         self._folder.require(needed, f"batch {batch}")
-        done = f"commits/{self.done}"
-        if self._folder.exists(done) and not self._folder.read(done, f"batch {self.done}"):
-            remedy = f"remove it and .{self.done}.crc beside it, and Spark does the batch again"
-            raise damaged(self._folder.child(done), f"of batch {self.done} is empty", remedy)
+        done, again = f"commits/{self.done}", "and Spark does the batch again"
+        if self._folder.exists(done):
+            remedy = f"remove it and .{self.done}.crc beside it, {again}"
+            self._require_read(done, f"batch {self.done}", _is_commit, remedy)
+        if not self._folder.exists(f"commits/{begun}") and self._folder.exists(f"commits/.{begun}.crc"):
+            what = f"of batch {begun} is missing, and its checksum is there"
+            raise damaged(self._folder.child(f"commits/{begun}"), what, f"remove .{begun}.crc beside it, {again}")
+
+    def _require_read(self, name: str, of: str, reads: Callable[[str], bool], remedy: str) -> None:
+        """StateError where Spark could not read a file of its own that no commit of ours describes."""
+        data = self._folder.read_bytes(name, of)
+        folder, slash, bare = name.rpartition("/")
+        checksum = f"{folder}{slash}.{bare}.crc"
+        kept = self._folder.read_bytes(checksum, of) if self._folder.exists(checksum) else _checksum(data)
+        if kept != _checksum(data):
+            what = f"of {of} does not fit its checksum in {self._folder.child(checksum)}"
+            raise damaged(self._folder.child(name), what, remedy)
+        if not reads(data.decode("utf-8", "replace")):
+            raise damaged(self._folder.child(name), f"of {of} cannot be read", remedy)
 
     def _outlived(self, name: str, batch: int, begun: int) -> bool:
         """Whether Spark may have removed a file that the commit of a batch describes, since it needs it no more."""
@@ -103,6 +122,27 @@ class SparkLog:
         if folder == "offsets":
             return number < batch < begun
         return any(one.endswith(".compact") and _number(one) > number for one in self._folder.names(folder))
+
+
+def _checksum(data: bytes) -> bytes:
+    """What Hadoop keeps beside a file on a local disk: CRC-32 of each 512 bytes."""
+    sums = (zlib.crc32(data[start : start + _CHUNK]) for start in range(0, len(data), _CHUNK))
+    return b"crc\0" + _CHUNK.to_bytes(4, "big") + b"".join(one.to_bytes(4, "big") for one in sums)
+
+
+def _fields(text: str) -> dict[str, object]:
+    """The fields of a JSON object; none where the text is not one."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_commit(text: str) -> bool:
+    """Whether Spark can read a commit: the version in the first line, an object in the second."""
+    version, _, body = text.partition("\n")
+    return re.fullmatch(r"v\d+", version) is not None and bool(_fields(body))
 
 
 def _number(name: str) -> int:

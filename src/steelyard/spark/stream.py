@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.core.durations import micros, spoken
+from steelyard.core.errors import kind_of, nearest
 from steelyard.grouping import OSG
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
@@ -66,7 +67,7 @@ def stream(rows: DataFrame) -> Stream:
     """
     require_classic(rows, "sy.stream")
     if not isinstance(rows, DataFrame):
-        raise OptionError(f"sy.stream takes a Spark DataFrame, got {type(rows).__name__}")
+        raise OptionError(f"sy.stream takes a Spark DataFrame, got {kind_of(rows)}")
     return Stream(rows)
 
 
@@ -79,7 +80,9 @@ class Stream(Description):
 
     _hints: ClassVar[dict[str, str]] = {
         **Description._hints,
-        **dict.fromkeys(("aggregate", "count", "sum", "avg", "mean", "min", "max"), "write .agg(name=sy.count())"),
+        **dict.fromkeys(("aggregate", "count"), "write .agg(name=sy.count())"),
+        **{name: f"write .agg(name=sy.{name}('column'))" for name in ("sum", "mean", "min", "max")},
+        "avg": "write .agg(name=sy.mean('column'))",
         **dict.fromkeys(("repartition", "partitionBy", "shuffle"), "did you mean 'partition_by'?"),
         "key_by": "did you mean 'group_by'?",
     }
@@ -186,6 +189,8 @@ class Stream(Description):
         """
         if parameters:
             option, value = next(iter(parameters.items()))
+            if meant := nearest(option, ("blocks", "buckets")):
+                raise OptionError(f"partition_by has no option {option!r}: did you mean {meant!r}?")
             raise OptionError(
                 f"partition_by: parameters of a policy stand in its name, as in '{policy}?{option}={value}'"
             )
