@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from steelyard.core.arrow import in_one_batch
 from steelyard.core.errors import BatchError, nearest
-from steelyard.spark.arrow import in_one_batch
 from steelyard.spark.isolate import UnfitError
 from steelyard.spark.program import MapFunction
 
