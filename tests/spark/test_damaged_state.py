@@ -364,10 +364,15 @@ def test_an_empty_note_of_spark_that_a_batch_is_done_is_told_and_can_be_removed(
     whole, note = windows.latest(), windows.checkpoint / "spark" / "commits" / "3"
     note.write_text("")
     with pytest.raises(
-        StateError, match=r"commits/3 of batch 3 is empty: remove it and .3.crc beside it, and Spark does"
+        StateError, match=r"commits/3 of batch 3 does not fit its checksum in .*: remove it and .3.crc beside"
     ):
         windows.latest()
     note.unlink()
+    with pytest.raises(
+        StateError, match=r"commits/3 of batch 3 is missing, .*: remove .3.crc beside it, and Spark does"
+    ):
+        windows.latest()
+    (note.parent / ".3.crc").unlink()
     assert windows.latest() == whole
 
 
