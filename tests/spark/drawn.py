@@ -348,10 +348,13 @@ class Case:
 
     def refusal_of_batches(self, program: Program) -> bool:
         """Whether micro-batches refuse a program that Spark has an answer to."""
+        kept = (builtin.Least, builtin.Greatest, builtin.Collect, builtin.TopK)
+        results = [column for use in program.aggregates.values() if isinstance(use, kept) for column in use.columns]
         kinds = [self.kinds[key].spark for key in program.keys]
+        shown = [*kinds, *(self.kinds[column].spark for column in results)]
         in_python = any(not isinstance(use, builtin.Builtin) for use in program.aggregates.values())
         return any(isinstance(kind, T.MapType) for kind in kinds) or (
-            in_python and any(kind == T.YearMonthIntervalType() for kind in kinds)
+            in_python and any(kind == T.YearMonthIntervalType() for kind in shown)
         )
 
 

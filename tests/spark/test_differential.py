@@ -147,6 +147,7 @@ def zoned(spark):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 1 << 30))
+@example(seed=232823500)  # the largest of some intervals of months, which Arrow has not, beside a Python aggregate
 @example(seed=1397918)  # a mean of decimals that fits no decimal: plain Spark raises
 def test_drawn_programs_over_all_types_have_one_answer_on_plain_spark_and_on_both_engines(
     spark, zoned, tmp_path_factory, seed

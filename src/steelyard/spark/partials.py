@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from steelyard.core import OptionError
 from steelyard.spark.aggregates import Builtin
-from steelyard.spark.arrow import arrow_schema, map_in_arrow
+from steelyard.spark.arrow import arrow_schema, map_in_arrow, require_arrow
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.parcels import BUCKET, SENT, parcelled
@@ -266,6 +266,7 @@ class Partials:
         out = T.StructType(
             [T.StructField(f.name, self.result_types.get(f.name, f.dataType)) for f in shown.schema.fields]
         )
+        require_arrow(out, "a program with a Python aggregate")
         return map_in_arrow(shown, finisher(self.program.pythons, arrow_schema(out)), out)
 
     @cached_property
