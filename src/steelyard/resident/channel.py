@@ -209,6 +209,14 @@ class Mailbox:
                 return inlet.channel, inlet.waiting.popleft()
         return None
 
+    def more(self, number: int, rows: int) -> list[Message]:
+        """Batches without a note that wait right behind the one just taken from a channel, of `rows` rows in all."""
+        waiting, found = self._inlets[number].waiting, []
+        while waiting and waiting[0].kind is DATA and not waiting[0].note and waiting[0].value.num_rows <= rows:
+            found.append(waiting.popleft())
+            rows -= found[-1].value.num_rows
+        return found
+
     def finished(self, number: int, kind: Kind) -> None:
         """A message that was taken has been worked off; its room is given back, half a window at a time."""
         inlet = self._inlets[number]

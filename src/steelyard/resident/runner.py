@@ -26,6 +26,10 @@ SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
 MAX_BATCH_BYTES = 16 << 20
 """Batches above this are cut before they are sent."""
+TOGETHER_SECONDS, TOGETHER_ROWS = 0.005, 1_000
+"""Small batches that wait are worked off together, as long as they have no more rows and that takes no longer."""
+_RECENT = 0.1
+"""The weight of the newest batch in what a row is taken to cost."""
 
 Made = TypeVar("Made")
 
@@ -98,6 +102,8 @@ class Runner:
         self._stopping = self._gone = False
         self._paused = False
         self._finished = False
+        self._row_seconds = 0.0
+        """What a row of a batch took of late, its share of what any batch takes included."""
         self._thread = threading.Thread(target=self._run, name=str(instance), daemon=True)
 
     @property
@@ -236,6 +242,7 @@ class Runner:
 
     def _handle(self, channel: Channel, message: Message) -> None:
         if message.kind is Kind.DATA:
+            message = self._together(channel, message)
             self._process(channel, message)
         elif message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
@@ -249,6 +256,21 @@ class Runner:
         self._mailbox.finished(channel.number, message.kind)
         if message.kind is Kind.END:
             self._end_if_all_ended()
+
+    def _together(self, channel: Channel, message: Message) -> Message:
+        """A batch with those that wait behind it in its channel, where all of them take little.
+
+        Where rows come one by one, most of what they cost is that of a batch, however small: who is behind catches up.
+        """
+        if channel.number in self._meters or not self._row_seconds:
+            return message
+        most = min(TOGETHER_ROWS, int(TOGETHER_SECONDS / self._row_seconds)) - message.value.num_rows
+        more = self._mailbox.more(channel.number, most) if most > 0 else []
+        if not more:
+            return message
+        for _ in more:
+            self._mailbox.finished(channel.number, Kind.DATA)
+        return message._replace(value=pa.concat_batches([message.value, *(one.value for one in more)]))
 
     def _process(self, channel: Channel, message: Message) -> None:
         batch = message.value
@@ -295,6 +317,7 @@ class Runner:
         self.metrics.busy += seconds
         if rows:
             self.metrics.costs.append((rows, seconds))
+            self._row_seconds += _RECENT * (seconds / rows - self._row_seconds)
 
     def _send(self, batch: pa.RecordBatch) -> None:
         begun = time.perf_counter()
