@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement
+from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement, Route
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.costs import CostMeter, learns_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
@@ -62,13 +62,23 @@ class Deployment:
         self._outlets: dict[int, Outlet] = {}
         self._hearing: dict[int, ByCost] = {}
         hosted = placement.hosted(worker)
+        self._followed = {channel.number for channel in self._channels if self._is_followed(channel)}
         for instance in hosted:
             self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in self._into(instance)])
         for channel in self._channels:
             if channel.sender in self._mailboxes:
-                credit = None if channel.feedback else CREDIT
+                credit = None if channel.feedback or channel.number in self._followed else CREDIT
                 self._outlets[channel.number] = Outlet(channel, self._transmitting(channel), credit)
         self.runners = {instance: self._runner(instance, events) for instance in hosted}
+        for number in self._followed:
+            channel = self._channels[number]
+            self.runners[channel.receiver].follow(self.runners[channel.sender])
+
+    def _is_followed(self, channel: Channel) -> bool:
+        """Whether the receiver runs in the thread of the sender, who is here and the only one that sends to it."""
+        here = all(self._placement.worker_of[one] == self._worker for one in (channel.sender, channel.receiver))
+        forward = self.dataflow.edges[channel.edge].grouping.route is Route.FORWARD
+        return here and forward and not channel.feedback and self._into(channel.receiver) == [channel]
 
     def _into(self, instance: Instance) -> list[Channel]:
         return [channel for channel in self._channels if channel.receiver == instance]
@@ -89,6 +99,10 @@ class Deployment:
 
     def _transmitting(self, channel: Channel) -> Callable[[Message], None]:
         receiver = self._placement.worker_of[channel.receiver]
+        if channel.number in self._followed:
+            return lambda message: self.runners[channel.sender].hand(
+                self.runners[channel.receiver], channel.number, message
+            )
         if receiver == self._worker:
             mailbox = self._mailboxes[channel.receiver]
             return lambda message: mailbox.put(channel.number, message)

@@ -1,4 +1,8 @@
-"""One instance at work: a thread that takes messages, calls the operator, and sends what it gives."""
+"""One instance at work: it takes messages, calls the operator, and sends what it gives.
+
+It has a thread of its own, or follows another instance of its worker: whatever that one sends it works off at once, in
+the thread of the other. To hand a small batch from thread to thread takes longer than most operators take for it.
+"""
 
 from __future__ import annotations
 
@@ -104,6 +108,12 @@ class Runner:
         self._finished = False
         self._row_seconds = 0.0
         """What a row of a batch took of late, its share of what any batch takes included."""
+        self._head = self
+        """Whose thread it runs in."""
+        self._followers: list[Runner] = []
+        self._handed_on = 0.0
+        """Seconds in which followers worked off what this one sent."""
+        self._since = time.perf_counter()
         self._thread = threading.Thread(target=self._run, name=str(instance), daemon=True)
 
     @property
@@ -111,9 +121,42 @@ class Runner:
         """Whether it reads rather than gets."""
         return isinstance(self._step, SourceStep)
 
+    def follow(self, leader: Runner) -> None:
+        """Run in the thread of another instance, the only one that sends to this one; called before `start`."""
+        self._head = leader._head
+        self._head._followers.append(self)
+        for one in self._followers:
+            one._head = self._head
+        self._head._followers += self._followers
+        self._followers = []
+
+    def hand(self, follower: Runner, channel: int, message: Message) -> None:
+        """Give a message to a follower, which works it off before this returns."""
+        begun = time.perf_counter()
+        try:
+            follower._take_in(channel, message)
+        finally:
+            self._handed_on += time.perf_counter() - begun
+
+    def _take_in(self, channel: int, message: Message) -> None:
+        self.metrics.idle += time.perf_counter() - self._since
+        self._mailbox.put(channel, message)
+        taken = self._mailbox.take(0)
+        assert taken is not None, "it was just put in"
+        try:
+            self._handle(*taken)
+        except StoppedError:
+            raise
+        except BaseException as error:
+            self._failed(self.instance, error)
+            raise StoppedError(f"{self.instance} failed") from error
+        finally:
+            self._since = time.perf_counter()
+
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        if self._head is self:
+            self._thread.start()
 
     def stop(self) -> None:
         """End as soon as possible, in the middle of the rows."""
@@ -129,7 +172,9 @@ class Runner:
             self._thread.join(timeout)
 
     def call(self, action: Callable[[], Made]) -> Future[Made]:
-        """Have the instance's own thread do something between two messages."""
+        """Have the thread that the instance runs in do something between two messages."""
+        if self._head is not self:
+            return self._head.call(action)
         answer: Future[Made] = Future()
         self._commands.append((action, answer))
         if self._gone:  # or it ends just now, and cancels what it finds
@@ -209,7 +254,8 @@ class Runner:
             self._gone = True
             for _, answer in self._commands:
                 answer.cancel()
-            self._step.close()
+            for one in (self, *self._followers):
+                one._step.close()
 
     def _obey(self) -> None:
         while self._commands:
@@ -321,7 +367,7 @@ class Runner:
 
     def _send(self, batch: pa.RecordBatch) -> None:
         begun = time.perf_counter()
-        waited = self._waited()
+        waited, handed_on = self._waited(), self._handed_on
         size = batch.nbytes
         rows = batch.num_rows if size <= MAX_BATCH_BYTES else max(1, batch.num_rows * MAX_BATCH_BYTES // size)
         for start in range(0, batch.num_rows, rows or 1):
@@ -333,7 +379,7 @@ class Runner:
         self.metrics.bytes_out += size
         blocked = self._waited() - waited
         self.metrics.blocked += blocked
-        self.metrics.busy += time.perf_counter() - begun - blocked
+        self.metrics.busy += time.perf_counter() - begun - blocked - (self._handed_on - handed_on)
 
     def _waited(self) -> float:
         return sum(outlet.waited for output in self._outputs for outlet in output.outlets.values())
