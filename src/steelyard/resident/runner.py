@@ -363,7 +363,8 @@ class Runner:
         self.metrics.busy += seconds
         if rows:
             self.metrics.costs.append((rows, seconds))
-            self._row_seconds += _RECENT * (seconds / rows - self._row_seconds)
+            weight = _RECENT if self._row_seconds else 1.0
+            self._row_seconds += weight * (seconds / rows - self._row_seconds)
 
     def _send(self, batch: pa.RecordBatch) -> None:
         begun = time.perf_counter()

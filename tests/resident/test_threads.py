@@ -1,0 +1,108 @@
+"""Forward edges run in one thread, and small batches that wait are worked off together; neither changes an answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from steelyard.core.dataflow import Placement
+from steelyard.resident import Flow, JobError, Memory, Rows, Settings, count, run
+from steelyard.resident.runner import TOGETHER_ROWS
+
+ROWS = pa.table({"n": list(range(400)), "k": [n % 7 for n in range(400)]})
+NUMBERS = pa.schema({"n": pa.int64(), "k": pa.int64()})
+
+
+class Noting:
+    """A map function that notes where it ran and with how many rows, and takes its time for the first ones."""
+
+    def __init__(self, seconds=0.0):
+        self.threads, self.sizes, self.seconds = set(), [], seconds
+
+    def __call__(self, batch):
+        self.threads.add(threading.current_thread().name)
+        self.sizes.append(batch.num_rows)
+        time.sleep(self.seconds if len(self.sizes) == 1 else 0)
+        return batch
+
+
+def test_forward_edges_of_one_worker_run_in_the_thread_of_their_sender():
+    first, second, behind = Noting(), Noting(), Noting()
+    flow = Flow("threads")
+    mapped = (
+        flow.source(Rows(ROWS), batch_rows=50).map(first, NUMBERS, name="first").map(second, NUMBERS, name="second")
+    )
+    mapped.shuffle().map(behind, NUMBERS, name="behind").sink(Memory(), name="out")
+    results = run(flow.dataflow(), workers=1)
+    assert first.threads == second.threads
+    assert len(first.threads | behind.threads) == 2
+    assert results.table("out").sort_by("n") == ROWS
+
+
+def test_the_instance_that_fails_is_named_though_another_one_drives_it():
+    def wrong(batch):
+        raise ValueError("no")
+
+    flow = Flow("failing")
+    flow.source(Rows(ROWS)).map(Noting(), NUMBERS, name="first").map(wrong, NUMBERS, name="second").sink(Memory())
+    with pytest.raises(JobError, match=r"second#0.*ValueError: no"):
+        run(flow.dataflow(), workers=1, settings=Settings(restarts=0))
+
+
+def test_time_is_counted_to_who_spends_it():
+    flow = Flow("times")
+    slow = Noting(0.3)
+    flow.source(Rows(ROWS), name="in").map(slow, NUMBERS, name="slow").sink(Memory(), name="out")
+    metrics = run(flow.dataflow(), workers=1).outcome.metrics
+    assert metrics["slow#0"]["busy"] >= 0.3
+    assert metrics["in#0"]["busy"] < 0.3
+    assert metrics["out#0"]["idle"] >= 0.3
+    assert metrics["slow#0"]["rows_in"] == metrics["out#0"]["rows_in"] == 400
+
+
+def test_instances_on_other_workers_are_not_followed():
+    flow = Flow("apart")
+    flow.source(Rows(ROWS), name="in").map(Noting(), NUMBERS, name="first").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    apart = Placement({one: number % 2 for number, one in enumerate(dataflow.instances)}, 2)
+    assert run(dataflow, workers=2, placement=apart).table("out").sort_by("n") == ROWS
+
+
+def test_small_batches_that_wait_are_worked_off_together_and_in_order():
+    noted = Noting(0.2)
+    flow = Flow("together")
+    flow.source(Rows(ROWS), batch_rows=1, name="in").shuffle().map(noted, NUMBERS, name="map").sink(
+        Memory(), name="out"
+    )
+    results = run(flow.dataflow(), workers=1)
+    assert results.table("out") == ROWS
+    assert sum(noted.sizes) == 400
+    assert 1 < max(noted.sizes) <= TOGETHER_ROWS
+
+
+def test_rows_that_take_long_are_not_kept_for_those_behind_them():
+    noted = Noting()
+
+    def slowly(batch):
+        time.sleep(0.02 * batch.num_rows)
+        return noted(batch)
+
+    flow = Flow("slow")
+    some = ROWS.slice(0, 30)
+    flow.source(Rows(some), batch_rows=1, name="in").shuffle().map(slowly, NUMBERS, name="map").sink(
+        Memory(), name="out"
+    )
+    assert run(flow.dataflow(), workers=1).table("out") == some
+    assert set(noted.sizes) == {1}
+
+
+def test_counts_are_right_whatever_came_together():
+    flow = Flow("counts", parallelism=2)
+    flow.source(Rows(ROWS), batch_rows=3).key_by("k").aggregate(n=count(), emit="end").sink(Memory(), name="out")
+    found = run(flow.dataflow(), workers=2).table("out")
+    assert dict(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == {
+        k: len(range(k, 400, 7)) for k in range(7)
+    }
