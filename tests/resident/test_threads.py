@@ -48,7 +48,7 @@ def test_the_instance_that_fails_is_named_though_another_one_drives_it():
 
     flow = Flow("failing")
     flow.source(Rows(ROWS)).map(Noting(), NUMBERS, name="first").map(wrong, NUMBERS, name="second").sink(Memory())
-    with pytest.raises(JobError, match=r"second#0.*ValueError: no"):
+    with pytest.raises(JobError, match=r"operator .second. .instance 0.*ValueError: no"):
         run(flow.dataflow(), workers=1, settings=Settings(restarts=0))
 
 
