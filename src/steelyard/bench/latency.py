@@ -274,8 +274,8 @@ def result_of(
             "From when the broker has a row to when it has the first result that counts it, by the broker's own clock, "
             "in whole milliseconds. …_vs_real_time is time here over time of Spark's real-time mode, at the worse of "
             "both rates; a figure is the median of the rounds.",
-            "Each engine runs in a process of its own beside the broker and the sender, sends at least once and without "
-            "lingering, but for ours, which gathers records for 2 ms, and reads the same two partitions; every row was counted.",
+            "Each engine runs in a process of its own beside the broker and the sender, sends at least once, without "
+            "lingering (ours gathers records for 2 ms), and reads the same two partitions; every row was counted.",
             *([note] if note else []),
         ],
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 SLICE_SECONDS = 0.002
-"""Rows are executed together as long as they take no longer than this."""
+"""Rows are executed together as long as they take no longer than this, unless another time is asked for."""
 _FIRST = 3
 """Slices of 1, 2 and 4 rows come first: they tell what a call takes from what a row takes."""
 _GROWTH = 2
 """A slice is at most so many times as large as the largest before: what few rows tell may be wrong."""
-_SHARE = 4.0
-"""A call takes no longer than a fifth of its slice: its rows take four times as long."""
+CALL_SHARE = 0.2
+"""A call takes no longer than such a share of its slice, unless another one is asked for."""
 _REMEMBERED = 1024.0
 """Slices after which what older ones said counts half."""
 
@@ -21,6 +21,13 @@ class Slicer:
     for any call, however few its rows, gets as many as make up for that. What a call and a row take is the weighted
     least-squares line through the slices so far, whose noise grows with their rows.
 
+    Parameters
+    ----------
+    seconds
+        What rows that are executed together take, at most.
+    call_share
+        The share of a slice that may be the call's, whatever its rows.
+
     Examples
     --------
     >>> slicer = Slicer()
@@ -31,7 +38,8 @@ class Slicer:
     2
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = SLICE_SECONDS, call_share: float = CALL_SHARE) -> None:
+        self._seconds, self._times_a_call = seconds, 1 / call_share - 1
         self._slices = self._largest = 0
         self._inverse = self._count = self._rows = self._cost = self._time = 0.0
 
@@ -52,7 +60,7 @@ class Slicer:
         if self._slices < _FIRST:
             return min(left, 1 << self._slices)
         call, row = self.line
-        wanted = max(SLICE_SECONDS, _SHARE * call)
+        wanted = max(self._seconds, self._times_a_call * call)
         most = min(left, _GROWTH * self._largest)
         if row * most <= wanted:
             return most

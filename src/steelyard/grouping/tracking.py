@@ -69,7 +69,7 @@ class TrackingOSG(CompiledGrouping):
     window: int = 1024
     tolerance: float = 0.05
     resync: int = 64
-    apart: float = 0.02
+    apart: float = 0.1
     items: Literal["each", "shared"] = "shared"
     update: Literal["plain", "conservative"] = "plain"
     keep: float = 0.0

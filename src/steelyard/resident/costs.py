@@ -21,8 +21,10 @@ from steelyard.grouping.splitting import TimeSplitter
 from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
 from steelyard.resident.routing import key_ids
 
+SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
+"""A message is cut only where it takes longer: what cutting it takes is capacity lost, and near saturation dear."""
 _TOGETHER = 32
-"""Slices that are learnt from at once where rows wait: one by one, that would take them a few percent of their time."""
+"""Slices that are learnt from at once: one by one, that would take a few percent of the time of short rows."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
@@ -79,7 +81,7 @@ class CostMeter:
         self._splitter = TimeSplitter()
         self._tell = tell
         self._slices: list[_Slice] = []
-        self.slicer = Slicer()
+        self.slicer = Slicer(SLICE_SECONDS, CALL_SHARE)
         self.told = dict.fromkeys(tell, 0)
         """By channel: reports so far."""
 
@@ -95,7 +97,7 @@ class CostMeter:
     def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
         """Rows that came through a channel have just been executed together, and took so long.
 
-        What a request waits for is reported at once; the rest when some rows have come together, or at `flush`.
+        What a request waits for is reported at once; the rest when some slices have come together.
         """
         self._slices.append(_Slice(channel, rows.select(self._key), seconds, now(), requests))
         if len(requests.position) or len(self._slices) >= _TOGETHER:
@@ -145,7 +147,8 @@ class CostMeter:
         self._tell[channel](self.told[channel], payload)
 
     def state(self) -> bytes:
-        """What was learnt; all is at rest, and nothing waits to be."""
+        """What was learnt. A few slices that wait to be are forgotten: all is at rest, and reports would disturb it."""
+        self._slices = []
         return arrays_bytes({**self._learner.state(), **self._splitter.state()})
 
     def restore(self, state: bytes) -> None:

@@ -31,7 +31,9 @@ LAST_SECONDS = 1.0
 """How long a job that is stopped waits for records on their way."""
 CONSUME_MOST = 10_000
 GATHER_SECONDS, GATHER_ROWS = 0.005, 100
-"""The time from one read to the next, at least, where so few records came: each read costs more than a record."""
+"""The time from one read to the next, at least, where fewer records came: each read costs more than a record."""
+GATHER_MS = 2
+"""How long records that are sent at once wait for others: each request costs more than a record."""
 _AT_ONCE = {"socket.nagle.disable": True}
 """Small requests do not wait for the answer to those before them."""
 _PREFIX = "kafka."
@@ -352,7 +354,7 @@ class _AtOnceStep(Step):
 
     def __init__(self, logic: Kafka) -> None:
         self._topic = logic.topic
-        self._producer = _Producer(logic, **{"linger.ms": 2, "enable.idempotence": True})
+        self._producer = _Producer(logic, **{"linger.ms": GATHER_MS, "enable.idempotence": True})
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         self._producer.send(batch)
@@ -393,7 +395,7 @@ class _TransactionStep(Step):
         library = client()
         config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
         self._marks = library.Consumer(config, logger=None)
-        self._producer = _Producer(logic, **{"transactional.id": self._who, "linger.ms": 2})
+        self._producer = _Producer(logic, **{"transactional.id": self._who, "linger.ms": 5})
         self._mark = library.TopicPartition(logic.topic, 0)
         # Ends what an instance of an earlier generation left open.
         self._producer.asked(self._producer.client.init_transactions)

@@ -343,8 +343,6 @@ class Runner:
             self.metrics.busy += time.perf_counter() - begun
             meter.slicer.took(size, seconds)
             start = end
-        if not self._mailbox.length:  # before this message counts as worked off, and now nothing waits for it
-            meter.flush()
 
     def _emit(self, made: Callable[[], Iterable[pa.RecordBatch]], rows: int) -> float:
         """Call the operator and send what it gives; its own time, which is given, is what passes between two sends."""
