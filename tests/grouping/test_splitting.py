@@ -51,10 +51,12 @@ def test_a_splitter_goes_on_with_what_it_knows():
         TimeSplitter(keep=0)
 
 
-def test_what_was_executed_alone_is_learnt_like_splits_of_one():
-    together, apart = TimeSplitter(), TimeSplitter()
-    items, seconds = np.array([1, 2, 1]), np.array([0.5, 0.25, 0.75])
-    together.learn(items, seconds)
-    for item, took in zip(items, seconds, strict=True):
-        apart.split(np.array([item]), float(took))
+@given(st.lists(st.tuples(st.lists(st.integers(-5, 5), max_size=4), st.floats(0, 10)), max_size=20))
+def test_several_batches_at_once_are_split_as_one_after_the_other(batches):
+    together, apart = TimeSplitter(columns=3, rows=2), TimeSplitter(columns=3, rows=2)
+    items = np.array([item for some, _ in batches for item in some], np.int64)
+    sizes = np.array([len(some) for some, _ in batches], np.int64)
+    found = together.split_each(items, sizes, np.array([seconds for _, seconds in batches]))
+    wanted = [apart.split(np.array(some, np.int64), seconds) for some, seconds in batches]
+    assert np.array_equal(found, np.concatenate([*wanted, np.empty(0)]))
     assert np.array_equal(together.state()["splits"], apart.state()["splits"])

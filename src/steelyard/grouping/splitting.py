@@ -48,17 +48,16 @@ class TimeSplitter:
 
     def split(self, items: Ints, seconds: float) -> Floats:
         """float64[tuples]: what each took; they add up to `seconds`."""
-        from steelyard.kernels.osg_batches import split_time  # noqa: PLC0415 - slow to import
+        return self.split_each(items, np.array([len(items)]), np.array([seconds]))
+
+    def split_each(self, items: Ints, sizes: Ints, seconds: Floats) -> Floats:
+        """The same for several batches, one behind the other in `items`: their sizes, and what each took."""
+        from steelyard.kernels.osg_batches import split_times  # noqa: PLC0415 - slow to import
 
         took = np.empty(len(items))
-        split_time(self._hashes, self._cells, np.require(items, np.int64, ["C", "W"]), seconds, self._keep, took)
+        whole = np.require(items, np.int64, ["C", "W"])
+        split_times(self._hashes, self._cells, whole, sizes, seconds, self._keep, took)
         return took
-
-    def learn(self, items: Ints, seconds: Floats) -> None:
-        """These were executed one by one, and took so long each: as a `split` of each alone."""
-        from steelyard.kernels.osg_batches import note_times  # noqa: PLC0415 - slow to import
-
-        note_times(self._hashes, self._cells, np.require(items, np.int64, ["C", "W"]), seconds, self._keep)
 
     def state(self) -> State:
         """All that the next split depends on."""

@@ -91,7 +91,6 @@ class CostMeter:
             pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema), self._key
         )
         self._splitter.split(items, 0.0)
-        self._splitter.learn(items, np.empty(0))
         self._learner.executed(items, np.empty(0), np.empty(0))
 
     def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
@@ -113,19 +112,11 @@ class CostMeter:
         sizes = np.array([one.rows.num_rows for one in slices])
         starts = np.cumsum(sizes) - sizes
         items = key_ids(pa.Table.from_batches([one.rows for one in slices]).combine_chunks().to_batches()[0], self._key)
-        took = np.array([one.seconds for one in slices])
-        ended = np.array([one.ended for one in slices])
-        if len(items) > len(slices):
-            shared = [
-                self._splitter.split(items[start : start + one.rows.num_rows], one.seconds)
-                for start, one in zip(starts, slices, strict=True)
-            ]
-            ended = np.concatenate(
-                [one.ended - one.seconds + np.cumsum(parts) for one, parts in zip(slices, shared, strict=True)]
-            )
-            took = np.concatenate(shared)
-        else:
-            self._splitter.learn(items, took)
+        seconds = np.array([one.seconds for one in slices])
+        took = self._splitter.split_each(items, sizes, seconds)
+        # A tuple ended as much before its slice as those behind it took.
+        behind = np.repeat(np.cumsum(seconds), sizes) - np.cumsum(took)
+        ended = np.repeat(np.array([one.ended for one in slices]), sizes) - behind
         requests = Requests(
             np.concatenate([one.requests.position + start for one, start in zip(slices, starts, strict=True)]),
             np.concatenate([one.requests.epoch for one in slices]),
