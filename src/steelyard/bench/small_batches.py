@@ -355,10 +355,10 @@ def result_of(found: Sequence[Measured], plan: Plan, slots: int) -> Result:
 
 @charts.drawing("small-batches")
 def draw(figure: Figure, result: Result) -> None:
-    """The median time of a batch in each way, and every batch of the first case."""
+    """The median time of a batch in each way, by case."""
     rows = result.tables[0].records()
     cases = list(dict.fromkeys(row["case"] for row in rows))
     figure.set_size_inches(6.5 * len(cases), 4.5)
     for axes, case in zip(np.atleast_1d(figure.subplots(1, len(cases))), cases, strict=True):
         taken = {row["way"]: row["median s"] for row in rows if row["case"] == case}
-        charts.bars(axes, taken, title=case, x="median time of a batch, s", y="", ours=(OURS,))
+        charts.bars(axes, taken, title=case, x="median time of a batch, s", y="engine and its store", ours=(OURS,))
