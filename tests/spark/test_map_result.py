@@ -34,7 +34,7 @@ def outcome(function, form="arrow"):
             r"gave None; it must give a pyarrow.RecordBatch or Table with .* k, v: has it no ret",
         ),
         (lambda part: part.to_pandas(), "arrow", r"gave a pandas.DataFrame; .* or say \.map\(\.\.\., form='pandas'\)$"),
-        (lambda part: 3, "arrow", "gave a int; it must give"),
+        (lambda part: 3, "arrow", "gave an int; it must give"),
         (
             lambda part: part.rename_columns(["K", "v"]),
             "arrow",

@@ -254,6 +254,8 @@ def test_a_misspelt_type_of_a_schema_is_told_with_the_line(wrong, tmp_path):
     start, end = GOOD.index("[source]"), GOOD.index("[watermark]")
     files = f'[source]\nformat = "json"\npath = "{tmp_path}"\nschema = "{wrong}"\n\n'
     assert any("schema in [source]: unknown type" in said for said in mistakes(GOOD[:start] + files + GOOD[end:]))
+    commented = files.replace(wrong, "Medallion string comment 'a, big strin', dropoff_time timestamp, fare_amount int")
+    parse_pipeline(GOOD[:start] + commented + GOOD[end:])
 
 
 @pytest.mark.parametrize("schema", ["id", "", "id bigint,", '{"type": "struct"}', 'a int comment "b, c"'])

@@ -250,8 +250,8 @@ def result_of(
     rows: list[list[Cell]] = [[name, rate, *[figures[name, rate, q] for q in QUANTILES]] for name, rate in found]
     warm, measured = (QUICK_WARM_SECONDS, QUICK_SECONDS) if run.quick else (WARM_SECONDS, MEASURED_SECONDS)
     why = (
-        "two cores do all: half of their time at 10,000 rows per second is the broker's, a third that of the workers, "
-        "and in bursts of some tenths of a second rows wait for each other"
+        "the broker, the sender and the workers share the machine's cores, which are full at the higher rate: the tail "
+        "are bursts in which all of them wait for each other"
     )
     return Result(
         parameters={

@@ -20,7 +20,7 @@ def tell_idle(bound: Bound, settings: Settings) -> None:
     program = bound.program
     ordered = any(isinstance(use, Collect) for use in program.builtins.values())
     if program.aggregates and program.time is not None and program.window is None and not ordered:
-        tell_no_effect("with_watermark(...), but that it refuses rows without a time,", "there is no window")
+        tell_no_effect("with_watermark(...)", "there is no window; it only refuses rows without a time")
     stay = (LEFT, "leave it out") if isinstance(policy, InPlace) else (ROWS_STAY, MOVE)
     if not isinstance(settings.elastic, Fixed) and not moves:
         tell_no_effect(

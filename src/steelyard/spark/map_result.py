@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core.arrow import in_one_batch
-from steelyard.core.errors import BatchError, nearest
+from steelyard.core.errors import BatchError, kind_of, nearest
 from steelyard.spark.isolate import UnfitError
 from steelyard.spark.program import MapFunction
 
@@ -76,8 +76,7 @@ def named(function: MapFunction) -> str:
 
 
 def _shown(given: Any) -> str:
-    package = type(given).__module__.partition(".")[0]
-    return "None" if given is None else f"a {package}.{type(given).__name__}".replace("a builtins.", "a ")
+    return "None" if given is None else kind_of(given)
 
 
 def _must(function: MapFunction, wanted: pa.Schema) -> str:

@@ -129,8 +129,9 @@ def _true(value: Any) -> str | None:
 
 
 def _schema(value: Any) -> str | None:
-    """A misspelt type is told here; all else of a schema is read by Spark."""
-    for word in re.findall(r"(?:^|[,<])\s*(?:`[^`]+`|\w+)[\s:]+(\w+)", value) if isinstance(value, str) else ():
+    """A misspelt type is told here; all else of a schema is read by Spark, and so is one with comments or in JSON."""
+    plain = isinstance(value, str) and "'" not in value and '"' not in value
+    for word in re.findall(r"(?:^|[,<])\s*(?:`[^`]+`|\w+)[\s:]+(\w+)", value) if plain else ():
         if word.lower() not in _TYPES and (meant := nearest(word.lower(), _TYPES)):
             return f"unknown type {word!r}: did you mean {meant!r}?"
     return _text(value)

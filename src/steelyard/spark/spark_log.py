@@ -15,7 +15,6 @@ from collections.abc import Callable
 from steelyard.core.durable import REMEDY, Described, damaged
 from steelyard.spark.files import Folder
 
-_CHUNK = 512
 _NUMBERED = re.compile(r"(\d+)(\.compact)?\Z")
 
 
@@ -109,8 +108,8 @@ class SparkLog:
         data = self._folder.read_bytes(name, of)
         folder, slash, bare = name.rpartition("/")
         checksum = f"{folder}{slash}.{bare}.crc"
-        kept = self._folder.read_bytes(checksum, of) if self._folder.exists(checksum) else _checksum(data)
-        if kept != _checksum(data):
+        kept = self._folder.read_bytes(checksum, of) if self._folder.exists(checksum) else None
+        if kept is not None and kept != _checksum(data, kept):
             what = f"of {of} does not fit its checksum in {self._folder.child(checksum)}"
             raise damaged(self._folder.child(name), what, remedy)
         if not reads(data.decode("utf-8", "replace")):
@@ -124,10 +123,11 @@ class SparkLog:
         return any(one.endswith(".compact") and _number(one) > number for one in self._folder.names(folder))
 
 
-def _checksum(data: bytes) -> bytes:
-    """What Hadoop keeps beside a file on a local disk: CRC-32 of each 512 bytes."""
-    sums = (zlib.crc32(data[start : start + _CHUNK]) for start in range(0, len(data), _CHUNK))
-    return b"crc\0" + _CHUNK.to_bytes(4, "big") + b"".join(one.to_bytes(4, "big") for one in sums)
+def _checksum(data: bytes, kept: bytes) -> bytes:
+    """What Hadoop keeps beside a file on a local disk: CRC-32 of each few bytes, of as many as the `kept` one says."""
+    size = int.from_bytes(kept[4:8], "big") or len(data) or 1
+    sums = (zlib.crc32(data[start : start + size]) for start in range(0, len(data), size))
+    return b"crc\0" + size.to_bytes(4, "big") + b"".join(one.to_bytes(4, "big") for one in sums)
 
 
 def _fields(text: str) -> dict[str, object]:
