@@ -333,3 +333,20 @@ def test_objects_that_engines_use_do_what_the_simulated_banks_do():
             queue.append((float(free[at]), at, row, chosen.requests))
             to.append(at)
         assert to == edge.run(policy).flow.to.tolist()
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=5), st.data())
+def test_requests_of_batches_that_become_one_are_those_of_its_rows(batches, data):
+    parts, epoch = [], 0
+    for asks in batches:
+        position = np.flatnonzero(asks)
+        parts.append(Requests(position, np.arange(epoch, epoch + len(position)), np.ones(len(position))))
+        epoch += len(position)
+    whole = Requests.joined(parts, [len(asks) for asks in batches])
+    assert whole.position.tolist() == np.flatnonzero(np.concatenate(batches)).tolist()
+    assert whole.epoch.tolist() == list(range(epoch))
+    rows = sum(len(asks) for asks in batches)
+    cut = data.draw(st.integers(0, rows))
+    before, behind = whole.between(0, cut), whole.between(cut, rows)
+    assert [*before.position, *(behind.position + cut)] == whole.position.tolist()
+    assert [*before.epoch, *behind.epoch] == whole.epoch.tolist()

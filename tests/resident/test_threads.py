@@ -106,3 +106,21 @@ def test_counts_are_right_whatever_came_together():
     assert dict(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == {
         k: len(range(k, 400, 7)) for k in range(7)
     }
+
+
+def test_measured_batches_come_together_too_and_every_request_is_answered():
+    noted = [Noting(0.2), Noting(0.2)]
+
+    def map_of(batch):
+        return noted[batch.column("n")[0].as_py() % 2](batch)
+
+    flow = Flow("measured")
+    grouping = "tracking_osg?cost_of=k&resync=2&window=8&tolerance=10&apart=0"
+    flow.source(Rows(ROWS), batch_rows=2, name="in").shuffle(grouping).map(
+        map_of, NUMBERS, parallelism=2, name="map"
+    ).sink(Memory(), name="out")
+    results = run(flow.dataflow(), workers=1)
+    assert results.table("out").sort_by("n") == ROWS
+    mapped = [one for name, one in results.outcome.metrics.items() if name.startswith("map#")]
+    assert max(max(one.sizes) for one in noted) > 2
+    assert sum(one["reports"] for one in mapped) > 10

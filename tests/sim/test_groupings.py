@@ -331,7 +331,7 @@ def test_room_is_made_for_matrices_under_way():
     scenario = Scenario.chain(
         Source("log", 120, instances=3, keys=[1, 2, 3]),
         Operator("work", Exactly(0.01), instances=4),
-        grouping="tracking_osg?window=4",
+        grouping="tracking_osg?window=4&apart=0",
         network=Network(latency=20.0),
     )
     messages = simulate(scenario, 80.0).messages.to_pylist()[0]

@@ -40,6 +40,30 @@ class Requests(NamedTuple):
         """No requests."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Requests], sizes: Sequence[int]) -> Requests:
+        """The requests of several batches that become one: their requests, and how many tuples each has.
+
+        >>> asked = Requests(np.array([1]), np.array([5]), np.array([0.5]))
+        >>> Requests.joined([Requests.none(), asked], [3, 2]).position.tolist()
+        [4]
+        """
+        if not any(len(one.position) for one in parts):
+            return cls.none()
+        starts = np.cumsum([0, *sizes[:-1]])
+        return cls(
+            np.concatenate([one.position + start for one, start in zip(parts, starts, strict=True)]),
+            np.concatenate([one.epoch for one in parts]),
+            np.concatenate([one.load for one in parts]),
+        )
+
+    def between(self, start: int, end: int) -> Requests:
+        """Those of the tuples from one place to the one before another, whose positions count from there."""
+        if not len(self.position):
+            return self
+        first, after = np.searchsorted(self.position, [start, end])
+        return Requests(self.position[first:after] - start, self.epoch[first:after], self.load[first:after])
+
 
 class Chosen(NamedTuple):
     """Where the tuples of a batch go, and what some of them carry."""

@@ -40,8 +40,9 @@ class TrackingOSG(CompiledGrouping):
     resync
         Tuples to an instance after which one carries a request.
     apart
-        Seconds of work for an instance, as far as costs are known, from one request to the next, at least: a reply
-        takes some tenths of a millisecond of everybody's time, which many short tuples would feel.
+        Seconds of work of an instance from one request to the next, as far as costs are known, and of a window, at
+        least: a reply, or matrices, take some tenths of a millisecond of everybody's time, which many short tuples
+        would feel.
     items
         `"each"` instance learns all items, as in OSG; or items are `"shared"` out, each learnt by one instance for
         all, so that a cell has as many items less as there are instances.

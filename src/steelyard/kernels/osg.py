@@ -396,9 +396,11 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     if not rule.shared or owner(item, rule.instances) == status[at, NUMBER]:
         add(bank.cells, at, hashes, rule.columns, item, time, rule.conservative)
     status[at, EXECUTED] += 1
-    if status[at, EXECUTED] < rule.window:
+    bank.window_time[at] += time
+    if status[at, EXECUTED] < rule.window or bank.window_time[at] < rule.apart:
         return False
     status[at, EXECUTED] = 0
+    bank.window_time[at] = 0.0
     if status[at, STATE] == START:
         status[at, STATE] = STABILIZING
         take_snapshot(bank.cells[at], bank.snapshot[at])

@@ -247,7 +247,7 @@ class PlainInstance:
         self.rule = rule
         self.number = number
         self.state = START
-        self.in_window = 0
+        self.in_window, self.window_time = 0, 0.0
         self.sketch = PlainSketch(hashes, columns)
         self.snapshot: list[list[float]] = []
         self.stable: list[list[float]] | None = None
@@ -269,9 +269,10 @@ class PlainInstance:
         if not self.rule.shared or owner_plain(item, self.rule.instances) == self.number:
             self.sketch.add(item, time, self.rule.conservative)
         self.in_window += 1
-        if self.in_window < self.rule.window:
+        self.window_time += time
+        if self.in_window < self.rule.window or self.window_time < self.rule.apart:
             return False
-        self.in_window = 0
+        self.in_window, self.window_time = 0, 0.0
         before, self.snapshot = self.snapshot, self.sketch.snapshot()
         if self.state == START:
             self.state = STABILIZING

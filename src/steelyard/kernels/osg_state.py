@@ -54,7 +54,7 @@ class Rule(NamedTuple):
     masked: bool
     elapsed: bool  # clock of synchronisation
     resync: int  # tuples of a scheduler after which it synchronises again; 0 never
-    apart: float  # continuous: seconds of work for an instance from one request to the next, at least
+    apart: float  # continuous: seconds of work of an instance from one request to the next, and of a window, at least
     mean_unseen: bool  # an item without a count costs the instance's mean, otherwise nothing
     on_change: bool  # stable matrices are sent only if they differ from the stable ones before
     keep: float  # share of the matrices that stays after they were sent; 0 is the paper's reset
@@ -109,6 +109,7 @@ class Learners(NamedTuple):
     worked: Floats  # float64[k]: time that the instance spent on anything, by the clock of one that is never idle
     answered: Floats  # float64[k, s, 2]: `busy` and `worked` at the last reply to each scheduler
     totals: Floats  # float64[k, 2]: tuples and their time; halved when matrices are sent
+    window_time: Floats  # float64[k]: time of the tuples of the window so far
 
 
 def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, columns: int, first: int = 0) -> Schedulers:
@@ -161,6 +162,7 @@ def new_learners(schedulers: int, instances: int, rows: int, columns: int, first
         worked=np.zeros(instances),
         answered=np.zeros((instances, schedulers, 2)),
         totals=np.zeros((instances, 2)),
+        window_time=np.zeros(instances),
     )
 
 

@@ -210,9 +210,9 @@ class Mailbox:
         return None
 
     def more(self, number: int, rows: int) -> list[Message]:
-        """Batches without a note that wait right behind the one just taken from a channel, of `rows` rows in all."""
+        """Batches that wait right behind the one just taken from a channel, of at most `rows` rows in all."""
         waiting, found = self._inlets[number].waiting, []
-        while waiting and waiting[0].kind is DATA and not waiting[0].note and waiting[0].value.num_rows <= rows:
+        while waiting and waiting[0].kind is DATA and waiting[0].value.num_rows <= rows:
             found.append(waiting.popleft())
             rows -= found[-1].value.num_rows
         return found

@@ -110,18 +110,13 @@ class CostMeter:
 
     def _learn(self, channel: int, slices: list[_Slice]) -> None:
         sizes = np.array([one.rows.num_rows for one in slices])
-        starts = np.cumsum(sizes) - sizes
         items = key_ids(pa.Table.from_batches([one.rows for one in slices]).combine_chunks().to_batches()[0], self._key)
         seconds = np.array([one.seconds for one in slices])
         took = self._splitter.split_each(items, sizes, seconds)
         # A tuple ended as much before its slice as those behind it took.
         behind = np.repeat(np.cumsum(seconds), sizes) - np.cumsum(took)
         ended = np.repeat(np.array([one.ended for one in slices]), sizes) - behind
-        requests = Requests(
-            np.concatenate([one.requests.position + start for one, start in zip(slices, starts, strict=True)]),
-            np.concatenate([one.requests.epoch for one in slices]),
-            np.concatenate([one.requests.load for one in slices]),
-        )
+        requests = Requests.joined([one.requests for one in slices], sizes.tolist())
         reports = self._learner.executed(items, took, ended, requests, self._by_channel[channel])
         replies = any(isinstance(one, Reply) for one in reports)
         matrices = [one for one in reports if isinstance(one, Matrices)]

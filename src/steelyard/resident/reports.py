@@ -47,6 +47,8 @@ def packed_requests(requests: Requests) -> bytes:
 
 def unpacked_requests(note: bytes, rows: int) -> Requests:
     """The requests of a note; WireError where it has none that a batch of so many rows could carry."""
+    if not note:
+        return Requests.none()
     if len(note) % _REQUEST.itemsize:
         raise WireError(f"a note of {len(note)} bytes has no whole number of requests")
     found = np.frombuffer(note, _REQUEST)

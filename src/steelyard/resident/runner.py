@@ -288,9 +288,9 @@ class Runner:
 
     def _handle(self, channel: Channel, message: Message) -> None:
         if message.kind is Kind.DATA:
-            message = self._together(channel, message)
             self._process(channel, message)
-        elif message.kind is Kind.WATERMARK:
+            return
+        if message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
         elif message.kind is Kind.END:
             self._time_of(channel.number, AFTER_ALL)
@@ -303,31 +303,31 @@ class Runner:
         if message.kind is Kind.END:
             self._end_if_all_ended()
 
-    def _together(self, channel: Channel, message: Message) -> Message:
-        """A batch with those that wait behind it in its channel, where all of them take little.
+    def _together(self, channel: Channel, message: Message) -> list[Message]:
+        """A batch and those that wait behind it in its channel, where all of them take little.
 
         Where rows come one by one, most of what they cost is that of a batch, however small: who is behind catches up.
         """
-        if channel.number in self._meters or not self._row_seconds:
-            return message
+        if not self._row_seconds:
+            return [message]
         most = min(TOGETHER_ROWS, int(TOGETHER_SECONDS / self._row_seconds)) - message.value.num_rows
-        more = self._mailbox.more(channel.number, most) if most > 0 else []
-        if not more:
-            return message
-        for _ in more:
-            self._mailbox.finished(channel.number, Kind.DATA)
-        return message._replace(value=pa.concat_batches([message.value, *(one.value for one in more)]))
+        return [message, *(self._mailbox.more(channel.number, most) if most > 0 else ())]
 
     def _process(self, channel: Channel, message: Message) -> None:
-        batch = message.value
-        self.metrics.batches_in += 1
+        together = self._together(channel, message)
+        batch = message.value if len(together) == 1 else pa.concat_batches([one.value for one in together])
+        self.metrics.batches_in += len(together)
         self.metrics.rows_in += batch.num_rows
         self.metrics.bytes_in += batch.nbytes
         meter = self._meters.get(channel.number)
         if meter is None:
             self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
         else:
-            self._process_measured(channel, batch, unpacked_requests(message.note, batch.num_rows), meter)
+            asked = [unpacked_requests(one.note, one.value.num_rows) for one in together]
+            requests = Requests.joined(asked, [one.value.num_rows for one in together])
+            self._process_measured(channel, batch, requests, meter)
+        for _ in together:
+            self._mailbox.finished(channel.number, Kind.DATA)
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
         """The same in slices, each of which is measured."""
@@ -336,10 +336,8 @@ class Runner:
             size = meter.slicer.size(batch.num_rows - start)
             part, end = batch.slice(start, size), start + size
             seconds = self._emit(lambda rows=part: self._step.process(channel.port, rows), size)  # type: ignore[misc]
-            asked = (requests.position >= start) & (requests.position < end)
-            mine = Requests(requests.position[asked] - start, requests.epoch[asked], requests.load[asked])
             begun = time.perf_counter()
-            meter.executed(channel.number, part, seconds, mine)
+            meter.executed(channel.number, part, seconds, requests.between(start, end))
             self.metrics.busy += time.perf_counter() - begun
             meter.slicer.took(size, seconds)
             start = end
