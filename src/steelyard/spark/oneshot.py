@@ -20,6 +20,8 @@ from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
 
 COMPLAINT = "a row cannot be processed: "
+TOGETHER_BYTES = 64 << 20
+"""Partitions are read together as long as they have no more, by Spark's own estimate: half of what it reads at once."""
 
 
 def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
@@ -88,12 +90,22 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     policy = settings.partitioner
     if moves and program.map is not None and isinstance(policy, OSG):  # nothing is known of costs: all count alike
         return mapped(CostPartitioners(policy).placed(rows, settings.blocks).drop(ITEM), program.map, None)
+    if not moves and program.map is None and program.pythons:
+        rows = _together(rows, settings.blocks)
     before = moves and bound.places_before_map
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
     if moves:
         rows = _in_blocks(rows, bound, settings)
     return mapped(rows.drop(BLOCK, SPLIT), program.map, None) if program.map is not None and before else rows
+
+
+def _together(rows: DataFrame, slots: int) -> DataFrame:
+    """Rows in a partition for each slot, where they are in more, and few: a key is then added up in fewer tasks."""
+    if partitions(rows) <= slots:
+        return rows
+    size = int(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    return rows.coalesce(slots) if size <= TOGETHER_BYTES * slots else rows
 
 
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
