@@ -85,10 +85,10 @@ def test_help_does_not_load_spark_or_the_engine():
 
 def test_the_demonstration_gets_its_options_as_words(monkeypatch, capsys):
     given = []
-    demo = types.ModuleType("steelyard.bench.demo")
+    demo = types.ModuleType("steelyard.bench.demo.run")
     demo.main = lambda words: given.append(words) or 3
-    monkeypatch.setitem(sys.modules, "steelyard.bench.demo", demo)
-    monkeypatch.setattr("steelyard.bench.demo", demo, raising=False)
+    monkeypatch.setitem(sys.modules, "steelyard.bench.demo.run", demo)
+    monkeypatch.setattr("steelyard.bench.demo.run", demo, raising=False)
     assert main(["demo", "--out", "there", "--seconds", "20", "--seed", "5"]) == 3
     assert main(["demo"]) == 3
     assert given == [["--out", "there", "--seconds", "20", "--seed", "5"], ["--out", "out"]]

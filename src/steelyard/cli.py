@@ -237,7 +237,7 @@ def _console() -> Console:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from steelyard.bench import demo  # noqa: PLC0415
+    from steelyard.bench.demo import run as demo  # noqa: PLC0415
 
     words = ["--out", str(options.out)]
     for option in ("seconds", "seed"):
@@ -336,7 +336,7 @@ def _bench_report(options: argparse.Namespace) -> int:
 
 
 def _sim_calibrate(options: argparse.Namespace) -> int:
-    from steelyard.bench.calibration import calibrate  # noqa: PLC0415
+    from steelyard.bench.simulator.calibration import calibrate  # noqa: PLC0415
 
     if options.no_spark:
         found = calibrate()

@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Result, Run, Series, aggregate, charts, overhead
+from steelyard.bench import Result, Run, Series, charts
+from steelyard.bench.engine import aggregate, overhead
 from steelyard.bench.progress import Reporter
 
 QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import channel
+from steelyard.bench.engine import channel
 
 
 @pytest.mark.parametrize(

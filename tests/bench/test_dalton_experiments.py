@@ -8,24 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench import (
-    charts,
-    dalton_adaptivity,
-    dalton_batches,
-    dalton_convergence,
-    dalton_overhead,
-    dalton_partitioners,
-    dalton_rates,
-    dalton_scalability,
-    dalton_streams,
-    dalton_sync,
-    stage_model,
-)
-from steelyard.bench.dalton_claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
-from steelyard.bench.dalton_cooperation import ALONE, COOPERATIVE, shared, syncing
-from steelyard.bench.dalton_policies import ALL, contenders, evaluate, timeline
+from steelyard.bench import charts
+from steelyard.bench.dalton import adaptivity as dalton_adaptivity
+from steelyard.bench.dalton import batches as dalton_batches
+from steelyard.bench.dalton import convergence as dalton_convergence
+from steelyard.bench.dalton import overhead as dalton_overhead
+from steelyard.bench.dalton import partitioners as dalton_partitioners
+from steelyard.bench.dalton import rates as dalton_rates
+from steelyard.bench.dalton import scalability as dalton_scalability
+from steelyard.bench.dalton import stage_model
+from steelyard.bench.dalton import streams as dalton_streams
+from steelyard.bench.dalton import sync as dalton_sync
+from steelyard.bench.dalton.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
+from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, syncing
+from steelyard.bench.dalton.policies import ALL, contenders, evaluate, timeline
+from steelyard.bench.dalton.stage_model import OperatorCosts, Plan, Stages, Trace, Window
 from steelyard.bench.registry import benchmarks
-from steelyard.bench.stage_model import OperatorCosts, Plan, Stages, Trace, Window
 from steelyard.partition.streaming_metrics import RoutedWindows
 from steelyard.workloads.ranks import rank_table
 

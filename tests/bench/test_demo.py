@@ -14,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steelyard.bench import charts, demo, demo_balance, demo_page, demo_stream
-from steelyard.bench.demo_stream import BY_KEY, NEWCOMER, OURS, SALTED, SLOTS, SPREAD, WAYS, Measured, Scenario, Task
-from steelyard.bench.demo_view import View, median
-from steelyard.bench.demo_work import LookUp, Total
-from steelyard.bench.planning import zipf_counts
+from steelyard.bench import charts
+from steelyard.bench.demo import balance as demo_balance
+from steelyard.bench.demo import page as demo_page
+from steelyard.bench.demo import run as demo
+from steelyard.bench.demo import stream as demo_stream
+from steelyard.bench.demo.stream import BY_KEY, NEWCOMER, OURS, SALTED, SLOTS, SPREAD, WAYS, Measured, Scenario, Task
+from steelyard.bench.demo.view import View, median
+from steelyard.bench.demo.work import LookUp, Total
+from steelyard.bench.prompt.planning import zipf_counts
 from steelyard.partition import partitioner
 
 SMALL = Scenario(LookUp(wait_us=5, fetch_us=50), rows=6_000, batches=1, keys=50, exponent=1.5)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.bench import charts
-from steelyard.bench.join_memory import (
+from steelyard.bench.s3j.memory import (
     COPIES,
     NARROW,
     Case,

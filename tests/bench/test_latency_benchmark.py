@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.bench.latency import (
+from steelyard.bench.engine.latency import (
     CONTENDERS,
     OURS,
     QUANTILES,

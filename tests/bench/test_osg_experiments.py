@@ -7,21 +7,19 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from steelyard.bench import (
-    charts,
-    osg_distributions,
-    osg_estimators,
-    osg_instances,
-    osg_max_time,
-    osg_precision,
-    osg_provisioning,
-    osg_schedulers,
-    osg_settings,
-    osg_timeseries,
-    osg_values,
-)
-from steelyard.bench.dalton_claims import FAILS, HOLDS, OPEN
-from steelyard.bench.osg_settings import OSG, ROUND_ROBIN, Setting, Sweep
+from steelyard.bench import charts
+from steelyard.bench.dalton.claims import FAILS, HOLDS, OPEN
+from steelyard.bench.osg import distributions as osg_distributions
+from steelyard.bench.osg import estimators as osg_estimators
+from steelyard.bench.osg import instances as osg_instances
+from steelyard.bench.osg import max_time as osg_max_time
+from steelyard.bench.osg import precision as osg_precision
+from steelyard.bench.osg import provisioning as osg_provisioning
+from steelyard.bench.osg import schedulers as osg_schedulers
+from steelyard.bench.osg import settings as osg_settings
+from steelyard.bench.osg import timeseries as osg_timeseries
+from steelyard.bench.osg import values as osg_values
+from steelyard.bench.osg.settings import OSG, ROUND_ROBIN, Setting, Sweep
 from steelyard.bench.registry import Run, benchmarks
 from steelyard.grouping.full_knowledge import FullKnowledge
 

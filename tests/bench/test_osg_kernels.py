@@ -1,6 +1,6 @@
 """The speeds of groupings."""
 
-from steelyard.bench import osg_kernels
+from steelyard.bench.osg import kernels as osg_kernels
 from steelyard.bench.registry import Run
 from steelyard.grouping import grouping_names
 

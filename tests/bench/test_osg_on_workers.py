@@ -6,12 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import osg_live, osg_spark, osg_usecases
-from steelyard.bench.aggregate import WrongAnswerError
-from steelyard.bench.dalton_claims import FAILS, HOLDS
-from steelyard.bench.osg_completion import Clocked, Completed, Edge, Waiting
-from steelyard.bench.osg_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROBIN, WAYS
+from steelyard.bench.dalton.claims import FAILS, HOLDS
+from steelyard.bench.osg import live as osg_live
+from steelyard.bench.osg import on_spark as osg_spark
+from steelyard.bench.osg import usecases as osg_usecases
+from steelyard.bench.osg.completion import Clocked, Completed, Edge, Waiting
+from steelyard.bench.osg.on_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROBIN, WAYS
 from steelyard.bench.registry import Run
+from steelyard.bench.result import WrongAnswerError
 from steelyard.resident import Flow, Memory, run
 
 TOOK = {"mean_ms": 29.0, "beside_ms": 1.0}

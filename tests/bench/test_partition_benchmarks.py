@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from steelyard.bench import charts, partition_auto, partition_kernels, partition_spark
-from steelyard.bench.cluster_model import TaskCosts
-from steelyard.bench.partition_auto import Case, Chosen, Workload
-from steelyard.bench.partition_kernels import Speeds
-from steelyard.bench.partition_spark import Sustained
+from steelyard.bench import charts
+from steelyard.bench.dalton import kernels as partition_kernels
+from steelyard.bench.dalton import on_spark as partition_spark
+from steelyard.bench.dalton.kernels import Speeds
+from steelyard.bench.dalton.on_spark import Sustained
+from steelyard.bench.prompt import auto as partition_auto
+from steelyard.bench.prompt.auto import Case, Chosen, Workload
+from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.registry import Run
 from steelyard.core import KeyCounts
 from steelyard.partition import Prompt

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steelyard.bench import Run, planning
+from steelyard.bench import Run
 from steelyard.bench.progress import Reporter
+from steelyard.bench.prompt import planning
 
 
 @settings(deadline=None)

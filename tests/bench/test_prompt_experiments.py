@@ -9,24 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steelyard.bench import (
-    Run,
-    charts,
-    cluster_model,
-    prompt_ablation,
-    prompt_buffering,
-    prompt_latency,
-    prompt_metrics,
-    prompt_overhead,
-    prompt_rate,
-    prompt_skew,
-)
-from steelyard.bench.cluster_model import Shape, TaskCosts, sustainable, through
+from steelyard.bench import Run, charts
 from steelyard.bench.progress import Reporter
-from steelyard.bench.prompt_claims import FAILS, HOLDS, Claim, claims_held, claims_table, interval, seeds_of
-from steelyard.bench.prompt_operators import OPERATORS, worth
-from steelyard.bench.prompt_policies import PROMPT, RIVALS, TIME, Wave, dearer_keys, rates_of, shapes_of
-from steelyard.bench.prompt_shapes import Stream, shape_of
+from steelyard.bench.prompt import ablation as prompt_ablation
+from steelyard.bench.prompt import buffering as prompt_buffering
+from steelyard.bench.prompt import cluster_model
+from steelyard.bench.prompt import latency as prompt_latency
+from steelyard.bench.prompt import metrics as prompt_metrics
+from steelyard.bench.prompt import overhead as prompt_overhead
+from steelyard.bench.prompt import rate as prompt_rate
+from steelyard.bench.prompt import skew as prompt_skew
+from steelyard.bench.prompt.claims import FAILS, HOLDS, Claim, claims_held, claims_table, interval, seeds_of
+from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, sustainable, through
+from steelyard.bench.prompt.operators import OPERATORS, worth
+from steelyard.bench.prompt.policies import PROMPT, RIVALS, TIME, Wave, dearer_keys, rates_of, shapes_of
+from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.bench.registry import choose
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.partition import Hash, HashAllocator, Prompt, PromptAllocator
@@ -138,7 +135,7 @@ def test_no_cost_is_negative():
 
 
 def test_operators_run_in_the_tasks_of_spark_and_give_the_right_answers(monkeypatch):
-    from steelyard.bench.prompt_operators import result_schema, state_schema, use_of
+    from steelyard.bench.prompt.operators import result_schema, state_schema, use_of
     from steelyard.spark.combine import combiner
     from steelyard.spark.reduce import finisher
 

@@ -3,11 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import Result, breakdown, charts, promptplus_groups, promptplus_spike, promptplus_violations
-from steelyard.bench.aggregate import WrongAnswerError, write_rows
-from steelyard.bench.breakdown import Parts
-from steelyard.bench.dalton_claims import FAILS, HOLDS
-from steelyard.bench.promptplus_techniques import (
+from steelyard.bench import Result, charts
+from steelyard.bench.dalton.claims import FAILS, HOLDS
+from steelyard.bench.engine.aggregate import write_rows
+from steelyard.bench.prompt import breakdown
+from steelyard.bench.prompt import plus_groups as promptplus_groups
+from steelyard.bench.prompt import plus_spike as promptplus_spike
+from steelyard.bench.prompt import plus_violations as promptplus_violations
+from steelyard.bench.prompt.breakdown import Parts
+from steelyard.bench.prompt.plus_techniques import (
     BOUNDARY,
     FIXED,
     ONE_BY_ONE,
@@ -18,6 +22,7 @@ from steelyard.bench.promptplus_techniques import (
     spark_course,
     waiting,
 )
+from steelyard.bench.result import WrongAnswerError
 from steelyard.workloads.rates import Constant
 
 

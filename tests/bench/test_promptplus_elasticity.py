@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from steelyard.bench import Result, charts, promptplus_elasticity, promptplus_spark
-from steelyard.bench.cluster_model import TaskCosts
-from steelyard.bench.prompt_claims import FAILS, HOLDS
-from steelyard.bench.promptplus_elasticity import FIXED, SLOW, SWIFT, courses, result_of
-from steelyard.bench.promptplus_model import (
+from steelyard.bench import Result, charts
+from steelyard.bench.prompt import plus_elasticity as promptplus_elasticity
+from steelyard.bench.prompt import plus_on_spark as promptplus_spark
+from steelyard.bench.prompt.claims import FAILS, HOLDS
+from steelyard.bench.prompt.cluster_model import TaskCosts
+from steelyard.bench.prompt.plus_elasticity import FIXED, SLOW, SWIFT, courses, result_of
+from steelyard.bench.prompt.plus_model import (
     BEFORE,
     FALL,
     FEW,
@@ -22,7 +24,7 @@ from steelyard.bench.promptplus_model import (
     Evenness,
     simulate,
 )
-from steelyard.bench.promptplus_spark import Measured
+from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.core import BatchReport
 from steelyard.scaling import Fixed, Zones
 

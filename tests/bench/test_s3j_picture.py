@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from steelyard.bench import charts, s3j_picture
-from steelyard.bench.s3j_picture import SHOWN, THRESHOLD
+from steelyard.bench import charts
+from steelyard.bench.s3j import picture as s3j_picture
+from steelyard.bench.s3j.picture import SHOWN, THRESHOLD
 from steelyard.similarity.members import INNER, OUTER, OUTLIER
 
 

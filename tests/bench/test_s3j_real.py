@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import charts, s3j_real
-from steelyard.bench.s3j_real import KINDS, SHARES, Answer, Case
+from steelyard.bench import charts
+from steelyard.bench.s3j import real as s3j_real
+from steelyard.bench.s3j.real import KINDS, SHARES, Answer, Case
 from steelyard.similarity import metric
 
 

@@ -8,11 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import charts, s3j_balancing, s3j_baselines, s3j_drift, s3j_speed, s3j_uniform
-from steelyard.bench.aggregate import WrongAnswerError
+from steelyard.bench import charts
 from steelyard.bench.registry import Run
-from steelyard.bench.s3j_balancing import Course, Plan, Watched
-from steelyard.bench.s3j_speed import Case, Timed
+from steelyard.bench.result import WrongAnswerError
+from steelyard.bench.s3j import balancing as s3j_balancing
+from steelyard.bench.s3j import baselines as s3j_baselines
+from steelyard.bench.s3j import drift as s3j_drift
+from steelyard.bench.s3j import speed as s3j_speed
+from steelyard.bench.s3j import uniform as s3j_uniform
+from steelyard.bench.s3j.balancing import Course, Plan, Watched
+from steelyard.bench.s3j.speed import Case, Timed
 from steelyard.core import OptionError
 from steelyard.core.reports import JoinReport
 from steelyard.similarity import Greedy, WorksetLoad, metric

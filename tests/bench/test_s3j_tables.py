@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench import charts, s3j_dimensions, s3j_parallelism, s3j_selectivity, s3j_uniform
-from steelyard.bench import s3j_windows as windows
-from steelyard.bench.dalton_claims import FAILS, HOLDS
+from steelyard.bench import charts
+from steelyard.bench.dalton.claims import FAILS, HOLDS
 from steelyard.bench.registry import Run, benchmarks
-from steelyard.bench.s3j_claims import parallelism_claims, selectivity_claims
+from steelyard.bench.s3j import dimensions as s3j_dimensions
+from steelyard.bench.s3j import parallelism as s3j_parallelism
+from steelyard.bench.s3j import selectivity as s3j_selectivity
+from steelyard.bench.s3j import uniform as s3j_uniform
+from steelyard.bench.s3j import windows
+from steelyard.bench.s3j.claims import parallelism_claims, selectivity_claims
 from steelyard.similarity import WorksetLoad
 from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import LEFT, RIGHT

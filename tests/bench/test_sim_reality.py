@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from steelyard.bench import sim_reality
-from steelyard.bench.osg_completion import Edge, Waiting
-from steelyard.bench.sim_reality import Calibrated, Compared, beside, calibrated, rate_of, simulated, stream
+from steelyard.bench.osg.completion import Edge, Waiting
+from steelyard.bench.simulator import reality as sim_reality
+from steelyard.bench.simulator.reality import Calibrated, Compared, beside, calibrated, rate_of, simulated, stream
 
 
 def test_what_queues_nowhere_takes_its_cost_and_its_way():

@@ -3,8 +3,9 @@
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Run, sim_speed
+from steelyard.bench import Run
 from steelyard.bench.progress import Reporter
+from steelyard.bench.simulator import speed as sim_speed
 from steelyard.sim import autoscale, simulate
 
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from steelyard.bench import Run, sim_theory, theory_cases
+from steelyard.bench import Run
 from steelyard.bench.progress import Reporter
+from steelyard.bench.simulator import theory as sim_theory
+from steelyard.bench.simulator import theory_cases
 
 
 def run_with(monkeypatch, cases):

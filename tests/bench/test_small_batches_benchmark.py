@@ -4,10 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steelyard.bench import charts, small_batches
-from steelyard.bench.aggregate import WrongAnswerError
-from steelyard.bench.result import Result
-from steelyard.bench.small_batches import OURS, PLAIN, ROCKSDB, Case, Measured, Plan, Way
+from steelyard.bench import charts
+from steelyard.bench.engine import small_batches
+from steelyard.bench.engine.small_batches import OURS, PLAIN, ROCKSDB, Case, Measured, Plan, Way
+from steelyard.bench.result import Result, WrongAnswerError
 
 TINY = Case("tiny", "batch_vs_plain", 20, 5, window=10)
 PLAN = Plan(turns=3, per_turn=1, warm_ups=1)

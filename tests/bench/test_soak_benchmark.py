@@ -2,7 +2,7 @@
 
 import pytest
 
-from steelyard.bench import soak
+from steelyard.bench.engine import soak
 from steelyard.resident import JobError
 from steelyard.resident.channel import CREDIT
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.bench.broker import running_broker
-from steelyard.bench.connector import connector_jars
+from steelyard.bench.engine.broker import running_broker
+from steelyard.bench.engine.connector import connector_jars
 from steelyard.spark.kafka import ArtifactError
 
 PROGRAM_SECONDS = 240

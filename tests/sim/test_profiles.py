@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from steelyard.bench.calibration import calibrate
+from steelyard.bench.simulator.calibration import calibrate
 from steelyard.cli import main
 from steelyard.core import OptionError
 from steelyard.sim import (
@@ -69,7 +69,7 @@ def test_this_machine_can_be_measured():
 def test_the_command_lists_profiles_and_writes_one(tmp_path, capsys, monkeypatch):
     assert main(["sim", "profiles"]) == 0
     assert "storm-blades" in capsys.readouterr().out
-    monkeypatch.setattr("steelyard.bench.calibration.REPETITIONS", 1)
+    monkeypatch.setattr("steelyard.bench.simulator.calibration.REPETITIONS", 1)
     path = tmp_path / "profile.json"
     assert main(["sim", "calibrate", "--no-spark", "--out", str(path)]) == 0
     assert json.loads(path.read_text())["name"] == "this-machine"
@@ -78,7 +78,7 @@ def test_the_command_lists_profiles_and_writes_one(tmp_path, capsys, monkeypatch
 
 @pytest.mark.spark
 def test_spark_is_measured_with_a_session(spark, monkeypatch):
-    from steelyard.bench import calibration
+    from steelyard.bench.simulator import calibration
 
     monkeypatch.setattr(calibration, "JOBS", 2)
     found = calibration._scheduling(spark)

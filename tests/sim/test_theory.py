@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.bench.sim_theory import QUICK_PRECISION, QUICK_SECONDS, estimates
-from steelyard.bench.theory_cases import PRODUCT_FORM, SERVICE, SERVICES, cases, log_normal_times, three_queues
+from steelyard.bench.simulator.theory import QUICK_PRECISION, QUICK_SECONDS, estimates
+from steelyard.bench.simulator.theory_cases import (
+    PRODUCT_FORM,
+    SERVICE,
+    SERVICES,
+    cases,
+    log_normal_times,
+    three_queues,
+)
 from steelyard.core import OptionError
 from steelyard.sim import Edge, Exponential, Operator, Scenario, Source, simulate
 from steelyard.sim.markov import LONGEST_LINE, LONGEST_QUEUES, blocked_tandem_time, shortest_queue_time

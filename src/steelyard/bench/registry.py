@@ -1,4 +1,4 @@
-"""Which benchmarks there are: each is a decorated function in a module of this package."""
+"""Which benchmarks there are: each is a decorated function in a module of this package or of one in it."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def benchmarks() -> dict[str, Benchmark]:
     True
     """
     package = importlib.import_module("steelyard.bench")
-    for module in pkgutil.iter_modules(package.__path__):
+    for module in pkgutil.walk_packages(package.__path__, "steelyard.bench."):
         # The demonstration lives here too; it is no benchmark and starts slowly.
-        if not module.name.startswith("demo"):
-            importlib.import_module(f"steelyard.bench.{module.name}")
+        if not module.name.startswith("steelyard.bench.demo"):
+            importlib.import_module(module.name)
     return dict(sorted(_registered.items()))
 
 

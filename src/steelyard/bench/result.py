@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from steelyard.core.errors import OptionError
+from steelyard.core.errors import OptionError, SteelyardError
 
 Kind = Literal["measured", "simulated"]
 Number = int | float
 Cell = str | int | float | bool | None
+
+
+class WrongAnswerError(SteelyardError):
+    """Two ways to compute the same gave different answers."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Experiments of Dalton and its rivals."""

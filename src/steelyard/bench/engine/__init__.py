@@ -1,0 +1,1 @@
+"""Benchmarks of the engines: beside plain Spark, and by themselves."""

@@ -1,0 +1,1 @@
+"""Experiments of Prompt and Prompt+, and what partitions batches."""

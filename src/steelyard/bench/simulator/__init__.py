@@ -1,0 +1,1 @@
+"""The simulator beside theory and reality, and how fast it is."""
