@@ -111,6 +111,7 @@ def as_rows(positions: Mapping[int, Position]) -> pa.Table:
     columns: list[list[Any]] = [[] for _ in ROWS]
     for batch, position in positions.items():
         names = [split.encode("utf-8", "surrogatepass") for split in position.splits]
+        parts: tuple[Sequence[Any], ...]
         parts = [batch] * len(names), names, position.offsets, position.rows, position.ended, position.newest
         for column, part in zip(columns, parts, strict=True):
             column.extend(part)
