@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from steelyard.bench import Benchmark, Published, Result, Run, Table, Target
-from steelyard.bench.dalton.claims import HOLDS
+from steelyard.bench.claims import HOLDS
 from steelyard.bench.progress import Reporter
 from steelyard.bench.report import read_results, write_report
 from steelyard.bench.runner import run_benchmark

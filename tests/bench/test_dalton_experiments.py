@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.bench import charts
+from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.dalton import adaptivity as dalton_adaptivity
 from steelyard.bench.dalton import batches as dalton_batches
 from steelyard.bench.dalton import convergence as dalton_convergence
@@ -19,7 +20,6 @@ from steelyard.bench.dalton import scalability as dalton_scalability
 from steelyard.bench.dalton import stage_model
 from steelyard.bench.dalton import streams as dalton_streams
 from steelyard.bench.dalton import sync as dalton_sync
-from steelyard.bench.dalton.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, syncing
 from steelyard.bench.dalton.policies import ALL, contenders, evaluate, timeline
 from steelyard.bench.dalton.stage_model import OperatorCosts, Plan, Stages, Trace, Window
@@ -180,6 +180,7 @@ def test_verdicts_follow_from_the_values_alone():
     assert [Claim("", "", values, at_least=1).verdict for values in (ahead, behind, mixed)] == [HOLDS, FAILS, OPEN]
     assert [Claim("", "", values, at_most=1).verdict for values in (ahead, behind, mixed)] == [FAILS, HOLDS, OPEN]
     assert tally([Claim("", "", ahead, 1.0)] * 2 + [Claim("", "", behind, 1.0)]) == {
+        "claims": 3,
         "claims_hold": 2,
         "claims_fail": 1,
         "claims_undecided": 0,
@@ -195,7 +196,7 @@ def test_an_interval_is_students():
 
 def test_the_claims_table_says_what_was_found_and_why():
     claim = Claim("a beats b", "2x", [1.0, 1.1], at_least=3.0, reason="b is good")
-    (row,) = claims_table([claim], 2).rows
+    (row,) = claims_table([claim]).rows
     assert row == ("a beats b", "2x", str(claim.interval), ">= 3", FAILS, "b is good")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import FAILS, HOLDS, OPEN
+from steelyard.bench.claims import FAILS, HOLDS, OPEN
 from steelyard.bench.osg import distributions as osg_distributions
 from steelyard.bench.osg import estimators as osg_estimators
 from steelyard.bench.osg import instances as osg_instances

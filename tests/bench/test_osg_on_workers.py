@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench.dalton.claims import FAILS, HOLDS
+from steelyard.bench.claims import FAILS, HOLDS
 from steelyard.bench.osg import live as osg_live
 from steelyard.bench.osg import on_spark as osg_spark
 from steelyard.bench.osg import usecases as osg_usecases

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from steelyard.bench import Result, charts
+from steelyard.bench.claims import FAILS, HOLDS, OPEN
 from steelyard.bench.prompt import plus_elasticity as promptplus_elasticity
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.claims import FAILS, HOLDS
 from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.plus_elasticity import FIXED, SLOW, SWIFT, courses, result_of
 from steelyard.bench.prompt.plus_model import (
@@ -97,7 +97,7 @@ def test_every_claim_has_a_verdict(found):
     result = result_of(found, COSTS, spark_run(blocks, load=0.8), quick=True)
     claims = result.tables[0]
     verdict = claims.columns.index("verdict")
-    assert {row[verdict] for row in claims.rows} <= {HOLDS, FAILS}
+    assert {row[verdict] for row in claims.rows} <= {HOLDS, FAILS, OPEN}
     assert result.metrics["claims"] == len(claims.rows) == 22
     assert (result.metrics["spark_blocks_at_peak"], result.kind_of("spark_blocks_at_peak")) == (7, "measured")
     assert result.kind_of("stable_share_d1") == "simulated"
@@ -118,10 +118,10 @@ def test_tasks_and_loads_of_three_patterns_are_drawn_from_what_is_saved(found):
     assert np.asarray(steps.get_ydata())[held].tolist() == course.blocks.tolist()
 
 
-def test_a_claim_that_fails_says_why(found):
+def test_a_claim_that_is_not_shown_says_why(found):
     dear = promptplus_elasticity.claims_of(found, SLOW, COSTS)
-    (keys,) = [claim for claim in dear if claim.text.startswith(f"{SLOW}: stable while {KEYS_RISE}")]
-    assert keys.verdict == FAILS
+    (keys,) = [claim for claim in dear if claim.claim.startswith(f"{SLOW}: stable while {KEYS_RISE}")]
+    assert keys.verdict in (FAILS, OPEN)
     assert "a key costs 10 us in a map task and 14 us in a reduce task" in keys.reason
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import FAILS, HOLDS
+from steelyard.bench.claims import FAILS, HOLDS
 from steelyard.bench.registry import Run, benchmarks
 from steelyard.bench.s3j import dimensions as s3j_dimensions
 from steelyard.bench.s3j import parallelism as s3j_parallelism

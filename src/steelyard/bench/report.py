@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.bench import charts
+from steelyard.bench.claims import HOLDS
 from steelyard.bench.display import readable
-from steelyard.bench.prompt.claims import HOLDS
 from steelyard.bench.registry import benchmarks
 from steelyard.bench.result import Result
 from steelyard.bench.runner import FORMAT

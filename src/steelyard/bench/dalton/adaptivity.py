@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, Interval, claims_table, seeds_of, tally
 from steelyard.bench.dalton.batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.claims import Claim, Interval, claims_table, seeds_of, tally
 from steelyard.bench.dalton.clustering import clustering_costs, clustering_stages
 from steelyard.bench.dalton.policies import ALL, DALTON, RIVALS, UNCAPPED, Timeline, contenders, timeline, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Plan, Trace, mean_stages, measured_costs
@@ -269,7 +269,7 @@ def result_of(
         metrics={**metrics, **tally(claims)},
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
-        tables=[claims_table(claims, seeds), _phases(phase, lines), _others(drifting, batches, clusters)],
+        tables=[claims_table(claims), _phases(phase, lines), _others(drifting, batches, clusters)],
         series=[*_series("", lines), *_series(f"{RANDOM}: ", drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.cooperation import COOPERATIVE, interleaved, shared, warm_up_together
 from steelyard.bench.dalton.policies import DALTON, contenders, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Trace, measured_costs, routed
@@ -239,7 +239,7 @@ def result_of(
         metrics={**measured, **simulated, **tally(claims)},
         kinds=dict.fromkeys(simulated, "simulated"),
         tables=[
-            claims_table(claims, seeds),
+            claims_table(claims),
             Table("after convergence", columns, table),
             Table(
                 "Fig 1's scenario: rows a second (simulated)",

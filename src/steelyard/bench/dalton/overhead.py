@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.policies import DALTON, Found, contenders, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import Costs, measured_costs, routed, window_ends
 from steelyard.bench.dalton.streams import SLIDE, STREAMS, T4SA, UNIFORM, WINDOW, ZIPF_1, ZIPF_15, Stream
@@ -247,7 +247,7 @@ def result_of(
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
         tables=[
-            claims_table(claims, seeds),
+            claims_table(claims),
             Table(
                 "nanoseconds a row by statistics window (measured)",
                 ("stream", "structure", *map(str, INTERVALS)),

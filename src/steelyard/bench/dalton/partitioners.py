@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, warm_up_together
 from steelyard.bench.dalton.policies import RIVALS, Found, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import ENGINES, MICRO, Costs, Engine, mean_stages, measured_costs, window_ends
@@ -163,7 +163,7 @@ def result_of(found: Rates, seeds: int) -> Result:
         },
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, seeds), _table(found)],
+        tables=[claims_table(claims), _table(found)],
         series=[
             Series(name, [0, 1], [_mean(found, scenario, name) for scenario in SCENARIOS], "simulated")
             for name in NAMES

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.policies import ALL, DALTON, Timeline, contenders, timeline, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Stages, measured_costs
 from steelyard.bench.dalton.streams import SLIDE, WINDOW, ZIPF_1
@@ -147,7 +147,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
         metrics={**metrics, **tally(claims)},
         kind="simulated",
         tables=[
-            claims_table(claims, seeds),
+            claims_table(claims),
             Table(
                 "achieved rows a second by offered",
                 ("slots", "policy", *(f"{rate:.0f}" for rate in offered), "lag at the highest, s"),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.policies import (
     ALL,
     DALTON,
@@ -255,7 +255,7 @@ def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]
         metrics={**metrics, **measured, **tally(claims)},
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
-        tables=[claims_table(claims, len(seeds)), *_rate_tables(found), _stage_table(found), _batch_table(batches)],
+        tables=[claims_table(claims), *_rate_tables(found), _stage_table(found), _batch_table(batches)],
         series=_series(found, ZIPF_15.name),
         published=[
             Published(

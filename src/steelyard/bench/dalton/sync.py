@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.cooperation import SECOND, syncing, warm_up_together
 from steelyard.bench.dalton.policies import Timeline, stretch, warm_up
 from steelyard.bench.dalton.stage_model import Costs, mean_stages, measured_costs
@@ -198,7 +198,7 @@ def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds
         metrics={**metrics, **tally(claims)},
         kind="simulated",
         tables=[
-            claims_table(claims, seeds),
+            claims_table(claims),
             Table(
                 "rate by interval",
                 ("interval", "rows/s", "partitioner us", "combiner us", "reducer us", "slowest"),

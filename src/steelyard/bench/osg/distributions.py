@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.osg.settings import (
     AS_PRINTED,
     FULL_KNOWLEDGE,
@@ -197,7 +197,7 @@ def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
         parameters=parameters(Setting(), seeds, COMPARED, exponents=EXPONENTS),
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), found.table("exponent")],
+        tables=[claims_table(claims), found.table("exponent")],
         series=found.series(),
         published=[
             Published("on average 4 % for uniform and Zipf-0.5", source, "speedup_uniform"),

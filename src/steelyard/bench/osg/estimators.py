@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.osg.settings import (
     FULL_KNOWLEDGE,
     NOTE,
@@ -149,7 +149,7 @@ def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
         parameters=parameters(Setting(), seeds, {**ENDS, **CANDIDATES}),
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), Table("share of the gap that is closed", columns, rows)],
+        tables=[claims_table(claims), Table("share of the gap that is closed", columns, rows)],
         targets=[Target("gap_closed", at_least=HALF, explanation="see the table")],
         notes=[
             NOTE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim
+from steelyard.bench.claims import Claim
 from steelyard.bench.osg.results import sweep_drawing, sweep_result
 from steelyard.bench.osg.settings import FULL_KNOWLEDGE, OSG, POLICIES, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.osg.settings import NOTE, Setting, Sweep, parameters
 from steelyard.bench.result import Number, Published, Result, Target
 
@@ -31,7 +31,7 @@ def sweep_result(
         parameters=parameters(Setting(), seeds, policies, points=found.points),
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), found.table(what)],
+        tables=[claims_table(claims), found.table(what)],
         series=found.series(),
         published=published,
         targets=targets,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.osg.settings import (
     OSG,
     POLICIES,
@@ -96,7 +96,7 @@ def result_of(found: Sweep[str], seeds: list[int]) -> Result:
         parameters=parameters(Setting(instances=INSTANCES), seeds, POLICIES, points=found.points),
         metrics={"worst_speedup": worst[OSG], "worst_speedup_tracking": worst[TRACKING], **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), found.table("schedulers")],
+        tables=[claims_table(claims), found.table("schedulers")],
         series=series_of(found),
         targets=[Target("worst_speedup_tracking", at_least=ALIKE, explanation="see the table")],
         notes=[

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from steelyard.bench.dalton.claims import Interval
+from steelyard.bench.claims import Interval
 from steelyard.bench.progress import Reporter
 from steelyard.bench.result import Cell, Series, Table
 from steelyard.core.plans import Floats

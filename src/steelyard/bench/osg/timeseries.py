@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, Interval, claims_table, tally
+from steelyard.bench.claims import Claim, Interval, claims_table, tally
 from steelyard.bench.osg.settings import (
     FULL_KNOWLEDGE,
     NOTE,
@@ -233,7 +233,7 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
         parameters=parameters(Setting(tuples=TUPLES), seeds, COMPARED, factors=FACTORS, change=CHANGE),
         metrics={**metrics, **tally(claims)},
         kind="simulated",
-        tables=[claims_table(claims, len(seeds)), Table("before and after the change", columns, rows)],
+        tables=[claims_table(claims), Table("before and after the change", columns, rows)],
         series=[one for name in SHOWN for one in _series(name, found[name][0])],
         published=[
             Published(RUN_AT, TEXT, "run_at"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.osg.completion import Completed, Edge
 from steelyard.bench.osg.settings import SOURCE
 from steelyard.bench.registry import Run, benchmark
@@ -369,7 +369,7 @@ def result_of(found: Found, said: Said, note: str, figure: str) -> Result:
             "live": dict(LIVE),
         },
         metrics=metrics | tally(claims),
-        tables=[claims_table(claims, 1), _table(found.means), _live_table(found.live)],
+        tables=[claims_table(claims), _table(found.means), _live_table(found.live)],
         series=[
             Series(way, list(found.means), [1000 * by_way[way] for by_way in found.means.values()], "simulated")
             for way in SIMULATED

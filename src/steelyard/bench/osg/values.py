@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim
+from steelyard.bench.claims import Claim
 from steelyard.bench.osg.results import sweep_drawing, sweep_result
 from steelyard.bench.osg.settings import OSG, POLICIES, ROUND_ROBIN, SOURCE, Setting, Sweep, streams_of, sweep
 from steelyard.bench.registry import Run, benchmark

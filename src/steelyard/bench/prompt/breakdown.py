@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.engine.aggregate import write_rows
 from steelyard.bench.prompt.plus_on_spark import Discarded
@@ -201,7 +201,7 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
             **tally(claims),
         },
         published=[Published("at least 60 %", "Abdelhamid 2021, Fig 1.4b, text", "baseline_rest_share")],
-        tables=[_table(found), claims_table(claims, 1)],
+        tables=[_table(found), claims_table(claims)],
         series=[Series("execution share", list(range(len(found))), [one.share for one in found.values()])],
         targets=[
             Target(

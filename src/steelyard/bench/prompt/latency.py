@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import charts
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, seeds_note, seeds_of
+from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
 from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import AMPLITUDE, PROMPT, SLOTS, TIME, Wave, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
@@ -145,7 +145,7 @@ def prompt_latency(run: Run) -> Result:
     batches = QUICK_BATCHES if run.quick else BATCHES
     found = [
         timelines(costs, largest, batches, WORDS, SLOTS, seed)
-        for seed in run.progress.track(seeds_of(run.quick, run.seed), "prompt-latency")
+        for seed in run.progress.track(seeds_of(run.seed, quick=run.quick), "prompt-latency")
     ]
     return result_of(found, costs, largest, run.quick)
 
@@ -176,7 +176,7 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
             "operator": OPERATOR,
             "costs_us": costs_in_us(costs),
         },
-        metrics=metrics | claims_held(claims),
+        metrics=metrics | tally(claims),
         tables=[claims_table(claims), _table(found)],
         series=_series(found),
         published=[Published("time-based widely spread, Prompt a narrow band within the bound", SOURCE)],

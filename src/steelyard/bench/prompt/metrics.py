@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.bench import charts
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, interval, seeds_note, seeds_of
+from steelyard.bench.claims import Claim, Interval, claims_table, seeds_note, seeds_of, tally
 from steelyard.bench.prompt.policies import CAM, FFD, FRAGMIN, HASH, PK2, PK5, PROMPT, SHUFFLE, TIME
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
@@ -146,7 +146,7 @@ def relative(measured: Measured, measure: str, policy: str, to: str) -> list[flo
 )
 def prompt_metrics(run: Run) -> Result:
     """BSI relative to hash, BCI relative to shuffle, and KSR, on tweet words, line items and Zipf keys."""
-    seeds = seeds_of(run.quick, run.seed)
+    seeds = seeds_of(run.seed, quick=run.quick)
     found = {}
     for name, make in run.progress.track(workloads().items(), "prompt-metrics"):
         run.progress.say(name)
@@ -176,7 +176,7 @@ def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quic
             "insertion_split_keys_over_ascending": float(np.mean(order[0])) / max(1.0, float(np.mean(order[1]))),
             "optimality_gap": gaps["ascending"].mean,
             "insertion_optimality_gap": gaps["insertion"].mean,
-            **claims_held(claims),
+            **tally(claims),
         },
         tables=[claims_table(claims), _table(found), _gap_table(gaps)],
         series=[
@@ -219,8 +219,8 @@ def claims_of(workload: str, measured: Measured) -> list[Claim]:
         return [own - of_other for own, of_other in pairs]
 
     ahead = np.array(relative(measured, "bsi", PROMPT, HASH)) - np.array(relative(measured, "bsi", SHUFFLE, HASH))
-    closest = min(interval(relative(measured, "bci", other, SHUFFLE))[0] for other in (TIME, PK2, PK5))
-    hash_bci = interval(relative(measured, "bci", HASH, SHUFFLE))[0]
+    closest = min(Interval.of(relative(measured, "bci", other, SHUFFLE))[0] for other in (TIME, PK2, PK5))
+    hash_bci = Interval.of(relative(measured, "bci", HASH, SHUFFLE))[0]
     unsplit = "every key has so few rows that none needs to be cut"
     return [
         Claim(
@@ -268,9 +268,9 @@ def _table(found: Mapping[str, Measured]) -> Table:
     rows: list[Sequence[Cell]] = []
     for name, measured in found.items():
         for policy in POLICIES:
-            bsi = interval(relative(measured, "bsi", policy, HASH))
-            bci = interval(relative(measured, "bci", policy, SHUFFLE))
-            literal = interval(relative(measured, "bci_literal", policy, SHUFFLE))
+            bsi = Interval.of(relative(measured, "bsi", policy, HASH))
+            bci = Interval.of(relative(measured, "bci", policy, SHUFFLE))
+            literal = Interval.of(relative(measured, "bci_literal", policy, SHUFFLE))
             others = [float(np.mean(measured[policy][measure])) for measure in ("ksr", "split keys", "largest/mean")]
             rows.append((name, policy, bsi[0], bsi[2] - bsi[0], bci[0], bci[2] - bci[0], literal[0], *others))
     columns = ("workload", "policy", "BSI/hash", "±", "BCI/shuffle", "±", "literal BCI/shuffle", "KSR", *MEASURES[4:])

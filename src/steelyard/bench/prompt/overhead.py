@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
 from steelyard.bench.prompt.ablation import (
     BUDGETS,
     FULL,
@@ -31,7 +32,6 @@ from steelyard.bench.prompt.buffering import (
     release,
     time_keys,
 )
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, seeds_note, seeds_of
 from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import SLOTS, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
@@ -77,7 +77,7 @@ def rates_after(timed: Sequence[Timed], costs: TaskCosts, keys: int, seed: int) 
 )
 def prompt_overhead(run: Run) -> Result:
     """Time after the cut-off with and without CountTree, early release on measured times, and ablations."""
-    seeds = seeds_of(run.quick, run.seed)
+    seeds = seeds_of(run.seed, quick=run.quick)
     sizes = QUICK_KEYS if run.quick else KEYS
     timed = [time_keys(keys, seeds) for keys in run.progress.track(sizes, "prompt-overhead: buffering")]
     run.progress.say("early release")
@@ -133,7 +133,7 @@ def result_of(
             "budgets": list(BUDGETS),
             "costs_us": costs_in_us(costs),
         },
-        metrics=metrics | claims_held(claims),
+        metrics=metrics | tally(claims),
         tables=[claims_table(claims), _times_table(timed), budget_table(budgets), allocator_table(allocators)],
         series=_series(timed),
         published=[

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard.bench import charts
+from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, seeds_note, seeds_of
 from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs
 from steelyard.bench.prompt.plus_model import (
     AFTER,
@@ -80,7 +80,7 @@ def promptplus_elasticity(run: Run) -> Result:
     costs = measure_costs(OPERATOR)
     found = [
         courses(Cluster(costs, Evenness.measured(seed)), seed)
-        for seed in run.progress.track(seeds_of(run.quick, run.seed), "promptplus-elasticity")
+        for seed in run.progress.track(seeds_of(run.seed, quick=run.quick), "promptplus-elasticity")
     ]
     return result_of(found, costs, promptplus_spark.measure(run), run.quick)
 
@@ -121,7 +121,7 @@ def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick
             "costs_us": costs_in_us(costs),
             "spark": f"{promptplus_spark.SLOTS} waiting slots, {promptplus_spark.POLICY}",
         },
-        metrics=metrics | measured | claims_held(claims),
+        metrics=metrics | measured | tally(claims),
         tables=[claims_table(claims), _table(found), _spark_table(spark)],
         series=_series(found[0]),
         published=[

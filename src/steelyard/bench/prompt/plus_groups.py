@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.engine.aggregate import write_rows
 from steelyard.bench.prompt.plus_techniques import Waiting
 from steelyard.bench.registry import Run, benchmark
@@ -342,7 +342,7 @@ def result_of(taken: Taken) -> Result:
             *(Published("4x to 8x", "Abdelhamid 2021, section 3.3, text", name) for name in alone),
         ],
         tables=[
-            claims_table(claims, rounds),
+            claims_table(claims),
             _rate_table(rates, overhead, gains[HEADLINE_WAY]),
             *(_seconds_table(seconds, names) for names in _kinds(seconds)),
         ],

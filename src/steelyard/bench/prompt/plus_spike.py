@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.prompt.plus_techniques import (
     AHEAD,
     BOUNDARY,
@@ -101,7 +101,7 @@ def result_of(found: Courses, interval: float) -> Result:
             Published(20, SOURCE, "stable_batch"),
             Published(21, SOURCE, "boundary_effect_batch"),
         ],
-        tables=[*(_table(kind, courses) for kind, courses in found.items()), claims_table(claims, 1)],
+        tables=[*(_table(kind, courses) for kind, courses in found.items()), claims_table(claims)],
         series=[
             Series(f"{kind}: {name}", list(range(1, BATCHES + 1)), one.loads)
             for kind, courses in found.items()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.prompt.plus_techniques import (
     BOUNDARY,
     FIXED,
@@ -87,7 +87,7 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
         },
         metrics=metrics | tally(claims),
         published=[Published("much less than with group-ahead or one at a time", SOURCE, "prompt_plus_late")],
-        tables=[_table(found), claims_table(claims, 1)],
+        tables=[_table(found), claims_table(claims)],
         series=[
             *(Series(name, [ran.batch + 1 for ran in one.ran], one.loads) for name, one in found.items()),
             *(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, interval, seeds_of
+from steelyard.bench.claims import Claim, Interval, claims_table, seeds_of, tally
 from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.policies import (
     AMPLITUDE,
@@ -83,7 +83,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
     }
     dearer: dict[tuple[str, int], Rates] = {(operator, factor): [] for operator in costs for factor in KEY_FACTORS}
     cam = None
-    for seed in run.progress.track(seeds_of(run.quick, run.seed)[:TESTBED_SEEDS], f"{slots} slots"):
+    for seed in run.progress.track(seeds_of(run.seed, quick=run.quick)[:TESTBED_SEEDS], f"{slots} slots"):
         stream = Stream.drawn(MANDELBROT_EXPONENT, words, rows, slots, seed, MANDELBROT_SHIFT)
         cam = cam or chosen_cam(stream, costs[HEADLINE[0]])  # chosen once for a workload, as its protocol says
         shapes, plans = shapes_of(stream, cam)
@@ -122,7 +122,7 @@ def result_of(found: Found, few: Found) -> Result:
     metrics |= {
         f"prompt_vs_{rival}_{few.slots}_slots": float(np.mean(ratios(few.headline, rival))) for rival in FACTORS
     }
-    held = claims_held(claims)
+    held = tally(claims)
     return Result(
         parameters={
             "slots": found.slots,
@@ -233,7 +233,7 @@ def _rates_table(found: Found) -> Table:
     policies = (*RIVALS, PROMPT)
     rows: list[Sequence[Cell]] = []
     for (operator, seconds, period), rates in found.rates.items():
-        means = [interval([one[policy] for one in rates])[0] / 1e6 for policy in policies]
+        means = [Interval.of([one[policy] for one in rates])[0] / 1e6 for policy in policies]
         rows.append((operator, seconds, period, *means))
     return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
 
@@ -245,7 +245,7 @@ def _bounds_table(found: Found) -> Table:
     for operator in found.costs:
         for seconds in INTERVALS:
             rates = found.rates[operator, seconds, HEADLINE[2]]
-            ends = [interval([one[policy] / 1e6 for one in rates]) for policy in policies]
+            ends = [Interval.of([one[policy] / 1e6 for one in rates]) for policy in policies]
             rows.append((operator, seconds, *(high - mean for mean, _, high in ends)))
     title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows a second (simulated)"
     return Table(title, ("operator", "T, s", *policies), rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.bench import charts
-from steelyard.bench.prompt.claims import Claim, claims_held, claims_table, seeds_note, seeds_of
+from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
 from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.policies import (
     CAM,
@@ -81,7 +81,7 @@ def simulate(
     steady = Wave(INTERVAL, INTERVAL, amplitude=0.0)
     rates: dict[tuple[str, float], Rates] = {(name, exponent): [] for name in costs for exponent in exponents}
     cams: dict[float, Affinity] = {}
-    cases = [(exponent, seed) for exponent in exponents for seed in seeds_of(run.quick, run.seed)]
+    cases = [(exponent, seed) for exponent in exponents for seed in seeds_of(run.seed, quick=run.quick)]
     for exponent, seed in run.progress.track(cases, "prompt-skew"):
         stream = Stream.drawn(exponent, keys, rows, slots, seed)
         if exponent not in cams:  # chosen once for a workload, as its protocol says
@@ -126,7 +126,7 @@ def result_of(found: Found, quick: bool) -> Result:
             "cam": {exponent: f"{cam.mode} d={cam.choices}" for exponent, cam in found.cams.items()},
             **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
         },
-        metrics=metrics | claims_held(claims),
+        metrics=metrics | tally(claims),
         tables=[claims_table(claims), _table(found)],
         series=series_of(found, HEADLINE),
         published=[

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import Claim, claims_table, tally
+from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
 from steelyard.bench.s3j import uniform as s3j_uniform
@@ -271,7 +271,7 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
         },
         metrics=metrics | of_uniform | tally(claims),
         kinds=dict.fromkeys(of_uniform, "simulated"),
-        tables=[_windows(still, moving), _plans(moving), s3j_uniform.table_of(uniform), claims_table(claims, 1)],
+        tables=[_windows(still, moving), _plans(moving), s3j_uniform.table_of(uniform), claims_table(claims)],
         series=[
             Series(name, list(windows), [course.critical(window) for window in windows])
             for name, course in ((STILL, still), (MOVING, moving))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steelyard.bench.dalton.claims import Claim
+from steelyard.bench.claims import Claim
 from steelyard.bench.result import Number
 
 FACTOR = 4.0

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import claims_table, tally
+from steelyard.bench.claims import claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
 from steelyard.bench.s3j.claims import parallelism_claims
@@ -133,7 +133,7 @@ def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, fa
                 ("workers", "pairs", "missing", "extra", "twice"),
                 [(count, one.pairs, one.missing, one.extra, one.repeated) for count, one in checks],
             ),
-            claims_table(claims, 1),
+            claims_table(claims),
         ],
         series=[Series(method, WORKERS, found.ratios(method, faster), estimated) for method in METHODS],
         published=_published(),

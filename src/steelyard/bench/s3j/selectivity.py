@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from steelyard.bench import charts
-from steelyard.bench.dalton.claims import claims_table, tally
+from steelyard.bench.claims import claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
 from steelyard.bench.s3j.claims import selectivity_claims
@@ -153,7 +153,7 @@ def result_of(
                 ("selectivity", "pairs", "missing", "extra", "twice"),
                 [(name, one.pairs, one.missing, one.extra, one.repeated) for name, one in checks],
             ),
-            claims_table(claims, 1),
+            claims_table(claims),
         ],
         series=[
             Series(method, [row.t for row in PRINTED], _ratios(found, method, faster), estimated) for method in METHODS

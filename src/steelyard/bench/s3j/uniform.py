@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.bench.dalton.claims import Claim
+from steelyard.bench.claims import Claim
 from steelyard.bench.result import Number, Table
 from steelyard.bench.s3j.windows import WINDOW_SECONDS, space_of, uniform_window
 from steelyard.core.plans import Floats

@@ -57,7 +57,7 @@ class Claim:
         What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on
         the other side: it does not; otherwise the seeds do not decide.
     reason
-        Why it came out so, as far as the figures tell. A claim that may fail needs one.
+        Why it does not hold, as far as the figures tell; shown only then. A claim that may fail needs one.
     """
 
     claim: str
@@ -66,6 +66,12 @@ class Claim:
     at_least: float = -math.inf
     at_most: float = math.inf
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.at_least) or math.isfinite(self.at_most)):
+            raise ValueError(f"the claim {self.claim!r} cannot fail: give at_least or at_most")
+        if not len(self.values):
+            raise ValueError(f"the claim {self.claim!r} needs numbers")
 
     @property
     def interval(self) -> Interval:
@@ -95,15 +101,17 @@ class Claim:
             bounds.append(f">= {self.at_least:g}")
         if math.isfinite(self.at_most):
             bounds.append(f"<= {self.at_most:g}")
-        return (self.claim, self.published, str(self.interval), " and ".join(bounds), self.verdict, self.reason)
+        why = "" if self.verdict == HOLDS else self.reason
+        return (self.claim, self.published, str(self.interval), " and ".join(bounds), self.verdict, why)
 
 
-def claims_table(claims: Sequence[Claim], seeds: int) -> Table:
+def claims_table(claims: Sequence[Claim]) -> Table:
     """Every claim with its verdict.
 
-    >>> claims_table([], 1).title, claims_table([], 10).title
-    ('claims (of one run)', 'claims (over 10 seeds)')
+    >>> claims_table([Claim("a is faster", "1.5x", [1.4, 1.5, 1.45], at_least=1)]).title
+    'claims (over 3 seeds)'
     """
+    seeds = max((len(claim.values) for claim in claims), default=1)
     title = f"claims (over {seeds} seeds)" if seeds > 1 else "claims (of one run)"
     columns = ("claim", "published", "ours, mean and 95 % interval", "holds if", "verdict", "reason")
     return Table(title, columns, [claim.row() for claim in claims])
@@ -113,10 +121,20 @@ def tally(claims: Sequence[Claim]) -> dict[str, int]:
     """How many claims hold, for the metrics."""
     verdicts = [claim.verdict for claim in claims]
     return {
+        "claims": len(verdicts),
         "claims_hold": verdicts.count(HOLDS),
         "claims_fail": verdicts.count(FAILS),
         "claims_undecided": verdicts.count(OPEN),
     }
+
+
+def seeds_note(quick: bool) -> str:
+    """What a reader must know about the seeds."""
+    return (
+        f"Quick run: intervals are over {QUICK_SEEDS} seeds only; a full run has {SEEDS}."
+        if quick
+        else f"Intervals of 95 % are Student's, over {SEEDS} seeds."
+    )
 
 
 def seeds_of(first: int, *, quick: bool) -> list[int]:
