@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.grouping import TimeSplitter
-from steelyard.kernels.osg_sketch import PlainSketch
+from tests.kernels.twins.osg_sketch import PlainSketch
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(-5, 5), min_size=1, max_size=9), st.floats(0, 10)), max_size=20))

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.kernels.bandit import GOLDEN
-from steelyard.kernels.bandit_plain import PlainBandit
 from steelyard.kernels.bandit_state import first_random
 from steelyard.kernels.heavy import (
     NO_ROW,
@@ -22,13 +21,14 @@ from steelyard.kernels.heavy import (
     settle,
     shift_of,
     sketch_add,
-    sketch_add_plain,
     sketch_rows,
     sweep,
 )
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
 from tests.fuzz import first_seed
+from tests.kernels.twins.bandit import PlainBandit
+from tests.kernels.twins.heavy import sketch_add_plain
 
 EXTREME = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
 

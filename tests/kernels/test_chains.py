@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.kernels.chains import link, matches, matches_plain
+from steelyard.kernels.chains import link, matches
+from tests.kernels.twins.chains import matches_plain
 
 slots = st.lists(st.integers(0, 5), max_size=30)
 

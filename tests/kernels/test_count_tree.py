@@ -13,13 +13,13 @@ from steelyard.kernels.count_tree import (
     ENTRY,
     NOTHING,
     buffer_rows,
-    buffer_rows_plain,
     check_tree,
     descending,
     insert_node,
     remove_node,
 )
 from steelyard.kernels.key_table import key_table
+from tests.kernels.twins.count_tree import buffer_rows_plain
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 

@@ -9,6 +9,8 @@ from steelyard.kernels import distance as kernel
 from steelyard.kernels import distance_ragged as ragged
 from steelyard.kernels.distance_products import within_products
 from steelyard.kernels.distance_sweep import within_sweep
+from tests.kernels.twins import distance as twins
+from tests.kernels.twins import distance_ragged as ragged_twins
 
 KINDS = [kernel.ANGULAR, kernel.EUCLIDEAN, kernel.MANHATTAN, kernel.CHEBYSHEV]
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 8, 9, 15, 16, 17, 64, 100, 128, 384]) | st.integers(1, 384)
@@ -67,10 +69,10 @@ def everything(left, right):
 def test_the_compiled_distance_is_its_plain_twin_to_the_bit(kind, sides):
     left, right = sides
     if kind == kernel.ANGULAR:
-        assert kernel.units(left).tolist() == kernel.units_plain(left).tolist()
+        assert kernel.units(left).tolist() == twins.units_plain(left).tolist()
         left, right = kernel.units(left), kernel.units(right)
     table = kernel.pairwise(kind, left, right)
-    assert table.tolist() == [[kernel.distance_plain(kind, x, y) for y in right] for x in left]
+    assert table.tolist() == [[twins.distance_plain(kind, x, y) for y in right] for x in left]
     assert table.tolist() == kernel.pairwise(kind, right, left).T.tolist()
     i, j = (side.ravel() for side in np.indices(table.shape))
     assert kernel.of_rows(kind, left, i, right, j).tolist() == table.ravel().tolist()
@@ -106,7 +108,7 @@ def test_a_search_agrees_with_the_plain_one(kind):
         left, right = kernel.units(left), kernel.units(right)
     t = float(np.quantile(kernel.pairwise(kind, left, right), 0.3))
     found = kernel.within_stretches(kind, left, right, *everything(left, right), t, kernel.cut_of(kind, t))
-    assert as_set(found) == set(kernel.within_plain(kind, left, right, t))
+    assert as_set(found) == set(twins.within_plain(kind, left, right, t))
     assert len(found[0]) > 100
 
 
@@ -186,7 +188,7 @@ def flat(sequences):
 def test_ragged_distances_are_their_plain_twin(kind, left, right, t):
     if kind == ragged.JACCARD:
         left, right = [sorted(set(record)) for record in left], [sorted(set(record)) for record in right]
-    plain = [[ragged.distance_plain(kind, first, second) for second in right] for first in left]
+    plain = [[ragged_twins.distance_plain(kind, first, second) for second in right] for first in left]
     first, second = flat(left), flat(right)
     assert ragged.pairwise(kind, *first, *second).tolist() == plain
     expected = {(i, j, d) for i, row in enumerate(plain) for j, d in enumerate(row) if d <= t}

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from steelyard.grouping import grouping
 from steelyard.kernels import osg_sketch
-from steelyard.kernels.osg_plain import PlainQueues
-from steelyard.kernels.osg_sketch import PRIME, PlainSketch, coefficients, column, column_plain
+from steelyard.kernels.osg_sketch import PRIME, coefficients, column
 from steelyard.sim.shuffle import ShuffleEdge
+from tests.kernels.twins.osg import PlainQueues
+from tests.kernels.twins.osg_sketch import PlainSketch, column_plain
 
 POLICIES = [
     "round_robin",

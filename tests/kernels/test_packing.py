@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.kernels.packing import place_residuals, place_residuals_plain
+from steelyard.kernels.packing import place_residuals
+from tests.kernels.twins.packing import place_residuals_plain
 
 
 @st.composite

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.kernels.rounds import worst_fit_rounds, worst_fit_rounds_plain
+from steelyard.kernels.rounds import worst_fit_rounds
+from tests.kernels.twins.rounds import worst_fit_rounds_plain
 
 
 @st.composite

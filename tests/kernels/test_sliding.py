@@ -18,13 +18,12 @@ from steelyard.kernels.sliding import (
     expire,
     grown_holders,
     held,
-    held_plain,
     hold,
-    loads_plain,
     no_holders,
     node_of,
     sliding_loads,
 )
+from tests.kernels.twins.sliding import held_plain, loads_plain
 
 BLOCKS = 4
 

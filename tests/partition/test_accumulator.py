@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import KeyCounts, OptionError
-from steelyard.kernels.count_tree import buffer_rows_plain
 from steelyard.partition.accumulator import Accumulated, Accumulator
 from steelyard.partition.post_sort import PostSort
 from steelyard.partition.prompt import Prompt
+from tests.kernels.twins.count_tree import buffer_rows_plain
 from tests.partition.key_counts import key_counts
 
 ROWS, KEYS = 200_000, 10_000

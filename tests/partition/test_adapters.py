@@ -13,20 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import KeyCounts, Learning, OptionError, Partitioner, Routed, Router, TuplePolicy
-from steelyard.kernels.fragments import (
-    follow,
-    follow_plain,
-    in_order,
-    in_order_plain,
-    number_keys,
-    number_keys_plain,
-    tally,
-    tally_plain,
-)
+from steelyard.kernels.fragments import follow, in_order, number_keys, tally
 from steelyard.kernels.xxhash import spark_hash
 from steelyard.partition import Hash, Prompt, Shuffle
 from steelyard.partition.adapters import PlannedByRouting, RoutedByPlan, sampled
 from steelyard.partition.first_fit import FirstFitDecreasing
+from tests.kernels.twins.fragments import follow_plain, in_order_plain, number_keys_plain, tally_plain
 from tests.partition.key_counts import key_counts, zipf_counts
 
 LONGS = st.integers(-(2**63), 2**63 - 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import BlockPlan, KeyCounts, Partitioner
-from steelyard.kernels.best_fit import best_fit, best_fit_plain
+from steelyard.kernels.best_fit import best_fit
 from steelyard.kernels.xxhash import spark_hash
 from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.partition.first_fit import FirstFitDecreasing
@@ -19,6 +19,7 @@ from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.reference import ReferenceTables
 from steelyard.partition.shuffle import Shuffle
+from tests.kernels.twins.best_fit import best_fit_plain
 from tests.partition.key_counts import key_counts, zipf_counts
 
 EIGHT_KEYS = KeyCounts.of({"K1": 140, "K2": 88, "K3": 45, "K4": 40, "K5": 30, "K6": 22, "K7": 12, "K8": 8})

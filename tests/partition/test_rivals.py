@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from steelyard.core import BlockPlan, KeyCounts, OptionError, Router, TuplePolicy
 from steelyard.kernels import choices, greedy
-from steelyard.kernels.mixing import choice_plain
 from steelyard.partition.affinity import Affinity, best_d
 from steelyard.partition.cardinality import Cardinality
 from steelyard.partition.d_choices import DChoices
@@ -22,6 +21,9 @@ from steelyard.partition.dagreedy import DAGreedy
 from steelyard.partition.simple_routers import HashRouter, ShuffleRouter, slides_in
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
 from steelyard.partition.w_choices import WChoices
+from tests.kernels.twins.choices import route_head_plain, route_many_plain
+from tests.kernels.twins.greedy import route_by_holders_plain, route_greedily_plain
+from tests.kernels.twins.mixing import choice_plain
 
 SMALL = {"window": 25, "slide": 10}
 POLICIES = [
@@ -74,20 +76,20 @@ def twin(policy: Any, keys: list[int], times: list[int], blocks: int) -> list[in
     """What the plain loops say."""
     stream = keys, times, blocks, slides_in(policy.window, policy.slide), policy.slide
     if isinstance(policy, DAGreedy):
-        return greedy.route_greedily_plain(*stream)[0]
+        return route_greedily_plain(*stream)[0]
     if isinstance(policy, Cardinality):
-        return greedy.route_by_holders_plain(*stream, 2, greedy.FEWEST_KEYS, 0.0)
+        return route_by_holders_plain(*stream, 2, greedy.FEWEST_KEYS, 0.0)
     if isinstance(policy, Affinity):
         rule = ["affinity", "cardinality", "weighted"].index(policy.mode)
-        return greedy.route_by_holders_plain(*stream, policy.choices, rule, policy.alpha)
+        return route_by_holders_plain(*stream, policy.choices, rule, policy.alpha)
     threshold = 1 / (5 * blocks)
     if isinstance(policy, DChoices):
-        return choices.route_head_plain(*stream, policy.counters, 0, threshold, 1, 1e-3, policy.refresh)
+        return route_head_plain(*stream, policy.counters, 0, threshold, 1, 1e-3, policy.refresh)
     if isinstance(policy, WChoices):
-        return choices.route_head_plain(*stream, policy.counters, blocks, threshold, -1, 0.0, 1)
+        return route_head_plain(*stream, policy.counters, blocks, threshold, -1, 0.0, 1)
     if isinstance(policy, ManyChoices) and policy.head_only:
-        return choices.route_head_plain(*stream, 100, policy.choices, threshold, 1, 0.0, 1)
-    return choices.route_many_plain(*stream, getattr(policy, "choices", 2))
+        return route_head_plain(*stream, 100, policy.choices, threshold, 1, 0.0, 1)
+    return route_many_plain(*stream, getattr(policy, "choices", 2))
 
 
 @each_policy
@@ -195,7 +197,7 @@ def test_dagreedys_marks_are_those_of_a_scan_of_the_window(stream, blocks):
     keys, times = stream
     for policy in (DAGreedy(**SMALL), DAGreedy(window=10, slide=10), DAGreedy(window=0, slide=10)):
         slides = slides_in(policy.window, policy.slide)
-        _, split = greedy.route_greedily_plain(keys.tolist(), times.tolist(), blocks, slides, policy.slide)
+        _, split = route_greedily_plain(keys.tolist(), times.tolist(), blocks, slides, policy.slide)
         assert policy.router(blocks).route(keys, times).split.tolist() == split
 
 

@@ -21,8 +21,8 @@ from steelyard.kernels.cluster_state import (
     RANDOM,
     Cluster,
 )
-from steelyard.kernels.mixing import GOLDEN
-from steelyard.kernels.osg_plain import PlainInstance, PlainScheduler
+from tests.kernels.twins.mixing import GOLDEN
+from tests.kernels.twins.osg import PlainInstance, PlainScheduler
 from tests.sim.plain_parts import CostGroupings, Draw, Left, Markers, Output, PlainTuple
 
 _WORD = (1 << 64) - 1

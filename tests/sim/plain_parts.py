@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from steelyard.kernels.cluster_groupings import Groupings
 from steelyard.kernels.cluster_state import BY_COST, FORWARD, NONE, PER_ITEM
-from steelyard.kernels.osg_plain import PlainInstance, PlainScheduler
 from steelyard.kernels.osg_state import NOT_MARKED, Rule
+from tests.kernels.twins.osg import PlainInstance, PlainScheduler
 
 
 class PlainTuple(NamedTuple):

@@ -1,1 +1,1 @@
-"""The hot loops, compiled with numba; each has a plain twin that the tests compare it to."""
+"""The hot loops, compiled with numba; most have a plain twin beside the tests, which compare the two."""

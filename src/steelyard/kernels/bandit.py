@@ -1,7 +1,7 @@
 """Dalton's loop: a contextual bandit sends the rows of heavy hitters, the hash of their key sends all others.
 
 E. Zapridou, I. Mytilinis, A. Ailamaki, Dalton: Learned Partitioning for Distributed Data Streams, PVLDB 16(3),
-2022, Algorithm 1. The twin that is easy to follow is `bandit_plain.PlainBandit`.
+2022, Algorithm 1. The twin that is easy to follow is beside the tests: `PlainBandit`.
 
 Only keys that are hot, or that still have rows outside their hash block in the window, have a row in the bandit.
 The fragmentation X of all others is known without one: they are in their hash block if their last slide there is

@@ -13,23 +13,12 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 NOWHERE = -1
 
 
-def best_fit_plain(sizes: Ints, capacity: int, items: Ints) -> Ints:
-    """The block of each item in turn: the fullest that holds it whole, the first of equals, or `NOWHERE`.
-
-    `sizes` is changed in place. The twin of `best_fit`.
-    """
-    block = np.full(len(items), NOWHERE, np.int64)
-    for i, rows in enumerate(items.tolist()):
-        fitting = [j for j in range(len(sizes)) if sizes[j] + rows <= capacity]
-        if fitting:
-            block[i] = min(fitting, key=lambda j: (capacity - sizes[j], j))
-            sizes[block[i]] += rows
-    return block
-
-
 @njit()
 def best_fit(sizes: Ints, capacity: int, items: Ints) -> Ints:
-    """The compiled twin of `best_fit_plain`."""
+    """The block of each item in turn: the fullest that holds it whole, the first of equals, or `NOWHERE`.
+
+    `sizes` is changed in place.
+    """
     block = np.full(len(items), NOWHERE, np.int64)
     for i in range(len(items)):
         best, least = NOWHERE, 0

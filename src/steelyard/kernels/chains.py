@@ -26,7 +26,15 @@ def link(slots: Ints, first: int, newest: Ints, before: Ints, length: Ints) -> N
 
 @njit()
 def matches(slots: Ints, newest: Ints, before: Ints, asking: Ints, found: Ints) -> None:
-    """All rows of each slot: `asking[m]` is the position in `slots`, `found[m]` the row, newest first."""
+    """All rows of each slot: `asking[m]` is the position in `slots`, `found[m]` the row, newest first.
+
+    >>> newest, before, length = np.full(2, NONE), np.empty(3, np.int64), np.zeros(2, np.int64)
+    >>> link(np.array([1, 0, 1]), 0, newest, before, length)
+    >>> asking, found = np.empty(2, np.int64), np.empty(2, np.int64)
+    >>> matches(np.array([1]), newest, before, asking, found)
+    >>> asking.tolist(), found.tolist()
+    ([0, 0], [2, 0])
+    """
     at = 0
     for i in range(len(slots)):
         row = newest[slots[i]]
@@ -35,12 +43,3 @@ def matches(slots: Ints, newest: Ints, before: Ints, asking: Ints, found: Ints) 
             found[at] = row
             at += 1
             row = before[row]
-
-
-def matches_plain(slots: Ints, rows_of: dict[int, list[int]]) -> list[tuple[int, int]]:
-    """The plain twin of `link` and `matches`, from the rows of each slot in the order they came.
-
-    >>> matches_plain(np.array([1, 0]), {1: [4, 5]})
-    [(0, 5), (0, 4)]
-    """
-    return [(i, row) for i, slot in enumerate(slots.tolist()) for row in reversed(rows_of.get(slot, []))]

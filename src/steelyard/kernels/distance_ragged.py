@@ -97,7 +97,12 @@ def _distance(kind: int, left: Values, a: int, a_end: int, right: Values, b: int
 
 @njit()
 def pairwise(kind: int, left: Values, left_starts: Ints, right: Values, right_starts: Ints) -> Floats:
-    """float64[n, m]: the distance of every record on the left and every record on the right."""
+    """float64[n, m]: the distance of every record on the left and every record on the right.
+
+    >>> values, starts = np.array([1, 2, 3, 4, 1, 2, 3, 5]), np.array([0, 4, 8])
+    >>> [pairwise(kind, values, starts, values, starts).tolist() for kind in (JACCARD, HAMMING)]
+    [[[0.0, 0.4], [0.4, 0.0]], [[0.0, 0.25], [0.25, 0.0]]]
+    """
     table = np.empty((len(left_starts) - 1, len(right_starts) - 1), dtype=np.float64)
     for i in range(table.shape[0]):
         a, a_end = left_starts[i], left_starts[i + 1]
@@ -235,18 +240,3 @@ def shares_left(distances: Floats) -> Floats:
             before, top = top, quotient * top + before
             below, bottom = bottom, quotient * bottom + below
     return found
-
-
-def distance_plain(kind: int, first: Any, second: Any) -> float:
-    """The plain twin of both distances, of two sequences.
-
-    >>> distance_plain(JACCARD, [1, 2, 3], [2, 3, 4]), distance_plain(HAMMING, "karol", "carol")
-    (0.5, 0.2)
-    """
-    if kind == JACCARD:
-        a, b = set(first), set(second)
-        return len(a ^ b) / len(a | b) if a or b else 0.0
-    if len(first) != len(second):
-        return 1.0
-    different = sum(x != y for x, y in zip(first, second, strict=True))
-    return different / len(first) if len(first) else 0.0

@@ -45,42 +45,14 @@ def _number(keys: Ints, first: int, cells: Slots, ids: Ints, header: Ints, rows:
     return len(keys)
 
 
-def number_keys_plain(keys: Ints) -> tuple[Ints, Ints, Slots]:
-    """The plain twin of `number_keys`."""
-    rows: dict[int, int] = {}
-    for key in keys.tolist():
-        rows[key] = rows.get(key, 0) + 1
-    number = {key: i for i, key in enumerate(rows)}
-    return (
-        np.array(list(rows), np.int64),
-        np.array(list(rows.values()), np.int64),
-        np.array([number[key] for key in keys.tolist()], np.int32),
-    )
-
-
-def tally_plain(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[list[int], list[int], list[int]]:
+@njit()
+def tally(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[Ints, Ints, Ints]:
     """(key, block, rows) of each fragment, from a sample of rows that stand key after key.
 
     `laid[k]` rows of key k were sent to blocks; its `rows[k]` rows are divided in the same proportion, what
-    rounding leaves going to the largest remainders, the first block of equals. The twin of `tally`.
+    rounding leaves going to the largest remainders, the first block of equals. Fragments of a key come in the
+    order in which blocks were first used.
     """
-    fragments: list[tuple[int, int, int]] = []
-    first = 0
-    for key, (sample, whole) in enumerate(zip(laid.tolist(), rows.tolist(), strict=True)):
-        sent = np.bincount(block[first : first + sample], minlength=blocks).tolist()
-        first += sample
-        shares = [whole * number // sample if sample else 0 for number in sent]
-        by_remainder = sorted(range(blocks), key=lambda j: (-(whole * sent[j] % max(sample, 1)), j))
-        for j in by_remainder[: whole - sum(shares) if sample else 0]:
-            shares[j] += 1
-        fragments += [(key, j, share) for j, share in enumerate(shares) if share]
-    key_of, block_of, rows_of = ([fragment[part] for fragment in fragments] for part in range(3))
-    return key_of, block_of, rows_of
-
-
-@njit()
-def tally(block: Slots, laid: Ints, rows: Ints, blocks: int) -> tuple[Ints, Ints, Ints]:
-    """The compiled twin of `tally_plain`. Fragments of a key come in the order in which blocks were first used."""
     room = len(block)  # a fragment has at least one row of the sample
     key_of, block_of, rows_of = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     sent = np.zeros(blocks, np.int64)
@@ -121,20 +93,12 @@ def _share(whole: int, part: int, sample: int) -> int:
     return whole // sample * part + (whole % sample) * part // sample
 
 
-def follow_plain(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> list[int]:
-    """The block of each row: the first rows of a key go to its first fragment, until that is full, and so on.
-
-    Fragments of key k are `starts[k]` to `starts[k + 1]`. The twin of `follow`.
-    """
-    queues = [
-        [int(block[f]) for f in range(starts[k], starts[k + 1]) for _ in range(rows[f])] for k in range(len(starts) - 1)
-    ]
-    return [queues[number].pop(0) for number in numbers.tolist()]
-
-
 @njit(nogil=True)
 def follow(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> Slots:
-    """The compiled twin of `follow_plain`."""
+    """The block of each row: the first rows of a key go to its first fragment, until that is full, and so on.
+
+    Fragments of key k are `starts[k]` to `starts[k + 1]`.
+    """
     fragment = starts[:-1].copy()
     left = rows[starts[:-1]].copy()
     where = np.empty(len(numbers), np.int32)
@@ -146,12 +110,6 @@ def follow(numbers: Slots, starts: Ints, block: Slots, rows: Ints) -> Slots:
         left[key] -= 1
         where[i] = block[fragment[key]]
     return where
-
-
-def in_order_plain(block: Slots, blocks: int) -> tuple[list[int], list[int]]:
-    """The twin of `in_order`."""
-    rows = sorted(range(len(block)), key=lambda row: int(block[row]))
-    return rows, np.bincount(block, minlength=blocks).tolist()
 
 
 @njit(nogil=True)

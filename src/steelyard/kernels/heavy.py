@@ -246,20 +246,6 @@ def sketch_rows(sketch: Ints, keys: Ints) -> None:
         sketch_add(sketch, key)
 
 
-def sketch_add_plain(sketch: Ints, key: int) -> int:
-    """The plain twin of `sketch_add`."""
-    from steelyard.kernels.mixing import choice_plain  # noqa: PLC0415 - for the twin alone
-
-    depth, width = sketch.shape
-    estimates = []
-    for line in range(depth):
-        hashed = choice_plain(key, SKETCH_SEED + line, 1 << 64) >> 32
-        column = (hashed * width) >> 32
-        sketch[line, column] += 1
-        estimates.append(int(sketch[line, column]))
-    return min(estimates)
-
-
 class ExactCounts:
     """Exact frequencies in a table that grows; what the `map` statistics cost, measured alone.
 

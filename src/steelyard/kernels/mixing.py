@@ -10,8 +10,6 @@ from steelyard.kernels.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-GOLDEN = 0x9E3779B97F4A7C15
-
 
 @njit(inline="always")
 def mix(key: int, seed: int) -> np.uint64:
@@ -30,22 +28,11 @@ def home(key: int, blocks: int) -> int:
 
 @njit(inline="always")
 def choice(key: int, number: int, blocks: int) -> int:
-    """The `number`-th candidate of a key: its hash block first, then independent ones."""
+    """The `number`-th candidate of a key: its hash block first, then independent ones.
+
+    >>> [choice(7, number, 5) for number in range(4)]
+    [2, 2, 4, 1]
+    """
     if number == 0:
         return home(key, blocks)
     return int(np.int64(mix(key, number) % np.uint64(blocks)))  # or the two kinds of integers would meet as floats
-
-
-def choice_plain(key: int, number: int, blocks: int) -> int:
-    """The plain twin of `choice`.
-
-    >>> [choice_plain(7, number, 5) == choice(7, number, 5) for number in range(4)]
-    [True, True, True, True]
-    """
-    if number == 0:
-        return key % blocks
-    mask = (1 << 64) - 1
-    x = (key + number * GOLDEN) & mask
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-    return int((x ^ (x >> 31)) % blocks)

@@ -11,48 +11,12 @@ from steelyard.kernels.compiled import njit
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def place_residuals_plain(
-    sizes: Ints, capacity: int, home: Ints, residual: Ints
-) -> tuple[list[int], list[int], list[int]]:
-    """Phase 3 of Prompt's Algorithm 2: fill the home block, then best fit, and cut where nothing fits.
-
-    `sizes` is changed in place. Gives (which residual, block, rows) for each fragment. The twin of
-    `place_residuals`.
-    """
-    which: list[int] = []
-    block: list[int] = []
-    rows: list[int] = []
-
-    def put(item: int, where: int, amount: int) -> None:
-        sizes[where] += amount
-        which.append(item)
-        block.append(where)
-        rows.append(amount)
-
-    for item in range(len(residual)):
-        left = int(residual[item])
-        hole = capacity - int(sizes[home[item]]) if home[item] >= 0 else 0
-        if hole > 0:
-            first = min(hole, left)
-            put(item, int(home[item]), first)
-            left -= first
-        while left > 0:
-            holes = capacity - sizes
-            fitting = [j for j in range(len(sizes)) if holes[j] >= left]
-            if fitting:
-                put(item, min(fitting, key=lambda j: (holes[j], j)), left)
-                left = 0
-            else:
-                widest = int(np.argmax(holes))
-                amount = min(max(1, int(holes[widest])), left)
-                put(item, widest, amount)
-                left -= amount
-    return which, block, rows
-
-
 @njit()
 def place_residuals(sizes: Ints, capacity: int, home: Ints, residual: Ints) -> tuple[Ints, Ints, Ints]:
-    """The compiled twin of `place_residuals_plain`."""
+    """Phase 3 of Prompt's Algorithm 2: fill the home block, then best fit, and cut where nothing fits.
+
+    `sizes` is changed in place. Gives (which residual, block, rows) for each fragment.
+    """
     room = 2 * len(residual) + len(sizes) + 16
     which = np.empty(room, np.int64)
     block = np.empty(room, np.int64)

@@ -9,30 +9,10 @@ import numpy as np
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def worst_fit_rounds_plain(capacity: Ints, weights: Ints, task: int, rotate: bool) -> Ints:
-    """Algorithm 3's second half, straight from the listing: worst fit among the buckets of a round.
+def worst_fit_rounds(capacity: Ints, weights: Ints, task: int, rotate: bool = True) -> Ints:
+    """The second half of Prompt's Algorithm 3: worst fit with removal among the buckets, a whole round at a time.
 
     `weights` must be in descending order. Ties go to the bucket that comes first when counting from `task`.
-    The twin of `worst_fit_rounds`.
-    """
-    buckets = len(capacity)
-    left = capacity.astype(np.float64).copy()
-    chosen = np.empty(len(weights), np.int64)
-    candidates = set(range(buckets))
-    for i, weight in enumerate(weights.tolist()):
-        best = max(candidates, key=lambda j: (left[j], -((j - task) % buckets)))
-        chosen[i] = best
-        left[best] -= weight
-        if rotate:
-            candidates.discard(best)
-            if not candidates:
-                candidates = set(range(buckets))
-    return chosen
-
-
-def worst_fit_rounds(capacity: Ints, weights: Ints, task: int, rotate: bool = True) -> Ints:
-    """Worst fit with removal, a whole round at a time.
-
     Within a round no capacity of a bucket that is still to be used changes, so a round is one sort of the
     buckets.
     """

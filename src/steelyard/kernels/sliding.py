@@ -76,19 +76,6 @@ def advance(loads: SlidingLoads, slide: int, time: int) -> None:
     loads.clock[BEGUN] = 1
 
 
-def loads_plain(slide_of_row: list[int], block: list[int], blocks: int, slides: int, now: int) -> list[int]:
-    """Rows of each block in the window that ends with slide `now`: the plain twin of `SlidingLoads`.
-
-    >>> loads_plain([0, 1, 2], [0, 1, 1], blocks=2, slides=3, now=3)
-    [0, 2]
-    """
-    counts = [0] * blocks
-    for number, where in zip(slide_of_row, block, strict=True):
-        if not slides or number > now - slides:
-            counts[where] += 1
-    return counts
-
-
 class Holders(NamedTuple):
     """Which blocks hold which keys in the window.
 
@@ -220,18 +207,17 @@ def _leave_key(first: Ints, nodes: Ints, node: int) -> None:
     nodes[before, SIBLING] = nodes[node, SIBLING]
 
 
-def held_plain(slide_of_row: list[int], keys: list[int], block: list[int], slides: int, now: int) -> set[Any]:
-    """The (key, block) pairs of the window that ends with slide `now`: the plain twin of `Holders`.
+def held(table: KeyTable, holders: Holders) -> set[Any]:
+    """The (key, block) pairs that are held.
 
-    >>> sorted(held_plain([0, 1, 1, 2], [7, 7, 8, 7], [0, 1, 0, 1], slides=2, now=2))
+    >>> from steelyard.kernels.key_table import key_table, slot_of
+    >>> table, holders = key_table(4), no_holders(blocks=2, slots=4)
+    >>> for slide, key, block in ((0, 7, 0), (1, 7, 1), (1, 8, 0)):
+    ...     hold(*holders, slot_of(*table, key), block, slide)
+    >>> expire(table, holders, 1)
+    >>> sorted(held(table, holders))
     [(7, 1), (8, 0)]
     """
-    rows = zip(slide_of_row, keys, block, strict=True)
-    return {(key, where) for number, key, where in rows if not slides or number > now - slides}
-
-
-def held(table: KeyTable, holders: Holders) -> set[Any]:
-    """The (key, block) pairs that are held."""
     pairs, node = set(), int(holders.ends[OLDEST])
     while node != NONE:
         pairs.add((int(table.ids[holders.nodes[node, KEY]]), int(holders.nodes[node, BLOCK])))

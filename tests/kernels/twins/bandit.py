@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from steelyard.kernels.bandit_state import FIRST_SPLIT, HYBRID, SKETCH, UNREACHABLE, Rule
-from steelyard.kernels.heavy import sketch_add_plain
+from tests.kernels.twins.heavy import sketch_add_plain
 
 _MASK = (1 << 64) - 1
 

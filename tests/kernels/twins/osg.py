@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from steelyard.kernels.mixing import GOLDEN, choice_plain
-from steelyard.kernels.osg_sketch import PlainSketch
 from steelyard.kernels.osg_state import (
     ASKED,
     IN_TURN,
@@ -26,6 +24,8 @@ from steelyard.kernels.osg_state import (
     WAIT_ALL,
     Rule,
 )
+from tests.kernels.twins.mixing import GOLDEN, choice_plain
+from tests.kernels.twins.osg_sketch import PlainSketch
 
 Hashes = list[tuple[int, int]]
 Totals = tuple[float, float]
