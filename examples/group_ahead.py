@@ -14,7 +14,7 @@ def main() -> None:
         Generated(Zipf(1.2, 10_000), rows=200_000),
         ("key",),
         {"n": count(), "total": sum("value")},
-        rate=Constant(100_000),  # rows a second, as they come
+        rate=Constant(100_000),  # rows per second, as they come
         partitioner="prompt",
     )
     spark = sy.session("groups", master="local[2]")

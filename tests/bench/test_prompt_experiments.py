@@ -258,7 +258,7 @@ def test_a_rate_claim_follows_the_rates(run):
             wave: [{**one, TIME: 10.0, PROMPT: 10.0 * factor + seed} for seed, one in enumerate(rates)]
             for wave, rates in found.rates.items()
         }
-        changed = prompt_rate.Found(made_up, found.dearer, found.cam, found.costs, found.rows, 100, 2)
+        changed = prompt_rate.SustainedRates(made_up, found.dearer, found.cam, found.costs, found.rows, 100, 2)
         return {claim.claim: claim.verdict for claim in prompt_rate.claims_of(changed)}[text]
 
     assert (verdict(3.0), verdict(1.2)) == (HOLDS, FAILS)

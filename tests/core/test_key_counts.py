@@ -40,8 +40,8 @@ def test_the_repr_names_the_hottest_key_and_the_tail():
 @pytest.mark.parametrize(
     ("keys", "rows", "tail", "told"),
     [
-        (["a", "b"], [1], {}, "one number a key"),
-        (["a"], [[1]], {}, "one number a key"),
+        (["a", "b"], [1], {}, "one number per key"),
+        (["a"], [[1]], {}, "one number per key"),
         (["a", "b"], [1, 0], {}, "at least one row, got 0"),
         (["a"], [-2], {}, "at least one row, got -2"),
         (["a"], [1], {"tail_rows": -1}, "cannot be negative"),

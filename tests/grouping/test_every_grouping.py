@@ -134,7 +134,7 @@ def test_what_a_scheduler_needs_it_asks_for():
         grouping("full_knowledge").scheduler(2).choose(items_of(1))
     with pytest.raises(OptionError, match="give `times`"):
         grouping("tracking_osg").scheduler(2).choose(items_of(1))
-    with pytest.raises(ValueError, match="costs are one a tuple"):
+    with pytest.raises(ValueError, match="costs are one per tuple"):
         grouping("full_knowledge").scheduler(2).choose(items_of(1), costs=np.ones((300, 3)))
     with pytest.raises(OptionError, match="instances must be from 1"):
         grouping("osg").scheduler(0)

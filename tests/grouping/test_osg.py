@@ -231,7 +231,7 @@ def test_tracking_follows_a_change_of_speeds_within_a_window(items, schedulers):
 
 
 def asked_in_turn(scheduler, rounds, seconds):
-    """Two tuples a round, answered at once; the totals of both instances afterwards."""
+    """Two tuples per round, answered at once; the totals of both instances afterwards."""
     totals = np.zeros((2, 2))
     for _ in range(rounds):
         chosen = scheduler.choose(np.zeros(2, np.int64))
@@ -249,12 +249,12 @@ def test_speeds_are_learnt_from_requests_that_are_remembered_and_totals_that_gro
     assert learnt["speeds"][0] == pytest.approx([0.5, 1.5], rel=0.1)
     for request in (0, 999_999):  # of a request that never went
         scheduler.feedback([Reply(0, 0, request, 0.0, count + 50, time + 9_000.0)])
-        for name in ("speeds", "told", "news"):
+        for name in ("speeds", "last_reply", "latest"):
             assert np.array_equal(scheduler.state()[name], learnt[name])
     chosen = scheduler.choose(np.zeros(200, np.int64))  # then an instance loses its totals: more tuples, less time
     last = chosen.requests.epoch[chosen.to[chosen.requests.position] == 0][-1]
     scheduler.feedback([Reply(0, 0, int(last), 0.0, count + 80, 1.0)])
-    assert np.array_equal(scheduler.state()["news"], learnt["news"])
+    assert np.array_equal(scheduler.state()["latest"], learnt["latest"])
     assert scheduler.state()["speeds"].min() > 0
 
 

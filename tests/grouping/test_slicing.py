@@ -1,4 +1,4 @@
-"""Slices make up their batch; dear rows are executed alone, cheap ones together, and calls that cost are few."""
+"""Slices make up their batch; costly rows are executed alone, cheap ones together, and calls that cost are few."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_what_a_call_and_a_row_take_is_told_apart(call, row):
     assert slicer.line == pytest.approx((call, row), rel=1e-3, abs=1e-9 + 1e-3 * row)
 
 
-def test_dear_rows_are_executed_alone_whatever_the_noise():
+def test_costly_rows_are_executed_alone_whatever_the_noise():
     rng = np.random.default_rng(3)
     slicer = Slicer()
     executed(slicer, 2000, lambda size: float(rng.uniform(0.001, 0.064, size).sum()))

@@ -24,7 +24,7 @@ def zipf(exponent: float, keys: int = 2_000, rows: int = ROWS) -> KeyCounts:
 
 @dataclass(frozen=True)
 class World:
-    """What things cost: seconds a row, a key, a moved row and a merged record, and how even the source is."""
+    """What things cost: seconds per row, a key, a moved row and a merged record, and how even the source is."""
 
     row: float = 1e-5
     key: float = 1e-5

@@ -12,7 +12,7 @@ from steelyard.resident import count, join, sum
 from steelyard.resident.aggregate import RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.join import Join
-from steelyard.resident.operator import AFTER_ALL, InstanceContext
+from steelyard.resident.operator import MAX_WATERMARK, InstanceContext
 from steelyard.resident.snapshot import packed, unpacked
 from steelyard.resident.windows import Window
 from steelyard.workloads.workload import TIMESTAMP
@@ -69,7 +69,7 @@ def test_a_step_goes_on_from_its_snapshot_as_if_nothing_had_been(name, found, at
         time = max(time, drawn) if isinstance(drawn, int) else time  # event time never goes back
         event = time if isinstance(drawn, int) else drawn
         assert fed(cut, event, logic) == fed(whole, event, logic)
-    ends = [[*step.on_watermark(AFTER_ALL), *step.finish()] for step in (cut, whole)]
+    ends = [[*step.on_watermark(MAX_WATERMARK), *step.finish()] for step in (cut, whole)]
     cut_off, undisturbed = (Counter(tuple(row.values()) for one in end for row in one.to_pylist()) for end in ends)
     assert cut_off == undisturbed
     assert cut.refused <= whole.refused

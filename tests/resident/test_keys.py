@@ -1,4 +1,4 @@
-"""Keys as numbers: one number a key, whatever its type, and the same every time."""
+"""Keys as numbers: one number per key, whatever its type, and the same every time."""
 
 import math
 

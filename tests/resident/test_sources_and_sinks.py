@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
 from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
-from steelyard.resident.operator import BEFORE_ALL, Attempt, InstanceContext
+from steelyard.resident.operator import MIN_WATERMARK, Attempt, InstanceContext
 from steelyard.resident.sources import Source
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
@@ -124,7 +124,7 @@ def test_the_watermark_follows_the_split_that_is_furthest_behind():
     while not step.ended:
         step.read()
         seen.append(step.watermark)
-    assert seen == [BEFORE_ALL, 3, 98, 99]  # the end itself is told by an END
+    assert seen == [MIN_WATERMARK, 3, 98, 99]  # the end itself is told by an END
 
 
 @given(st.integers(0, 6))

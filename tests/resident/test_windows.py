@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from steelyard.resident import windows
 from steelyard.resident.aggregate import WindowedStep
 from steelyard.resident.aggregates import Aggregation, count
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.resident.windows import Window, as_micros, timely
 
 TIME = pa.timestamp("us", "UTC")
@@ -25,7 +25,7 @@ times = st.lists(st.one_of(st.integers(-20, 20), st.integers(-(10**12), 10**12))
 def test_each_window_closes_once_in_one_part_with_all_of_its_panes(shape, drawn, marks, most):
     window = Window("at", *shape)
     panes = np.array([time - time % window.pane for time in drawn], np.int64)
-    marks = [BEFORE_ALL, *sorted(marks), AFTER_ALL]
+    marks = [MIN_WATERMARK, *sorted(marks), MAX_WATERMARK]
     rows, starts = window.starts(panes)
     expected = sorted(zip(starts.tolist(), rows.tolist(), strict=True))
     got, windows_seen = [], []
@@ -52,7 +52,7 @@ def test_long_windows_that_slide_by_a_second_close_in_little_memory():
     step.process(0, rows)
     tracemalloc.start()
     (one,) = step.on_watermark(SECOND)
-    several = list(islice(step.on_watermark(AFTER_ALL), 3))
+    several = list(islice(step.on_watermark(MAX_WATERMARK), 3))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert one.column("n").to_pylist() == [1] * 10

@@ -47,7 +47,7 @@ def test_memory_is_given_back_by_every_tuple(scenario, rows, seed):
 def test_a_queue_that_outgrows_its_machine_ends_in_a_failure_and_a_return():
     memory = 1e6 / GB
     result = simulate(queueing(memory), 3.0)
-    # 900 of 1,000 rows a second are too many, with a kilobyte each
+    # 900 of 1,000 rows per second are too many, with a kilobyte each
     assert result.failures.to_pylist()[0] == {
         "time": pytest.approx(1.11, abs=0.02),
         "reason": "memory",
@@ -115,7 +115,7 @@ def test_tuples_inside_a_machine_share_its_local_line():
         Network(local_bytes_per_second=200_000.0),
     )
     result = simulate(scenario, 30.0)
-    # 400 bytes a row of 200,000 a second let 500 rows a second through
+    # 400 bytes per row of 200,000 per second let 500 rows per second through
     assert result.total("b", after=5).throughput == pytest.approx(500, rel=0.01)
     assert result.machines["sent_bytes"].to_numpy().sum() == 0
 

@@ -114,7 +114,7 @@ def test_checkpoints_cost_capacity_and_a_failure_costs_lag():
     scenario = Scenario.chain(Source("log", 95), Operator("map", Exactly(0.01), capacity=20))
     free = simulate(scenario, 100)
     assert free.sources["lag"].to_numpy()[-1] <= 1
-    # each second of work is followed by 0.1 s of standing still: 91 tuples a second are done
+    # each second of work is followed by 0.1 s of standing still: 91 tuples per second are done
     saved = simulate(scenario, 100, checkpoints=Checkpoints(every=1.0, snapshot=0.1))
     assert saved.total("map").throughput == pytest.approx(100 / 1.1, rel=0.01)
     assert saved.sources["lag"].to_numpy()[-1] == pytest.approx(100 * (95 - 100 / 1.1), rel=0.1)

@@ -14,7 +14,7 @@ from steelyard.workloads.vectors import DISTRIBUTIONS, SLAB, Vectors, _direction
 
 ROWS = 20_000
 TIMES = Arrivals().times(0, ROWS)
-"""1,000 rows a second."""
+"""1,000 rows per second."""
 
 
 def vectors(**parameters: object) -> np.ndarray:

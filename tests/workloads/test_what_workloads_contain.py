@@ -46,7 +46,7 @@ def test_hot_keys_change_when_they_drift_by_rows() -> None:
 
 def test_hot_keys_change_when_they_drift_by_seconds() -> None:
     keys = table("zipf", exponent=1.5, keys=1000, drift_every=10, drift_unit="seconds", seed=4)["key"]
-    assert len({hottest(part) for part in np.split(keys, 5)}) == 5  # 1,000 rows a second
+    assert len({hottest(part) for part in np.split(keys, 5)}) == 5  # 1,000 rows per second
 
 
 @settings(deadline=None)

@@ -52,16 +52,16 @@ summary { cursor: pointer; color: var(--soft); }
 
 
 @dataclass(frozen=True)
-class Found:
+class SavedResults:
     """The results of a directory, and the JSON files in it that are something else."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
-def read_results(directory: Path) -> Found:
+def read_results(directory: Path) -> SavedResults:
     """Every benchmark's JSON in `directory`, in order of name; OptionError where there is none."""
-    found = Found()
+    found = SavedResults()
     for path in sorted(directory.glob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def redraw(directory: Path) -> list[Path]:
     ]
 
 
-def write_report(directory: Path) -> tuple[Path, Found]:
+def write_report(directory: Path) -> tuple[Path, SavedResults]:
     """Write `report.html` for the results in `directory`; gives its path and what was read."""
     found = read_results(directory)
     page = directory / PAGE

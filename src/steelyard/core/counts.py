@@ -47,7 +47,7 @@ class KeyCounts:
     def __post_init__(self) -> None:
         rows = np.ascontiguousarray(self.rows, dtype=np.int64)
         if rows.ndim != 1 or len(rows) != len(self.keys):
-            raise ValueError(f"rows must be one number a key: {rows.shape} rows for {len(self.keys)} keys")
+            raise ValueError(f"rows must be one number per key: {rows.shape} rows for {len(self.keys)} keys")
         if len(rows) and rows.min() <= 0:
             raise ValueError(f"a listed key has at least one row, got {int(rows.min())}")
         if self.tail_rows < 0 or self.tail_keys < 0:

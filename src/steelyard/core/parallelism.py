@@ -18,7 +18,7 @@ class OperatorObservation:
     instances
         How many there are.
     received_from
-        Those that send to it, and the tuples a second that came from each; empty for a source.
+        Those that send to it, and the tuples per second that came from each; empty for a source.
     processed_per_second
         Tuples that it took. For a source: rows that it read.
     busy, backpressured, idle

@@ -16,7 +16,7 @@ from steelyard.core.reports import BatchReport, Observation, ScalingDecision
 class Partitioner(Protocol):
     """Cuts a batch into blocks.
 
-    An engine calls `plan` once a batch, in the driver, before the rows move. The plan may be for other rows
+    An engine calls `plan` once per batch, in the driver, before the rows move. The plan may be for other rows
     than those that come (statistics carried over), so an engine must treat unknown keys by the plan's rule.
     """
 

@@ -33,7 +33,7 @@ class CompiledGrouping:
     name: ClassVar[str]
     learns: ClassVar[bool] = False
     """Whether instances report to it what items cost."""
-    told: ClassVar[bool] = False
+    needs_costs: ClassVar[bool] = False
     """Whether it must be told the exact cost of every tuple."""
     cost_of: str = ""
     """The column whose values are the items, for engines that have columns."""
@@ -127,7 +127,7 @@ class CompiledScheduler:
         exact = exact[:, None] if exact.ndim == 1 else exact
         if exact.shape not in ((rows, 1), (rows, self.instances)):
             raise ValueError(
-                f"costs are one a tuple, or one a tuple and instance: {exact.shape} for {rows} tuples and "
+                f"costs are one per tuple, or one per tuple and instance: {exact.shape} for {rows} tuples and "
                 f"{self.instances} instances"
             )
         return np.ascontiguousarray(np.broadcast_to(exact, (rows, self.instances)))
@@ -253,7 +253,7 @@ def _one_dimension(what: str, given: Any, kind: Any, length: int | None = None) 
     # a read-only array would be another type to the compiler, and compile everything once more
     array = np.require(given, kind, ["C", "W"])
     if array.ndim != 1 or (length is not None and len(array) != length):
-        raise ValueError(f"{what} must be one number a tuple: got {array.shape}, expected ({length or 'tuples'},)")
+        raise ValueError(f"{what} must be one number per tuple: got {array.shape}, expected ({length or 'tuples'},)")
     return array
 
 

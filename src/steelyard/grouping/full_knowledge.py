@@ -36,7 +36,7 @@ class FullKnowledge(CompiledGrouping):
     idle_aware: bool = False
 
     name: ClassVar[str] = "full_knowledge"
-    told: ClassVar[bool] = True
+    needs_costs: ClassVar[bool] = True
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

@@ -8,7 +8,7 @@ The fragmentation X of all others is known without one: they are in their hash b
 in the window, and that slide stands in the key's table entry. For keys with a row, `last` has the slide of the
 latest row in each block, and `others` is how many of those slides are in the window, without the hash block's,
 whose place is the table entry. A pair (row, block) that counts waits in the list of a slide; when that slide leaves
-the window, the pair is dropped, or moved on to the list of its last slide. So a pair is touched about once a window,
+the window, the pair is dropped, or moved on to the list of its last slide. So a pair is touched about once per window,
 and a row of the stream costs O(1).
 """
 

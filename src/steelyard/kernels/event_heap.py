@@ -33,7 +33,7 @@ class EventHeap(NamedTuple):
 
 
 def event_heap(slots: int) -> EventHeap:
-    """No events yet, and room for one a slot.
+    """No events yet, and room for one per slot.
 
     >>> heap = event_heap(3)
     >>> for slot, at in ((2, 5.0), (0, 7.0), (1, 6.0), (2, 9.0)):

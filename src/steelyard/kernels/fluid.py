@@ -28,8 +28,8 @@ FLUID = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-"""An instance: `rate` tuples a second at most, each of which takes `core_seconds` of its machine; `can` is what it can
-do in this step, `accept` what its queue can take. From `received` on, sums since they were last set to 0."""
+"""An instance: `rate` tuples per second at most, each of which takes `core_seconds` of its machine; `can` is what it
+can do in this step, `accept` what its queue can take. From `received` on, sums since they were last set to 0."""
 FLOW_OPERATOR = np.dtype(
     [
         ("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("threads", "f8"), ("outputs", "f8"),

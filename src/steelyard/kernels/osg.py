@@ -276,31 +276,40 @@ def _take_speed(
     Speeds are shrunk towards 1 as James and Stein do, by how much they stand out of the noise of so many tuples.
     """
     k = rule.instances
-    asked, told, news = bank.asked[number, sender, request % ASKED], bank.told[number, sender], bank.news[number, :k]
+    asked, last_reply, latest = (
+        bank.asked[number, sender, request % ASKED],
+        bank.last_reply[number, sender],
+        bank.latest[number, :k],
+    )
     if request < 1 or asked[0] != request:
         return
-    done, took, tuples, thought = count - told[0], time - told[1], asked[1] - told[2], asked[2] - told[3]
-    told[0], told[1], told[2], told[3] = count, time, asked[1], asked[2]
+    done, took, tuples, thought = (
+        count - last_reply[0],
+        time - last_reply[1],
+        asked[1] - last_reply[2],
+        asked[2] - last_reply[3],
+    )
+    last_reply[0], last_reply[1], last_reply[2], last_reply[3] = count, time, asked[1], asked[2]
     if done <= 0.0 or took < 0.0 or tuples <= 0.0 or thought <= 0.0:
         return  # nothing was known of these tuples, or the instance began anew
-    news[sender, 0], news[sender, 1], news[sender, 2] = tuples, thought, took / done * tuples
-    bank.heard[number, sender] = True
-    if not bank.heard[number, :k].all():
+    latest[sender, 0], latest[sender, 1], latest[sender, 2] = tuples, thought, took / done * tuples
+    bank.has_latest[number, sender] = True
+    if not bank.has_latest[number, :k].all():
         return
-    bank.heard[number, :] = False
+    bank.has_latest[number, :] = False
     all_thought, all_took = 0.0, 0.0
-    for at in range(len(news)):
-        all_thought += news[at, 1]
-        all_took += news[at, 2]
+    for at in range(len(latest)):
+        all_thought += latest[at, 1]
+        all_took += latest[at, 2]
     usual, spent = all_took / all_thought, bank.spent[number]
     if usual <= 0.0:
         return
     noise = LEARNT_NOISE if bank.known[number, :k].all() else UNLEARNT_NOISE
-    for at in range(len(news)):
-        fading = RECENT / (RECENT + news[at, 0])
-        spent[at, 0] = fading * spent[at, 0] + news[at, 0]
-        spent[at, 1] = fading * spent[at, 1] + news[at, 1]
-        spent[at, 2] = fading * spent[at, 2] + news[at, 2] / usual
+    for at in range(len(latest)):
+        fading = RECENT / (RECENT + latest[at, 0])
+        spent[at, 0] = fading * spent[at, 0] + latest[at, 0]
+        spent[at, 1] = fading * spent[at, 1] + latest[at, 1]
+        spent[at, 2] = fading * spent[at, 2] + latest[at, 2] / usual
         excess = spent[at, 2] / spent[at, 1] - 1.0
         surprise = excess * excess * spent[at, 0] / noise
         bank.speeds[number, at] = 1.0 + excess * (1.0 - 1.0 / surprise) if surprise > 1.0 else 1.0
@@ -331,8 +340,8 @@ def take_matrices(
     """Matrices of an instance came (3.A, 3.F)."""
     copy_cells(cells, bank.cells[number, sender])
     bank.learnt_at[number, sender] = bank.speeds[number, sender]
-    bank.told[number, sender, 0] -= 0.5 * count  # which the instance halves now
-    bank.told[number, sender, 1] -= 0.5 * time
+    bank.last_reply[number, sender, 0] -= 0.5 * count  # which the instance halves now
+    bank.last_reply[number, sender, 1] -= 0.5 * time
     take_totals(rule, bank, number, sender, count, time)
     bank.known[number, sender] = True
     bank.traffic[number, MATRICES] += 1
@@ -410,14 +419,14 @@ def execute(rule: Rule, hashes: Ints, bank: Learners, at: int, item: int, time: 
     if not stable:
         return False
     status[at, STATE] = START
-    news = True
+    changed = True
     if rule.on_change and status[at, SENT_BEFORE]:
-        news = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
+        changed = relative_error(bank.cells[at], bank.stable[at], rule.masked) > rule.tolerance
     status[at, SENT_BEFORE] = 1
     copy_cells(bank.snapshot[at], bank.stable[at])
-    if not news:
+    if not changed:
         forget(rule, bank, at)
-    return news
+    return changed
 
 
 @njit()

@@ -87,10 +87,12 @@ class Schedulers(NamedTuple):
     work: Floats  # float64[s, k, 2]: tuples sent of which something was thought, and what: time on a usual instance
     requests: Ints  # int64[s, k]: how many went to each instance
     asked: Floats  # float64[s, k, ASKED, 3]: the latest of them: its number, and `work` when it went
-    told: Floats  # float64[s, k, 4]: totals of the latest reply, and the `work` that it was about
-    news: Floats  # float64[s, k, 3]: tuples of the latest reply, what they take on a usual instance, and what they took
-    heard: Flags  # bool[s, k]: whose news came since speeds were last learnt
-    spent: Floats  # float64[s, k, 3]: recent news, with what they took over what was usual then
+    last_reply: Floats  # float64[s, k, 4]: totals of the latest reply, and the `work` that it was about
+    latest: (
+        Floats  # float64[s, k, 3]: tuples of the latest reply, what they take on a usual instance, and what they took
+    )
+    has_latest: Flags  # bool[s, k]: whose `latest` came since speeds were last learnt
+    spent: Floats  # float64[s, k, 3]: recent ones, with what they took over what was usual then
     time_of: Floats  # float64[s, 2]: recent time of instances that went into its own tuples, and into all that they do
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
     gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
@@ -131,9 +133,9 @@ def new_schedulers(rule: Rule, schedulers: int, instances: int, rows: int, colum
         work=np.zeros((schedulers, instances, 2)),
         requests=np.zeros((schedulers, instances), np.int64),
         asked=np.zeros((schedulers, instances, ASKED if rule.continuous else 1, 3)),
-        told=np.zeros((schedulers, instances, 4)),
-        news=np.zeros((schedulers, instances, 3)),
-        heard=np.zeros((schedulers, instances), np.bool_),
+        last_reply=np.zeros((schedulers, instances, 4)),
+        latest=np.zeros((schedulers, instances, 3)),
+        has_latest=np.zeros((schedulers, instances), np.bool_),
         spent=np.zeros((schedulers, instances, 3)),
         time_of=np.zeros((schedulers, 2)),
         unmarked=np.zeros((schedulers, instances), np.int64),

@@ -37,7 +37,7 @@ class Accumulated:
     --------
     >>> batch = Accumulated(np.array([7, 3, 5]), np.array([9, 2, 4]), np.array([3, 1, 1]))
     >>> batch
-    Accumulated(3 keys, 15 rows, 1.67 updates a key, count error 0.267)
+    Accumulated(3 keys, 15 rows, 1.67 updates per key, count error 0.267)
     """
 
     ids: Ints
@@ -69,7 +69,7 @@ class Accumulated:
     def __repr__(self) -> str:
         mean = self.updates.mean() if len(self.updates) else 0.0
         return (
-            f"Accumulated({self.distinct} keys, {self.total} rows, {mean:.2f} updates a key, "
+            f"Accumulated({self.distinct} keys, {self.total} rows, {mean:.2f} updates per key, "
             f"count error {self.count_error:.3f})"
         )
 
@@ -77,7 +77,7 @@ class Accumulated:
 class Accumulator:
     """Counts the keys of a batch as its rows arrive and keeps them nearly sorted, so that nobody sorts later.
 
-    Each key may move in the tree `budget` times a batch: when it has grown by its frequency step, or when its
+    Each key may move in the tree `budget` times per batch: when it has grown by its frequency step, or when its
     time step has passed and a row of it comes. Steps are such that the moves spread over the batch, by what
     the last batches were like. A key that no longer comes keeps an old place: the order is nearly right.
 

@@ -19,7 +19,7 @@ def heavy_hitters(rows: Ints, blocks: int, load: int | None = None) -> Flags:
     Parameters
     ----------
     rows
-        Frequencies, one a key.
+        Frequencies, one per key.
     blocks
         n in the paper.
     load

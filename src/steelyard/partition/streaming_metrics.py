@@ -58,7 +58,9 @@ class RoutedWindows:
     def __post_init__(self) -> None:
         at_least_one_block(self.blocks)
         if not len(self.keys) == len(self.block) == len(self.times):
-            raise ValueError(f"{len(self.keys)} keys, {len(self.block)} blocks and {len(self.times)} times: one a row")
+            raise ValueError(
+                f"{len(self.keys)} keys, {len(self.block)} blocks and {len(self.times)} times: one per row"
+            )
 
     @cached_property
     def panes(self) -> int:

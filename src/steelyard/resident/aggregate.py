@@ -12,7 +12,15 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.aggregates import PANE, Aggregation
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, Batches, InstanceContext, OperatorLogic, State, Step
+from steelyard.resident.operator import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Batches,
+    InstanceContext,
+    OperatorLogic,
+    State,
+    Step,
+)
 from steelyard.resident.running import RunningState
 from steelyard.resident.windows import END, START, Window, as_micros, timely
 
@@ -44,7 +52,7 @@ class _PartialStep(Step):
         self._how = how
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
-        made, refused = _partials(self._how, batch, BEFORE_ALL)
+        made, refused = _partials(self._how, batch, MIN_WATERMARK)
         self.refused += refused
         return made.combine_chunks().to_batches() if made is not None else ()
 
@@ -78,7 +86,7 @@ class WindowedAggregate(OperatorLogic):
     how: Aggregation
     from_partials: bool = False
     open_end: bool = False
-    begins: int = BEFORE_ALL
+    begins: int = MIN_WATERMARK
     kind: ClassVar[str] = "windowed aggregate"
 
     @property
@@ -120,14 +128,14 @@ class WindowedStep(Step):
         from_partials: bool,
         schema: pa.Schema,
         open_end: bool = False,
-        begins: int = BEFORE_ALL,
+        begins: int = MIN_WATERMARK,
     ) -> None:
         self._how, self._window, self._from_partials, self._schema = how, window, from_partials, schema
         self._open_end = open_end
         self._settled: pa.Table | None = None
         self._new: list[pa.Table] = []
         self._new_rows = 0
-        self._earliest = AFTER_ALL
+        self._earliest = MAX_WATERMARK
         self._watermark = begins
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
@@ -164,17 +172,17 @@ class WindowedStep(Step):
 
     def on_watermark(self, time: int) -> Batches:
         """The results of windows that end at `time` or earlier."""
-        if time <= self._watermark or (self._open_end and time == AFTER_ALL):
+        if time <= self._watermark or (self._open_end and time == MAX_WATERMARK):
             return ()
         before, self._watermark = self._watermark, time
-        if self._earliest == AFTER_ALL or self._window.first_end(self._earliest) > time:
+        if self._earliest == MAX_WATERMARK or self._window.first_end(self._earliest) > time:
             return ()
         partials = self._compact()
         assert partials is not None
         panes = _panes(partials)
         kept = self._window.last_end(panes) > time
         self._settled = partials.filter(pa.array(kept))
-        self._earliest = int(panes[kept].min()) if kept.any() else AFTER_ALL
+        self._earliest = int(panes[kept].min()) if kept.any() else MAX_WATERMARK
         closing = self._window.closing(panes, before, time)
         return (made for rows, starts in closing for made in self._results(partials.take(pa.array(rows)), starts))
 
@@ -202,7 +210,7 @@ class WindowedStep(Step):
         if "panes" in state:
             self._settled = state["panes"]
             panes = _panes(state["panes"])
-            self._earliest = int(panes.min()) if len(panes) else AFTER_ALL
+            self._earliest = int(panes.min()) if len(panes) else MAX_WATERMARK
 
 
 def _panes(partials: pa.Table) -> Ints:

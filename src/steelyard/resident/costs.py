@@ -82,7 +82,7 @@ class CostMeter:
         self._tell = tell
         self._slices: list[_Slice] = []
         self.slicer = Slicer(SLICE_SECONDS, CALL_SHARE)
-        self.told = dict.fromkeys(tell, 0)
+        self.reported = dict.fromkeys(tell, 0)
         """By channel: reports so far."""
 
     def prepare(self, schema: pa.Schema) -> None:
@@ -129,8 +129,8 @@ class CostMeter:
                     self._report(other, payload)
 
     def _report(self, channel: int, payload: bytes) -> None:
-        self.told[channel] += 1
-        self._tell[channel](self.told[channel], payload)
+        self.reported[channel] += 1
+        self._tell[channel](self.reported[channel], payload)
 
     def state(self) -> bytes:
         """What was learnt. A few slices that wait to be are forgotten: all is at rest, and reports would disturb it."""

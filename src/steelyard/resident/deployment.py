@@ -152,8 +152,8 @@ class Deployment:
                 chooses.prepare(context.schema)
                 if isinstance(chooses, ByCost):
                     reporting = [outlet.channel for outlet in reached.values()]
-                    chooses.heard = {one.number: 0 for one in reporting if learns_costs(one, self.dataflow)}
-                    self._hearing |= dict.fromkeys(chooses.heard, chooses)
+                    chooses.received = {one.number: 0 for one in reporting if learns_costs(one, self.dataflow)}
+                    self._hearing |= dict.fromkeys(chooses.received, chooses)
                 outputs.append(Output(chooses, reached))
         mailbox, channels = self._mailboxes[instance], self._into(instance)
         meters = self._meters(instance, channels)

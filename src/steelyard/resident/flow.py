@@ -19,7 +19,7 @@ from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, Win
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.custom import Custom
 from steelyard.resident.join import Join
-from steelyard.resident.operator import BEFORE_ALL, InstanceContext, Step, schema_of
+from steelyard.resident.operator import MIN_WATERMARK, InstanceContext, Step, schema_of
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
@@ -151,7 +151,7 @@ class Stream(Hinting):
         if grouping is None:
             return replace(self, grouping=SHUFFLE)
         policy = shuffle_grouping(grouping)
-        if policy.told:
+        if policy.needs_costs:
             raise OptionError(f"grouping {policy.name!r} must be told what each row costs, and a dataflow cannot know")
         if policy.learns and not policy.cost_of:
             raise OptionError(
@@ -215,7 +215,7 @@ class Stream(Hinting):
         emit: str = "updates",
         combine: bool = False,
         open_end: bool = False,
-        begins: int = BEFORE_ALL,
+        begins: int = MIN_WATERMARK,
         name: str | None = None,
         parallelism: int | None = None,
         **aggregates: Aggregate | StateAggregate,

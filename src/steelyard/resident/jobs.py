@@ -246,7 +246,7 @@ class ThreadLauncher:
         self._threads: list[threading.Thread] = []
 
     def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
-        """One thread a worker."""
+        """One thread per worker."""
         count = coordinator.workers
         self.workers = [self._kind(number, dataflow, credentials, self.host, generation) for number in range(count)]
         peers = self.among([worker.address for worker in self.workers], generation)

@@ -14,7 +14,7 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.keys import KeyIndex
 from steelyard.resident.operator import (
-    BEFORE_ALL,
+    MIN_WATERMARK,
     Batches,
     InstanceContext,
     OperatorLogic,
@@ -215,7 +215,7 @@ class WindowedJoinStep(Step):
         self._logic, self._inputs, self._schema, self._windows = logic, context.inputs, context.schema, windows
         self._from_right = from_right
         self._open: dict[int, _Pairs] = {}
-        self._watermark = BEFORE_ALL
+        self._watermark = MIN_WATERMARK
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         """Pairs of the batch's rows with those of the other side in the same open windows."""

@@ -44,7 +44,7 @@ class InstanceMetrics:
 
     @property
     def cost(self) -> float:
-        """Seconds a row, over the last batches; 0 before the first."""
+        """Seconds per row, over the last batches; 0 before the first."""
         samples = list(self.costs)
         rows = sum(count for count, _ in samples)
         return sum(seconds for _, seconds in samples) / rows if rows else 0.0

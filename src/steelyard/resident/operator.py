@@ -16,9 +16,9 @@ Batches = Iterable[pa.RecordBatch]
 State = dict[str, Any]
 """What an instance knows, by name: Arrow tables, and plain values that JSON can hold. Nothing is pickled."""
 
-BEFORE_ALL = -(1 << 63)
+MIN_WATERMARK = -(1 << 63)
 """The watermark before the first row."""
-AFTER_ALL = (1 << 63) - 1
+MAX_WATERMARK = (1 << 63) - 1
 """The watermark behind the last row."""
 
 

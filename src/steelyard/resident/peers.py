@@ -99,7 +99,7 @@ class Peers:
             connection.close()
 
     def listen(self, take: Callable[[int, Frame], None], lost: Callable[[str], None]) -> None:
-        """Give `take` each frame, with the number of its worker, in a thread a worker; `lost` hears why that ended."""
+        """Give `take` each frame, with the number of its worker, in a thread per worker; `lost` hears why it ended."""
         for number, connection in self._connections.items():
             threading.Thread(
                 target=self._listen, args=(number, connection, take, lost), name=f"from worker {number}", daemon=True

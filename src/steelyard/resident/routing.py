@@ -147,7 +147,7 @@ class ByCost(Distributor):
     def __init__(self, receivers: int, column: str, scheduler: Scheduler) -> None:
         self._receivers, self._column, self._scheduler = receivers, column, scheduler
         self._lock = threading.Lock()
-        self.heard: dict[int, int] = {}
+        self.received: dict[int, int] = {}
         """By channel: reports so far."""
 
     def prepare(self, schema: pa.Schema) -> None:
@@ -178,13 +178,13 @@ class ByCost(Distributor):
         """A report came back through a channel; WireError where it is none, or not the next one."""
         reports: list[Report] = unpacked_reports(payload)
         with self._lock:
-            if number != self.heard[channel] + 1:
-                raise WireError(f"report {number} of channel {channel} came behind report {self.heard[channel]}")
+            if number != self.received[channel] + 1:
+                raise WireError(f"report {number} of channel {channel} came behind report {self.received[channel]}")
             try:
                 self._scheduler.feedback(reports)
             except ValueError as error:
                 raise WireError(f"a report of channel {channel} does not fit: {error}") from error
-            self.heard[channel] = number
+            self.received[channel] = number
 
     def know(self, state: State) -> None:
         """Go on with what another scheduler of the same policy knew."""

@@ -20,7 +20,7 @@ from steelyard.grouping.protocol import Requests
 from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
 from steelyard.resident.costs import CostMeter
 from steelyard.resident.metrics import InstanceMetrics
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL, State
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
 from steelyard.resident.reports import unpacked_requests
 from steelyard.resident.routing import ByCost, Distributor
 from steelyard.resident.sources import SourceStep
@@ -96,11 +96,11 @@ class Runner:
         self._failed, self._ended = failed, ended
         self._meters = meters or {}
         self._metering = list(dict.fromkeys(self._meters.values()))
-        self._times = {channel.number: BEFORE_ALL for channel in channels if not channel.feedback}
+        self._times = {channel.number: MIN_WATERMARK for channel in channels if not channel.feedback}
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
-        self._watermark = BEFORE_ALL
-        self._furthest = BEFORE_ALL
+        self._watermark = MIN_WATERMARK
+        self._furthest = MIN_WATERMARK
         """Where event time was in the inputs that have ended."""
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._stopping = self._gone = False
@@ -207,7 +207,7 @@ class Runner:
 
         def taken() -> State:
             routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
-            reached = self._furthest if self._watermark == AFTER_ALL else self._watermark
+            reached = self._furthest if self._watermark == MAX_WATERMARK else self._watermark
             own = {"watermark": reached, "done": self.metrics.done, "times": list(self._times.items())}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
@@ -229,9 +229,9 @@ class Runner:
                 meter.restore(state[f"costs {i}"])
         own = state.get("own", {})
         self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
-        self._watermark = own.get("watermark", BEFORE_ALL)
+        self._watermark = own.get("watermark", MIN_WATERMARK)
         # An input that had ended ends once more, or its source has got new rows meanwhile.
-        known = {number: at for number, at in own.get("times", ()) if number in self._times and at != AFTER_ALL}
+        known = {number: at for number, at in own.get("times", ()) if number in self._times and at != MAX_WATERMARK}
         self._times.update(known)
 
     def committed(self, epoch: int) -> Future[None]:
@@ -293,7 +293,7 @@ class Runner:
         if message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
         elif message.kind is Kind.END:
-            self._time_of(channel.number, AFTER_ALL)
+            self._time_of(channel.number, MAX_WATERMARK)
             self._open.discard(channel.number)
         else:
             raise WireError(
@@ -384,11 +384,11 @@ class Runner:
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
         if channel in self._times:
-            if time_reached == AFTER_ALL > self._times[channel]:
+            if time_reached == MAX_WATERMARK > self._times[channel]:
                 self._furthest = max(self._furthest, self._times[channel])
             self._times[channel] = max(self._times[channel], time_reached)
             reached = min(self._times.values())
-            if reached == AFTER_ALL:  # nobody is behind any more: it first comes to where the furthest was
+            if reached == MAX_WATERMARK:  # nobody is behind any more: it first comes to where the furthest was
                 self._reach(self._furthest)
             self._reach(reached)
 
@@ -400,7 +400,7 @@ class Runner:
     def _advance(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
-            if watermark < AFTER_ALL:  # the end is no time that anybody wants to read
+            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read
                 self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
@@ -421,7 +421,7 @@ class Runner:
         """Its metrics, as plain values."""
         self.metrics.queue = self._mailbox.length
         self.metrics.refused = self._step.refused
-        self.metrics.reports = sum(sum(meter.told.values()) for meter in self._metering)
+        self.metrics.reports = sum(sum(meter.reported.values()) for meter in self._metering)
         return self.metrics.to_dict()
 
     def counters(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -430,8 +430,8 @@ class Runner:
         sent = {outlet.channel.number: outlet.sent for outlet in outlets}
         done = self._mailbox.worked_off()
         for meter in self._metering:  # reports go against the direction of their channels, and have numbers below 0
-            sent |= {~channel: told for channel, told in meter.told.items()}
+            sent |= {~channel: count for channel, count in meter.reported.items()}
         for output in self._outputs:
             if isinstance(output.distributor, ByCost):
-                done |= {~channel: heard for channel, heard in output.distributor.heard.items()}
+                done |= {~channel: count for channel, count in output.distributor.received.items()}
         return sent, done

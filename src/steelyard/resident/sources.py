@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.resident.operator import (
-    BEFORE_ALL,
+    MIN_WATERMARK,
     InstanceContext,
     OperatorLogic,
     State,
@@ -122,7 +122,7 @@ class SourceStep:
     def __init__(self, logic: Source, reader: Reader, splits: Sequence[str]) -> None:
         self._logic, self._reader = logic, reader
         self._offset = dict.fromkeys(splits, 0)
-        self._newest = dict.fromkeys(splits, BEFORE_ALL)
+        self._newest = dict.fromkeys(splits, MIN_WATERMARK)
         self._turn = list(splits)
 
     @property
@@ -139,13 +139,13 @@ class SourceStep:
     def watermark(self) -> int:
         """Earlier than this no row comes any more, but for late ones; at the end, as far as the furthest split came."""
         if self._logic.time is None:
-            return BEFORE_ALL
+            return MIN_WATERMARK
         if self._turn:
             newest = min(self._newest[split] for split in self._turn)
         else:
-            newest = max(self._newest.values(), default=BEFORE_ALL)
-        if newest == BEFORE_ALL:
-            return BEFORE_ALL
+            newest = max(self._newest.values(), default=MIN_WATERMARK)
+        if newest == MIN_WATERMARK:
+            return MIN_WATERMARK
         return newest - newest % self._logic.step - self._logic.delay
 
     def read(self) -> pa.RecordBatch | None:
@@ -180,7 +180,7 @@ class SourceStep:
             new = [split for split in self._turn if split not in state["offsets"]]
             again = [split for split in self._turn if self._reader.grows and split in state["offsets"]]
             self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in state["offsets"].items()}
-            self._newest = dict.fromkeys(new, BEFORE_ALL) | {name: int(at) for name, at in state["newest"].items()}
+            self._newest = dict.fromkeys(new, MIN_WATERMARK) | {name: int(at) for name, at in state["newest"].items()}
             self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
 
     def committed(self, epoch: int) -> None:
@@ -204,7 +204,7 @@ class Generated(Reader):
     arrivals
         Event times.
     pace
-        Rows a second at which they become readable; None means at once. The clock starts with the first read,
+        Rows per second at which they become readable; None means at once. The clock starts with the first read,
         and in a job that goes on from a snapshot, at the time of the row that it goes on with.
     pieces
         Number of splits; None makes one for each instance.

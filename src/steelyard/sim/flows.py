@@ -132,7 +132,7 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
     if routed is not None:
         return np.bincount(routed[1], minlength=receivers) / len(routed[1])
     found = edge.by_cost()
-    if found and (found.learns or found.told):
+    if found and (found.learns or found.needs_costs):
         return _by_speed(layout, edge)
     if edge.built_in == "broadcast":
         return np.ones(receivers)

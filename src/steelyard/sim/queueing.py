@@ -1,6 +1,6 @@
 """What queueing theory says about the simplest clusters: what a simulation of them must come to.
 
-Rates are tuples a second. A mean wait is in the queue alone, in seconds; the time in service comes on top.
+Rates are tuples per second. A mean wait is in the queue alone, in seconds; the time in service comes on top.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def processor_sharing_time(arrivals: float, services: float) -> float:
 
 
 def blocked_pair_throughput(services: float, places: int) -> float:
-    """Tuples a second through two memoryless servers in a row, of which the first never lacks work.
+    """Tuples per second through two memoryless servers in a row, of which the first never lacks work.
 
     Between them is a queue with so many places; the first waits with what it has done while they are taken. (Hunt
     1956, Sequential arrays of waiting lines.)
@@ -106,7 +106,7 @@ def fork_join_time(arrivals: float, services: float, servers: int) -> float:
 def jackson_tuples(
     arrivals: Sequence[float], services: Sequence[float], routing: ArrayLike
 ) -> tuple[list[float], list[float]]:
-    """Tuples a second through each queue of a network of memoryless servers, and mean tuples at each (Jackson 1957).
+    """Tuples per second through each queue of a network of memoryless servers, and mean tuples at each (Jackson 1957).
 
     `routing[i][j]` is the chance with which a tuple goes from queue i to queue j; what is missing to 1 leaves.
 

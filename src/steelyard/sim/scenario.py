@@ -146,7 +146,7 @@ class Scenario(Shown):
 
     def _check_costs(self, edge: Edge) -> None:
         found, receiver = edge.by_cost(), self.vertex(edge.receiver)
-        if found and found.told and not isinstance(receiver.service, Exactly | PerItem):
+        if found and found.needs_costs and not isinstance(receiver.service, Exactly | PerItem):
             raise OptionError(
                 f"edge {edge.sender} to {edge.receiver}: {found.name} must know what a tuple costs before it is "
                 f"executed, which {receiver.service!r} does not tell: give {edge.receiver!r} Exactly or PerItem"

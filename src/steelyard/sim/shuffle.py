@@ -55,7 +55,7 @@ class ShuffleEdge:
 
     Examples
     --------
-    A long tuple, a short one, a long one, one a second, on two instances (section 2 of the paper):
+    A long tuple, a short one, a long one, one per second, on two instances (section 2 of the paper):
 
     >>> edge = ShuffleEdge(np.array([0, 1, 0]), np.array([10.0, 1.0, 10.0]), instances=2, provisioning=2 / 7)
     >>> edge.run("round_robin").completion.tolist()

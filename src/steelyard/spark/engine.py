@@ -104,7 +104,7 @@ class BatchEngine(ABC, Generic[Report]):
         return ended
 
 
-def started(
+def start_query(
     engine: BatchEngine[Report], rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str
 ) -> Query[Report]:
     """A query that gives the engine every batch of a stream."""

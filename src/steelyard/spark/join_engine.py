@@ -1,4 +1,4 @@
-"""The engine of similarity joins: one Spark job a batch, state in files that tasks write, worksets that move."""
+"""The engine of similarity joins: one Spark job per batch, state in files that tasks write, worksets that move."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from steelyard.spark.join_program import JoinProgram, Kept, Run
 from steelyard.spark.join_reading import ROUTE, refuser
 from steelyard.spark.join_space import blocks_of, chosen_space, dimension_of, tell_blocks
 from steelyard.spark.join_state import (
-    BEFORE_ALL,
     GEOMETRY,
+    MIN_WATERMARK,
     JoinCommit,
     JoinFolder,
     Left,
@@ -346,7 +346,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             self.last = replace(commit, balancer=learnt)
             self.state.commit(self.last)
         times = clock.phases | {"total": clock.total()}
-        watermark = instant_text(commit.watermark) if commit.watermark > BEFORE_ALL else None
+        watermark = instant_text(commit.watermark) if commit.watermark > MIN_WATERMARK else None
         seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)
         self.reports.append(seen)
         return self.reports[-1]

@@ -12,7 +12,7 @@ from steelyard.similarity import Metric, Windows
 from steelyard.similarity.members import split_key
 from steelyard.similarity.placed import ROOM
 from steelyard.similarity.splitting import Splits
-from steelyard.spark.join_state import BEFORE_ALL, Left, Segment
+from steelyard.spark.join_state import MIN_WATERMARK, Left, Segment
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -97,7 +97,7 @@ class Run:
     batch: int = 0
     name: str = ""
     root: str = ""
-    closed: int = BEFORE_ALL
+    closed: int = MIN_WATERMARK
     strict: bool = False
 
 

@@ -14,7 +14,7 @@ from steelyard.similarity.members import from_column
 from steelyard.similarity.pairblocks import everything
 from steelyard.spark.isolate import as_json
 from steelyard.spark.join_program import Ints, JoinProgram, Run
-from steelyard.spark.join_state import BEFORE_ALL
+from steelyard.spark.join_state import MIN_WATERMARK
 from steelyard.spark.join_wire import Batches, Task, batch_of, give_back, row_columns, sent_batches, sent_members
 from steelyard.spark.tasklog import TaskLog, timed
 
@@ -101,7 +101,7 @@ class _Read:
         self._program, self._run = program, run
         self._task, self._position = _task(), 0
         self._late = self._bad = 0
-        self._seen = BEFORE_ALL
+        self._seen = MIN_WATERMARK
 
     @property
     def counted(self) -> dict[str, Any]:

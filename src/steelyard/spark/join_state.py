@@ -26,7 +26,7 @@ from steelyard.core.durable import Described, Summing, damaged, made, safe_name,
 from steelyard.spark.checkpoint import CheckpointFolder
 
 GEOMETRY, RECORDS, MOVES = "geometry", "records", "moves"
-BEFORE_ALL = -(1 << 62)
+MIN_WATERMARK = -(1 << 62)
 """The watermark before the first record, whose time may be before 1970."""
 
 
@@ -75,7 +75,7 @@ class JoinCommit:
     """All that is true after a batch."""
 
     batch: int = -1
-    watermark: int = BEFORE_ALL
+    watermark: int = MIN_WATERMARK
     geometry: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     records: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
     left: dict[int, tuple[Left, ...]] = field(default_factory=dict)

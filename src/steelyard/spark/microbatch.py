@@ -1,4 +1,4 @@
-"""The micro-batch engine: one planned job a batch, on Structured Streaming's `foreachBatch`.
+"""The micro-batch engine: one planned job per batch, on Structured Streaming's `foreachBatch`.
 
 measure -> plan -> place rows in blocks -> map and combine -> allot buckets -> merge -> log of partials
         -> windows that close -> sink -> commit -> report -> next batch's numbers of tasks

@@ -1,4 +1,4 @@
-"""The resident engine inside Spark: one barrier job a generation, whose tasks are the workers.
+"""The resident engine inside Spark: one barrier job per generation, whose tasks are the workers.
 
 Spark starts the workers, spreads them over the cluster, and ends them; they find each other through
 `BarrierTaskContext.allGather`, and talk to a coordinator in the driver. The dataflow and the job's secret reach

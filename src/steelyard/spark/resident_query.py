@@ -16,7 +16,7 @@ import pyarrow as pa
 from steelyard.core import BadRowError, BatchError, OptionError, SteelyardError
 from steelyard.core.shown import Shown, counted
 from steelyard.resident.jobs import Job
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.spark.engine import REPORTS, instant_text
 from steelyard.spark.query import Query
 from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
@@ -154,7 +154,7 @@ class ResidentQuery(Query[EpochReport]):
             for name, one in metrics.items()
             if name.rpartition("#")[0] == AGGREGATE and one["watermark"] is not None
         ]
-        known = [at for at in times if BEFORE_ALL < at < AFTER_ALL]
+        known = [at for at in times if MIN_WATERMARK < at < MAX_WATERMARK]
         return EpochReport(
             batch=epochs,
             rows=total(SOURCE, "rows_out"),

@@ -25,7 +25,7 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Without it PySpark takes a stack trace for every column expression, at every batch.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # States of Python aggregates are gathered in lists, which Spark would sort for beyond 128 keys a task.
+    # States of Python aggregates are gathered in lists, which Spark would sort for beyond 128 keys per task.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # A barrier job that finds too few slots, since an executor was just lost, looks again after a second, for ten
     # minutes in all; by default after fifteen.

@@ -23,7 +23,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.description import Description
-from steelyard.spark.engine import readable_name, started
+from steelyard.spark.engine import readable_name, start_query
 from steelyard.spark.join_engine import JoinEngine, JoinSettings
 from steelyard.spark.join_plan import Plan, shown
 from steelyard.spark.join_program import JoinProgram, Run
@@ -96,7 +96,7 @@ class SimilarityJoin(Description):
         engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
         if self.settings.trigger is not None and self.program.workers == 1:
             tell_no_effect("balance(...)", "one worker has all worksets", "give workers=2 or more")
-        return started(engine, self.rows, checkpoint, self._trigger, name)
+        return start_query(engine, self.rows, checkpoint, self._trigger, name)
 
     def to_df(self) -> DataFrame:
         """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.

@@ -37,7 +37,7 @@ _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 class Sink(Protocol):
-    """Called by the engine once a batch that has results, before the batch is committed.
+    """Called by the engine once per batch that has results, before the batch is committed.
 
     After a crash the last batch may come again, under its number: the sink drops it, replaces what it wrote,
     or says that it repeats it.

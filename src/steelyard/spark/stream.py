@@ -23,7 +23,7 @@ from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
-from steelyard.spark.engine import readable_name, started
+from steelyard.spark.engine import readable_name, start_query
 from steelyard.spark.idle import tell_idle
 from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch, Settings
@@ -218,7 +218,7 @@ class Stream(Description):
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
     def engine(self, name: str, workers: int | None = None) -> Stream:
-        """What runs it: `"microbatch"`, a Spark job a batch, or `"resident"`, workers that stay.
+        """What runs it: `"microbatch"`, a Spark job per batch, or `"resident"`, workers that stay.
 
         The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
         that it keeps while it runs; by default all but one, which is left to other jobs of the session.
@@ -252,7 +252,7 @@ class Stream(Description):
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
-        return started(engine, self.rows, checkpoint, self._trigger, self._called())
+        return start_query(engine, self.rows, checkpoint, self._trigger, self._called())
 
     def _called(self) -> str:
         """The query's name: the given one, or one made of what it computes."""

@@ -1,4 +1,4 @@
-"""How many rows a second a stream offers, as a function of time; and when each row comes."""
+"""How many rows per second a stream offers, as a function of time; and when each row comes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_EXPONENT = 4.0
 
 @dataclass(frozen=True)
 class Zipf(Workload):
-    """One key and one value a row; key 0 is the hottest, unless the keys drift.
+    """One key and one value per row; key 0 is the hottest, unless the keys drift.
 
     The streams of the dissertation on Prompt have exponents 0.1 to 2.0 and up to 10^7 keys (Abdelhamid 2021,
     section 2.6.1).

@@ -70,9 +70,9 @@ class PlainScheduler:
         self.sent = [(0, 0.0)] * k
         self.asked: list[dict[int, tuple[int, float]]] = [{} for _ in range(k)]
         self.requests = [0] * k
-        self.told: list[tuple[float, float, int, float]] = [(0.0, 0.0, 0, 0.0)] * k
+        self.last_reply: list[tuple[float, float, int, float]] = [(0.0, 0.0, 0, 0.0)] * k
         self.spent = [(0.0, 0.0, 0.0)] * k
-        self.news: dict[int, tuple[float, float, float]] = {}
+        self.latest: dict[int, tuple[float, float, float]] = {}
         self.time_of: Totals | None = None
         """Recent time of instances on its own tuples, and on anything."""
         self.unmarked = [0] * k
@@ -97,22 +97,22 @@ class PlainScheduler:
         if request not in self.asked[sender]:
             return
         sent, thought = self.asked[sender][request]
-        before = self.told[sender]
-        self.told[sender] = (*totals, sent, thought)
-        done, took, tuples, work = (now - then for now, then in zip(self.told[sender], before, strict=True))
+        before = self.last_reply[sender]
+        self.last_reply[sender] = (*totals, sent, thought)
+        done, took, tuples, work = (now - then for now, then in zip(self.last_reply[sender], before, strict=True))
         if done <= 0 or took < 0 or tuples <= 0 or work <= 0:
             return
-        self.news[sender] = (tuples, work, took / done * tuples)
-        if len(self.news) < len(self.loads):
+        self.latest[sender] = (tuples, work, took / done * tuples)
+        if len(self.latest) < len(self.loads):
             return
-        _, all_thought, all_took = (sum(self.news[at][part] for at in range(len(self.loads))) for part in range(3))
+        _, all_thought, all_took = (sum(self.latest[at][part] for at in range(len(self.loads))) for part in range(3))
         if all_took > 0:
             self._compare(all_took / all_thought)
-        self.news.clear()
+        self.latest.clear()
 
     def _compare(self, usual: float) -> None:
         noise = LEARNT_NOISE if len(self.known) == len(self.loads) else UNLEARNT_NOISE
-        for at, (tuples, work, took) in self.news.items():
+        for at, (tuples, work, took) in self.latest.items():
             fading = RECENT / (RECENT + tuples)
             old = self.spent[at]
             recent, thought = fading * old[0] + tuples, fading * old[1] + work
@@ -207,8 +207,8 @@ class PlainScheduler:
         """As `take_matrices`."""
         self.sketches[sender].cells = [list(row) for row in cells]
         self.learnt_at[sender] = self.speeds[sender]
-        count, time, sent, thought = self.told[sender]
-        self.told[sender] = (count - 0.5 * totals[0], time - 0.5 * totals[1], sent, thought)
+        count, time, sent, thought = self.last_reply[sender]
+        self.last_reply[sender] = (count - 0.5 * totals[0], time - 0.5 * totals[1], sent, thought)
         self.totals[sender] = totals
         self.known.add(sender)
         if not self.rule.continuous and (self.mode != ROUND_ROBIN or len(self.known) == len(self.loads)):

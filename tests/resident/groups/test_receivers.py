@@ -24,7 +24,7 @@ from steelyard.resident.groups.frames import in_frames, together
 from steelyard.resident.groups.messages import AGREED
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
 from steelyard.resident.jobs import ProcessLauncher, ThreadLauncher
-from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.operator import MIN_WATERMARK
 from steelyard.resident.sources import Read
 from steelyard.workloads.rates import Constant
 from tests.resident.groups.test_batches import Redrawn, rows, windows
@@ -153,7 +153,7 @@ def test_a_batch_is_settled_when_it_is_scheduled_and_all_have_counted_and_the_ba
     lead = lead_of(2, schedule, sent)
     other = Agreement(1, 2, 2, FAST, Schedule(), threading.Condition(), lambda *what: lead.hear(*what[1:]))
     lead.progress(0)
-    threads = [settled(lead, 2, Counted(7, 17, False, 100)), settled(other, 2, Counted(5, 5, True, BEFORE_ALL))]
+    threads = [settled(lead, 2, Counted(7, 17, False, 100)), settled(other, 2, Counted(5, 5, True, MIN_WATERMARK))]
     schedule.group(0, 4, ExecutionPlan(3, 2, 2))
     lead.progress(0)
     assert not threads[0][1], "two batches wait"
@@ -175,7 +175,7 @@ def test_the_last_batch_is_the_one_at_which_all_receivers_have_ended():
     lead = lead_of(2, schedule, sent)
     other = Agreement(1, 2, 2, FAST, Schedule(), threading.Condition(), lambda *what: lead.hear(*what[1:]))
     settled(other, 0, Counted(5, 5, True, 300))
-    thread, found = settled(lead, 0, Counted(0, 0, True, BEFORE_ALL))
+    thread, found = settled(lead, 0, Counted(0, 0, True, MIN_WATERMARK))
     thread.join(20)
     assert found[0].last
     assert found[0].watermark == 295, "time comes to where the furthest was"

@@ -49,7 +49,7 @@ def batch_stages(name: str, keys: Ints, plan: Plan, cost: OperatorCosts, seed: i
 
 
 def batch_rate(stages: Stages) -> float:
-    """Rows a second where partitioning, combining and reducing a batch follow each other.
+    """Rows per second where partitioning, combining and reducing a batch follow each other.
 
     >>> round(batch_rate(Stages(1000.0, 4000.0, 1000.0)))
     500000

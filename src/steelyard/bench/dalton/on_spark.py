@@ -135,7 +135,7 @@ class Sustained:
 
     @property
     def rate(self) -> float:
-        """Rows a second that batches of this size keep up with: a batch takes no longer than its rows to arrive."""
+        """Rows per second that batches of this size keep up with: a batch takes no longer than its rows to arrive."""
         return self.rows / self.median
 
 
@@ -181,7 +181,7 @@ def sustained(
 
 @benchmark("partition-spark", title="Policies on Spark: rows a second that 8 waiting slots sustain")
 def partition_spark(run: Run) -> Result:
-    """Rows a second by hash, Prompt, Dalton and others, on the clock, for skewed and for uniform keys."""
+    """Rows per second by hash, Prompt, Dalton and others, on the clock, for skewed and for uniform keys."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     policies = QUICK_POLICIES if run.quick else POLICIES

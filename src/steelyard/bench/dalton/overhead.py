@@ -12,7 +12,7 @@ import numpy as np
 from steelyard.bench import charts
 from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.charts import policy_lines
-from steelyard.bench.dalton.policies import DALTON, Found, contenders, of_trace, warm_up
+from steelyard.bench.dalton.policies import DALTON, Throughput, contenders, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import Costs, measured_costs, routed, window_ends
 from steelyard.bench.dalton.streams import SLIDE, STREAMS, T4SA, UNIFORM, WINDOW, ZIPF_1, ZIPF_15, Stream
 from steelyard.bench.registry import Run, benchmark
@@ -74,12 +74,12 @@ def statistics_costs(rows: int, seed: int, repetitions: int) -> Costs10:
     return found
 
 
-def forced_rates(seeds: Sequence[int], costs: Costs) -> dict[int, list[Found]]:
+def forced_rates(seeds: Sequence[int], costs: Costs) -> dict[int, list[Throughput]]:
     """Fig 10c: Zipf 1.0 with a fixed number of heavy hitters; 0 goes by the definition."""
     return _rates(seeds, costs, ZIPF_1, {h: Dalton(heavy_hitters=h) for h in (0, *FORCED)})
 
 
-def ablation_rates(seeds: Sequence[int], costs: Costs) -> dict[tuple[str, str], list[Found]]:
+def ablation_rates(seeds: Sequence[int], costs: Costs) -> dict[tuple[str, str], list[Throughput]]:
     """Fig 11: by stream and variant."""
     found = {}
     for stream in STREAMS:
@@ -91,10 +91,10 @@ def ablation_rates(seeds: Sequence[int], costs: Costs) -> dict[tuple[str, str], 
 
 def _rates(
     seeds: Sequence[int], costs: Costs, stream: Stream, policies: Mapping[K, Dalton], *, forwarding: bool = True
-) -> dict[K, list[Found]]:
+) -> dict[K, list[Throughput]]:
     contender = replace(contenders([DALTON])[DALTON], forwarding=forwarding)
     plan = contender.plan(SLOTS)
-    found: dict[K, list[Found]] = {name: [] for name in policies}
+    found: dict[K, list[Throughput]] = {name: [] for name in policies}
     for seed in seeds:
         keys = stream.draw(ROWS, seed)
         for name, policy in policies.items():
@@ -106,8 +106,8 @@ def _rates(
 
 def claims_of(
     counting: Costs10,
-    forced: Mapping[int, Sequence[Found]],
-    ablation: Mapping[tuple[str, str], Sequence[Found]],
+    forced: Mapping[int, Sequence[Throughput]],
+    ablation: Mapping[tuple[str, str], Sequence[Throughput]],
 ) -> list[Claim]:
     """What the texts of Fig 10 and 11 say, beside what was found."""
     first, last = INTERVALS[0], INTERVALS[-1]
@@ -192,14 +192,14 @@ def overhead(run: Run) -> Result:
 
 def result_of(
     counting: Costs10,
-    forced: Mapping[int, Sequence[Found]],
-    ablation: Mapping[tuple[str, str], Sequence[Found]],
+    forced: Mapping[int, Sequence[Throughput]],
+    ablation: Mapping[tuple[str, str], Sequence[Throughput]],
     counted: int,
     seeds: int,
 ) -> Result:
     """Figures, tables and verdicts."""
     claims = claims_of(counting, forced, ablation)
-    mean: Callable[[Sequence[Found]], float] = lambda ones: float(np.mean([one.rate() for one in ones]))  # noqa: E731
+    mean: Callable[[Sequence[Throughput]], float] = lambda ones: float(np.mean([one.rate() for one in ones]))  # noqa: E731
     last = INTERVALS[-1]
     measured = {
         "map_ns_longest_uniform": counting[UNIFORM.name, "map", last],

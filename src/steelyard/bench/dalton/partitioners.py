@@ -10,7 +10,7 @@ import numpy as np
 from steelyard.bench import charts
 from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
 from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, warm_up_together
-from steelyard.bench.dalton.policies import RIVALS, Found, of_trace, warm_up
+from steelyard.bench.dalton.policies import RIVALS, Throughput, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import ENGINES, MICRO, Costs, Engine, mean_stages, measured_costs, window_ends
 from steelyard.bench.dalton.streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
 from steelyard.bench.registry import Run, benchmark
@@ -28,7 +28,7 @@ MIXED, SKEWED = "uniform + zipf 1.5", "zipf 1.5 + zipf 1.5"
 SCENARIOS = (MIXED, SKEWED)
 NAMES = (*RIVALS, ALONE, COOPERATIVE)
 
-Rates = Mapping[tuple[str, str], Sequence[Found]]
+Rates = Mapping[tuple[str, str], Sequence[Throughput]]
 """By scenario and policy: one for each seed."""
 
 
@@ -40,7 +40,7 @@ def sources_of(scenario: str, rows: int, seed: int) -> list[Ints]:
 
 def rates_of(seeds: Sequence[int], costs: Costs, rows: int = ROWS) -> Rates:
     """Every policy with two partitioners on both scenarios."""
-    found: dict[tuple[str, str], list[Found]] = {}
+    found: dict[tuple[str, str], list[Throughput]] = {}
     for seed in seeds:
         for scenario in SCENARIOS:
             sources = sources_of(scenario, rows, seed)

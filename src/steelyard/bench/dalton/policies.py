@@ -106,7 +106,7 @@ def warm_up(names: Sequence[str] = ALL) -> None:
 
 
 @dataclass(frozen=True)
-class Found:
+class Throughput:
     """Stage costs of one policy on one stream by kind of engine, and how even its blocks are."""
 
     stages: Mapping[Engine, Stages]
@@ -114,18 +114,18 @@ class Found:
     route_us: float
 
     def rate(self, engine: Engine = "windows") -> float:
-        """Rows a second that the plan sustains."""
+        """Rows per second that the plan sustains."""
         return self.stages[engine].rate
 
 
-def evaluate(contender: Contender, keys: Ints, slots: int, costs: Costs, windows: int, seed: int = 3) -> Found:
+def evaluate(contender: Contender, keys: Ints, slots: int, costs: Costs, windows: int, seed: int = 3) -> Throughput:
     """Route a stream with one policy, and what its plan sustains."""
     plan = contender.plan(slots)
     trace = replace(routed(contender.router(plan.combiners, seed=seed), keys), exact=contender.exact)
     return of_trace(trace, contender, plan, costs, window_ends(len(keys), contender.window, contender.slide, windows))
 
 
-def of_trace(trace: Trace, contender: Contender, plan: Plan, costs: Costs, ends: Iterable[int]) -> Found:
+def of_trace(trace: Trace, contender: Contender, plan: Plan, costs: Costs, ends: Iterable[int]) -> Throughput:
     """What a plan sustains when rows go where the trace says, as a mean over the windows that end there."""
     found: dict[Engine, list[Stages]] = {engine: [] for engine in costs}
     shares = []
@@ -142,7 +142,7 @@ def of_trace(trace: Trace, contender: Contender, plan: Plan, costs: Costs, ends:
             )
             found[engine].append(stages)
     means = {engine: mean_stages(stages) for engine, stages in found.items()}
-    return Found(means, float(np.mean(shares)), trace.route_us)
+    return Throughput(means, float(np.mean(shares)), trace.route_us)
 
 
 def timeline(contender: Contender, keys: Ints, slots: int, costs: Costs, every: int, seed: int = 3) -> Timeline:
@@ -177,7 +177,7 @@ class Timeline:
     stages: Sequence[Stages]
 
     def rates(self, first: int = 0, last: int | None = None) -> list[float]:
-        """Rows a second in each stretch."""
+        """Rows per second in each stretch."""
         return [one.rate for one in self.stages[first:last]]
 
     def throughput(self, chosen: Iterable[int] | None = None) -> float:

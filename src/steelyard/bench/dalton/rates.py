@@ -33,7 +33,7 @@ class Achieved(NamedTuple):
     """What came of an offered rate."""
 
     rate: float
-    """Rows a second that left the plan."""
+    """Rows per second that left the plan."""
     lag: float
     """Seconds that the last row waited."""
 

@@ -19,7 +19,7 @@ from steelyard.bench.dalton.policies import (
     RIVALS,
     SPLIT_FAMILY,
     UNCAPPED,
-    Found,
+    Throughput,
     contenders,
     evaluate,
     warm_up,
@@ -52,7 +52,7 @@ LEVEL = 0.85
 
 EXACT = "dagreedy, exact forwarding"
 
-Rates = Mapping[tuple[str, int, str], Sequence[Found]]
+Rates = Mapping[tuple[str, int, str], Sequence[Throughput]]
 """By stream, slots and policy: one for each seed."""
 Batches = Mapping[tuple[str, str], Sequence[Stages]]
 """By stream and policy: mean cost of a batch's stages, one for each seed."""
@@ -72,7 +72,7 @@ def batch_rates(streams: Sequence[Stream], seeds: Sequence[int], cost: OperatorC
 
 def tuple_rates(streams: Sequence[Stream], seeds: Sequence[int], few: int, costs: Costs, track: Iterable[int]) -> Rates:
     """Every policy on every stream, with one seed after the other; fewer than 64 slots only for `few` seeds."""
-    found: dict[tuple[str, int, str], list[Found]] = {}
+    found: dict[tuple[str, int, str], list[Throughput]] = {}
     for number in track:
         for stream in streams:
             keys = stream.draw(ROWS, seeds[number])
@@ -166,7 +166,7 @@ def _who_leads(found: Rates, stream: str, name: str, rivals: Sequence[str], engi
     )
 
 
-def _share(one: Found, engine: Engine) -> float:
+def _share(one: Throughput, engine: Engine) -> float:
     """The fullest combiner's share of the rows, of a window or, with short queues, of those at a time."""
     at_a_time = engine == "queues"
     return one.largest_share * (one.stages[engine].combiner / one.stages["windows"].combiner if at_a_time else 1)

@@ -88,7 +88,7 @@ class Stages(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Rows a second that the slowest stage sustains.
+        """Rows per second that the slowest stage sustains.
 
         >>> Stages(0.5, 20.0, 2.0).rate
         50000.0

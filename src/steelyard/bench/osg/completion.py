@@ -111,7 +111,7 @@ class Completed:
     answers: Ints
     """int64[rows]"""
     executing: float
-    """Seconds a row that instances spent on it, sending included."""
+    """Seconds per row that instances spent on it, sending included."""
     messages: int
     """Reports of instances to those who send."""
 

@@ -23,7 +23,7 @@ WARM = 16_000
 INSTANCES = (5, 20)
 REPETITIONS, QUICK_REPETITIONS = 7, 3
 WANTED = 2_000_000
-"""Tuples a second that a scheduler shall route."""
+"""Tuples per second that a scheduler shall route."""
 
 
 class Speeds(NamedTuple):

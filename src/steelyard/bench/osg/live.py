@@ -39,7 +39,7 @@ HEAVY_TAIL, UNRELATED = "heavy_tail", "unrelated"
 AIMS = {HEAVY_TAIL: 0.85, UNRELATED: 1.03}
 
 Case = tuple[str, float]
-Found = dict[tuple[Case, str], dict[str, list[Completed]]]
+Runs = dict[tuple[Case, str], dict[str, list[Completed]]]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def osg_live(run: Run) -> Result:
 
     spark = sy.session("steelyard bench osg-live", master=f"local[{WORKERS}]")
     spark.sparkContext.setLogLevel("ERROR")
-    found: Found = {}
+    found: Runs = {}
     taken = {}
     try:
         for case in run.progress.track(QUICK_CASES if run.quick else CASES, "osg-live"):
@@ -155,7 +155,7 @@ def ratio(by_way: Mapping[str, Sequence[Completed]]) -> float:
     )
 
 
-def result_of(found: Found, taken: Mapping[Case, float]) -> Result:
+def result_of(found: Runs, taken: Mapping[Case, float]) -> Result:
     """Ratios of all cases, and the worst of each kind of column."""
     ratios = {at: ratio(by_way) for at, by_way in found.items()}
     metrics: dict[str, Any] = {}

@@ -48,7 +48,7 @@ QUICK_WAYS = (ROUND_ROBIN, OSG)
 ROUTED = 1 << 18
 MOST_COMPLETION, LEAST_ROUTED = 0.85, 2.0
 
-Found = dict[float, dict[str, list[Completed]]]
+Runs = dict[float, dict[str, list[Completed]]]
 
 
 def stream(rows: int, seed: int) -> tuple[list[str], Waiting]:
@@ -112,9 +112,9 @@ def osg_spark(run: Run) -> Result:
     return result_of(found, routed, rows, {"mean_ms": 1000 * mean, "beside_ms": 1000 * beside})
 
 
-def measured(edge: Edge, ways: Sequence[str], mean: float, rows: Mapping[float, int], run: Run) -> Found:
+def measured(edge: Edge, ways: Sequence[str], mean: float, rows: Mapping[float, int], run: Run) -> Runs:
     """Every way in turn over the same rows; another one begins in every turn."""
-    found: Found = {provisioning: {way: [] for way in ways} for provisioning in PROVISIONING}
+    found: Runs = {provisioning: {way: [] for way in ways} for provisioning in PROVISIONING}
     turns = list(PROVISIONING) * (QUICK_REPETITIONS if run.quick else REPETITIONS)
     for number, provisioning in enumerate(run.progress.track(turns, "rows on 8 slots")):
         right = None
@@ -129,7 +129,7 @@ def measured(edge: Edge, ways: Sequence[str], mean: float, rows: Mapping[float, 
 
 
 def result_of(
-    found: Found, routed: Mapping[str, float], rows: Mapping[float, int], stream_of: Mapping[str, float]
+    found: Runs, routed: Mapping[str, float], rows: Mapping[float, int], stream_of: Mapping[str, float]
 ) -> Result:
     """Means, and each way's over round robin's."""
     means = {
@@ -183,7 +183,7 @@ def result_of(
     )
 
 
-def _table(found: Found, planned_ms: float) -> Table:
+def _table(found: Runs, planned_ms: float) -> Table:
     """`had %` is the provisioning that a run had in the end, by what its rows took."""
     rows = [
         (

@@ -224,7 +224,7 @@ REACH = Said(1.5, 1.05, 3.4, "a few thousand", 10_000, "decreases", (0.01, 20, 7
 
 
 @dataclass(frozen=True)
-class Found:
+class UseCase:
     """What both parts of an experiment gave."""
 
     means: Means
@@ -249,7 +249,7 @@ def costs_of(items: Sequence[str], work: Lookup) -> Floats:
     return np.array([known[item] for item in items])
 
 
-def measured(make: Callable[[Path, int, int], tuple[list[str], Lookup]], tuples: int, run: Run) -> Found:
+def measured(make: Callable[[Path, int, int], tuple[list[str], Lookup]], tuples: int, run: Run) -> UseCase:
     """Costs on the database, all tuples in simulated time with each number of instances, a few on workers."""
     with TemporaryDirectory(prefix="steelyard-osg-") as scratch:
         items, work = make(Path(scratch), tuples, run.seed)
@@ -264,7 +264,7 @@ def measured(make: Callable[[Path, int, int], tuple[list[str], Lookup]], tuples:
             messages[instances] = _extra(runs[OSG])
             few[instances] = _extra(edge.run(WITHOUT_RESYNC))
         live = _live(items[: QUICK_LIVE_ROWS if run.quick else LIVE_ROWS], work)
-    return Found(means, messages, few, costs, live)
+    return UseCase(means, messages, few, costs, live)
 
 
 def _extra(run: ShuffleRun) -> int:
@@ -341,7 +341,7 @@ def claims_of(means: Means, messages: Messages, without_resync: Messages, longes
     ]
 
 
-def result_of(found: Found, said: Said, note: str, figure: str) -> Result:
+def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
     """Speed-ups: mean completion time of Storm's shuffle over OSG's."""
     gains = {way: gains_of(found.means, way) for way in (OSG, TRACKING)}
     longest = 1000 * float(found.costs.max())

@@ -56,7 +56,7 @@ SOURCE_POST_SORT = "Abdelhamid 2021, Fig 2.9a, caption: no number; that post-sor
 
 
 def rates_after(timed: Sequence[Timed], costs: TaskCosts, keys: int, seed: int) -> dict[str, float]:
-    """Rows a second that a cluster sustains where the partitioning that the slack does not hold is waited for."""
+    """Rows per second that a cluster sustains where the partitioning that the slack does not hold is waited for."""
     rows = longest_batch({"sum": costs}, SLOTS, INTERVAL)
     stream = Stream.drawn(EXPONENT, keys, rows, SLOTS, seed)
     shape, _ = stream.planned(Prompt(), PromptAllocator())

@@ -139,7 +139,7 @@ def resident_seconds(spark: SparkSession, way: Way, paths: Sequence[str], rows: 
 
 
 def sustained(seconds: Mapping[int, float], interval: float) -> tuple[float, bool]:
-    """Rows a second at which a batch takes just its interval, between measured sizes; and whether beyond them.
+    """Rows per second at which a batch takes just its interval, between measured sizes; and whether beyond them.
 
     >>> sustained({100: 0.02, 200: 0.03, 400: 0.05}, 0.04)
     (7500.0, False)

@@ -39,7 +39,7 @@ Courses = Mapping[str, Mapping[str, Course]]
 
 
 def rates(interval: float) -> dict[str, Rate]:
-    """Rows a second: twice as many from batch 15 on, or in batch 15 only."""
+    """Rows per second: twice as many from batch 15 on, or in batch 15 only."""
     base, before = ROWS / interval, (SPIKE - 1) * interval
     return {
         STEP: Spike(base, 2 * base, at=before, seconds=BATCHES * interval),

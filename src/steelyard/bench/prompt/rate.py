@@ -54,11 +54,11 @@ HEADLINE = ("sum", 1.0, 1)
 """Operator, interval and period of the headline."""
 
 Rates = list[dict[str, float]]
-"""Rows a second by policy, for each seed."""
+"""Rows per second by policy, for each seed."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SustainedRates:
     """All rates: by operator, interval and period; and by operator and what keys cost, at the headline's wave."""
 
     rates: Mapping[tuple[str, float, int], Rates]
@@ -75,7 +75,7 @@ class Found:
         return self.rates[HEADLINE]
 
 
-def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots: int = SLOTS) -> Found:
+def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots: int = SLOTS) -> SustainedRates:
     """Draw a stream for each seed, shape its batches under every policy, and find the rates."""
     rows = longest_batch(costs, slots, max(INTERVALS))
     rates: dict[tuple[str, float, int], Rates] = {
@@ -94,7 +94,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
             wave = Wave(HEADLINE[1], HEADLINE[2] * HEADLINE[1])
             found.append(rates_of(stream, shapes, plans, dearer_keys(costs[operator], factor), wave))
     assert cam is not None, "there is a seed"
-    return Found(rates, dearer, cam, costs, rows, words, slots)
+    return SustainedRates(rates, dearer, cam, costs, rows, words, slots)
 
 
 @benchmark(
@@ -110,7 +110,7 @@ def prompt_rate(run: Run) -> Result:
     return result_of(few if run.quick else simulate(run, costs, slots=TESTBED_SLOTS), few)
 
 
-def result_of(found: Found, few: Found) -> Result:
+def result_of(found: SustainedRates, few: SustainedRates) -> Result:
     """The figures at the headline's wave, and the claims over all waves; beside them those of few slots."""
     claims = claims_of(found)
     metrics: dict[str, float] = {}
@@ -165,7 +165,7 @@ def costs_in_us(costs: TaskCosts) -> dict[str, float]:
     return {name: round(1e6 * getattr(costs, name), 3) for name in TaskCosts.__dataclass_fields__}
 
 
-def claims_of(found: Found) -> list[Claim]:
+def claims_of(found: SustainedRates) -> list[Claim]:
     """What the text of section 2.6.2 says of these figures."""
     claims = []
     for operator in found.costs:
@@ -202,7 +202,7 @@ def _over_time(rates: Rates, policy: str) -> list[float]:
     return [one[policy] / one[TIME] if one[TIME] else float("inf") for one in rates]
 
 
-def _growth(found: Found, operator: str) -> tuple[list[float], str]:
+def _growth(found: SustainedRates, operator: str) -> tuple[list[float], str]:
     """By seed, the rate at the longest interval over that at the shortest, of the policy that gains least; its name."""
     policies = (*PUBLISHED_RIVALS, PROMPT)
     first, last = (
@@ -213,7 +213,7 @@ def _growth(found: Found, operator: str) -> tuple[list[float], str]:
     return [float(least) for least in gain.min(axis=1)], policies[int(gain.mean(axis=0).argmin())]
 
 
-def _why(found: Found, rival: str, operator: str = HEADLINE[0]) -> str:
+def _why(found: SustainedRates, rival: str, operator: str = HEADLINE[0]) -> str:
     """Why a rival comes closer than in print, from the numbers at hand."""
     costs = found.costs[operator]
     share = 1e6 * costs.map_key, 1e6 * costs.map_row
@@ -229,7 +229,7 @@ def _why(found: Found, rival: str, operator: str = HEADLINE[0]) -> str:
     )
 
 
-def _rates_table(found: Found) -> Table:
+def _rates_table(found: SustainedRates) -> Table:
     policies = (*RIVALS, PROMPT)
     rows: list[Sequence[Cell]] = []
     for (operator, seconds, period), rates in found.rates.items():
@@ -238,7 +238,7 @@ def _rates_table(found: Found) -> Table:
     return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
 
 
-def _bounds_table(found: Found) -> Table:
+def _bounds_table(found: SustainedRates) -> Table:
     """How far both ends of the confidence interval are from a mean, at the headline's period."""
     policies = (*RIVALS, PROMPT)
     rows: list[Sequence[Cell]] = []
@@ -251,7 +251,7 @@ def _bounds_table(found: Found) -> Table:
     return Table(title, ("operator", "T, s", *policies), rows)
 
 
-def _dearer_table(found: Found) -> Table:
+def _dearer_table(found: SustainedRates) -> Table:
     rows: list[Sequence[Cell]] = [
         (operator, factor, *(float(np.mean(ratios(rates, rival))) for rival in RIVALS))
         for (operator, factor), rates in found.dearer.items()
@@ -260,7 +260,7 @@ def _dearer_table(found: Found) -> Table:
     return Table("what if keys cost more: Prompt's rate over the others', at the headline's wave", columns, rows)
 
 
-def _series(found: Found) -> list[Series]:
+def _series(found: SustainedRates) -> list[Series]:
     return [
         Series(
             policy,

@@ -52,7 +52,7 @@ HEADLINE = "sum"
 
 
 @dataclass(frozen=True)
-class Found:
+class RatesBySkew:
     """Rates by operator and exponent, and what was chosen for cAM."""
 
     rates: Mapping[tuple[str, float], Rates]
@@ -74,7 +74,7 @@ def simulate(
     keys: int = KEYS,
     slots: int = SLOTS,
     exponents: Sequence[float] | None = None,
-) -> Found:
+) -> RatesBySkew:
     """Draw a stream for each skew and seed, shape its batches under every policy, and find the rates."""
     rows = longest_batch(costs, slots, INTERVAL)
     exponents = exponents or (QUICK_EXPONENTS if run.quick else EXPONENTS)
@@ -89,7 +89,7 @@ def simulate(
         shapes, plans = shapes_of(stream, cams[exponent])
         for operator, each in costs.items():
             rates[operator, exponent].append(rates_of(stream, shapes, plans, each, steady))
-    return Found(rates, cams, costs, rows, keys, slots)
+    return RatesBySkew(rates, cams, costs, rows, keys, slots)
 
 
 @benchmark(
@@ -104,7 +104,7 @@ def prompt_skew(run: Run) -> Result:
     return result_of(simulate(run, all_costs(), slots=slots), run.quick)
 
 
-def result_of(found: Found, quick: bool) -> Result:
+def result_of(found: RatesBySkew, quick: bool) -> Result:
     """Ratios at the largest skew, and the claims over all."""
     claims = claims_of(found)
     most = found.exponents[-1]
@@ -148,7 +148,7 @@ def result_of(found: Found, quick: bool) -> Result:
     )
 
 
-def claims_of(found: Found) -> list[Claim]:
+def claims_of(found: RatesBySkew) -> list[Claim]:
     """What the text of section 2.6.2 says of Fig 2.7d."""
     claims = []
     most = found.exponents[-1]
@@ -174,7 +174,7 @@ def claims_of(found: Found) -> list[Claim]:
     return claims
 
 
-def _why(found: Found, operator: str, rival: str) -> str:
+def _why(found: RatesBySkew, operator: str, rival: str) -> str:
     """How far ahead Prompt gets, and what the rival has to do with the hottest key."""
     best, exponent = max(
         (float(np.mean(ratios(found.rates[operator, exponent], rival))), exponent) for exponent in found.exponents
@@ -189,12 +189,12 @@ def _why(found: Found, operator: str, rival: str) -> str:
     )
 
 
-def _flatness(found: Found, operator: str) -> list[float]:
+def _flatness(found: RatesBySkew, operator: str) -> list[float]:
     rates = np.array([[one[PROMPT] for one in found.rates[operator, exponent]] for exponent in found.exponents])
     return [float(share) for share in rates.min(axis=0) / rates.max(axis=0)]
 
 
-def _table(found: Found) -> Table:
+def _table(found: RatesBySkew) -> Table:
     policies = (*RIVALS, PROMPT)
     rows: list[Sequence[Cell]] = [
         (operator, exponent, *(float(np.mean([one[policy] for one in rates])) / 1e6 for policy in policies))
@@ -203,7 +203,7 @@ def _table(found: Found) -> Table:
     return Table("mean rate, million rows a second (simulated)", ("operator", "Zipf", *policies), rows)
 
 
-def series_of(found: Found, operator: str) -> list[Series]:
+def series_of(found: RatesBySkew, operator: str) -> list[Series]:
     """A line for each policy: million rows a second against the exponent."""
     return [
         Series(

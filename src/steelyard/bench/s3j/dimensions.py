@@ -62,7 +62,7 @@ REPLICA = {(10, 0.2): 12.8, (10, 0.3): 32.0}
 
 
 @dataclass(frozen=True)
-class Found:
+class InDimension:
     """One window of some dimension.
 
     Attributes
@@ -116,14 +116,14 @@ def timed(function: Callable[[], R]) -> tuple[R, float]:
     return given, min(taken)
 
 
-def measure(case: str, a_side: int, dimension: int, seed: int) -> Found:
+def measure(case: str, a_side: int, dimension: int, seed: int) -> InDimension:
     """One window through S3J and through brute force, with the same kernels."""
     metric, rows = metric_of("angular"), window_of(case, a_side, dimension, seed)
     t = threshold_of(rows, metric, SELECTIVITY)
     left, right = (rows.records[rows.sides == side] for side in (LEFT, RIGHT))
     _, brute_s = timed(lambda: metric.within(left, right, t))
     (cost, pairs), join_s = timed(lambda: s3j(rows, space_of(PARTS, t, dimension), find=True, crowd=CROWD))
-    return Found(case, dimension, t, cost, check(rows, pairs, metric, t), join_s, brute_s)
+    return InDimension(case, dimension, t, cost, check(rows, pairs, metric, t), join_s, brute_s)
 
 
 def unlimited() -> list[tuple[int, float, Cost]]:
@@ -154,7 +154,7 @@ def dimensions(run: Run) -> Result:
 
 
 def result_of(
-    found: Sequence[Found], grown: Sequence[Found], free: Sequence[tuple[int, float, Cost]], a_side: int
+    found: Sequence[InDimension], grown: Sequence[InDimension], free: Sequence[tuple[int, float, Cost]], a_side: int
 ) -> Result:
     """Figures, tables and targets."""
     by = {(one.case, one.dimension): one for one in found}
@@ -200,14 +200,14 @@ def result_of(
     )
 
 
-_VIEWS: dict[str, Callable[[Found], float]] = {
+_VIEWS: dict[str, Callable[[InDimension], float]] = {
     "copies of a record": lambda one: one.cost.duplication,
     "distances over brute force's": lambda one: one.compared,
     "seconds of brute force over S3J's": lambda one: one.brute_s / one.join_s,
 }
 
 
-def _table(found: Sequence[Found], title: str) -> Table:
+def _table(found: Sequence[InDimension], title: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             one.case,
@@ -251,7 +251,7 @@ def _unlimited_table(free: Sequence[tuple[int, float, Cost]]) -> Table:
     return Table(f"uniform vectors, {SMALL} a side, without a limit on centroids", columns, rows)
 
 
-def _notes(found: Sequence[Found]) -> list[str]:
+def _notes(found: Sequence[InDimension]) -> list[str]:
     lost = [one.dimension for one in found if one.case == UNIFORM and one.compared >= 1]
     notes = [
         "One process, no shuffle: seconds of routing, worksets and join together, beside one search over all pairs "

@@ -53,7 +53,7 @@ Costs = Mapping[str, Mapping[int, Cost]]
 
 
 @dataclass(frozen=True)
-class Found:
+class ByMethod:
     """What one window cost with every number of workers.
 
     Attributes
@@ -76,12 +76,12 @@ class Found:
         return [cost.ratio(pairs, faster) for cost in self.costs[method].values()]
 
 
-def measure(rows: Rows, same: Rows, workers: Sequence[int] = WORKERS) -> Found:
+def measure(rows: Rows, same: Rows, workers: Sequence[int] = WORKERS) -> ByMethod:
     """One window through all three; ClusterJoin's cells do not depend on the workers, so it is routed once."""
     rival = clusterjoin(rows, T, workers, metric_of("angular"))
     ours = {count: s3j(rows, space_of(count, T))[0] for count in workers}
     twins = {count: s3j(same, space_of(count, T))[0] for count in workers}
-    return Found({S3J: ours, CJ: rival[COLLAPSED], CJ_TRUE: rival[TRUE]}, Denominators.of(rows, T), twins)
+    return ByMethod({S3J: ours, CJ: rival[COLLAPSED], CJ_TRUE: rival[TRUE]}, Denominators.of(rows, T), twins)
 
 
 def checked(a_side: int, seed: int) -> list[tuple[int, Check]]:
@@ -106,7 +106,7 @@ def parallelism(run: Run) -> Result:
     return result_of(found, checks, a_side, faster)
 
 
-def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, faster: int) -> Result:
+def result_of(found: ByMethod, checks: Sequence[tuple[int, Check]], a_side: int, faster: int) -> Result:
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | {"pairs_wrong": sum(one.wrong for _, one in checks)}
     claims = parallelism_claims(metrics)
@@ -142,7 +142,7 @@ def result_of(found: Found, checks: Sequence[tuple[int, Check]], a_side: int, fa
     )
 
 
-def metrics_of(found: Found, faster: int) -> dict[str, Number]:
+def metrics_of(found: ByMethod, faster: int) -> dict[str, Number]:
     """Differences from the table, and what S3J gains with workers."""
     ours, shared, true = (found.ratios(method, faster) for method in METHODS)
     copies = [cost.duplication for cost in found.costs[S3J].values()]
@@ -167,7 +167,7 @@ def metrics_of(found: Found, faster: int) -> dict[str, Number]:
     }
 
 
-def _table(found: Found, faster: int) -> Table:
+def _table(found: ByMethod, faster: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for method in METHODS:
         nominal, counted = (found.ratios(method, faster, counted=choice) for choice in (False, True))
@@ -193,7 +193,7 @@ def _table(found: Found, faster: int) -> Table:
     return Table("Table 2.3: duplication and comparisons ratios", columns, rows)
 
 
-def _twins_table(found: Found, faster: int) -> Table:
+def _twins_table(found: ByMethod, faster: int) -> Table:
     rows = [
         (count, cost.duplication, PRINTED_COPIES[n], cost.ratio(found.pairs.nominal, faster), PRINTED_COMPARISONS[n])
         for n, (count, cost) in enumerate(found.twins.items())
@@ -202,7 +202,7 @@ def _twins_table(found: Found, faster: int) -> Table:
     return Table("S3J on the streams of the published generator (both sides are the same numbers)", columns, rows)
 
 
-def _path_table(found: Found) -> Table:
+def _path_table(found: ByMethod) -> Table:
     rows = [
         (method, count, int(cost.workers.max()), cost.largest_share, cost.largest_share * count)
         for method in METHODS
@@ -241,7 +241,7 @@ def _targets(faster: int) -> list[Target]:
     return targets if faster > 1 else [*targets, Target("s3j_comparisons_off", at_most=0.02, explanation=few)]
 
 
-def _notes(found: Found, faster: int) -> list[str]:
+def _notes(found: ByMethod, faster: int) -> list[str]:
     copies = ", ".join(f"{cost.duplication:.2f}" for cost in found.costs[S3J].values())
     twins = ", ".join(f"{cost.duplication:.2f}" for cost in found.twins.values())
     notes = [

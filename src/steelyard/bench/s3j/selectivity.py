@@ -74,7 +74,7 @@ MISFIT = PRINTED[-1]
 
 
 @dataclass(frozen=True)
-class Found:
+class ByMethod:
     """What one selectivity cost."""
 
     costs: Mapping[str, Cost]
@@ -85,13 +85,13 @@ Twins = Mapping[str, tuple[Cost, Denominators]]
 """What S3J costs on the published generator's streams, by selectivity."""
 
 
-def measure(rows: Rows, t: float, workers: int = WORKERS) -> Found:
+def measure(rows: Rows, t: float, workers: int = WORKERS) -> ByMethod:
     """One window through all three."""
     metric = metric_of("angular")
     rival = clusterjoin(rows, t, [workers], metric)
     ours, _ = s3j(rows, space_of(workers, t))
     costs = {S3J: ours, CJ: rival[COLLAPSED][workers], CJ_TRUE: rival[TRUE][workers]}
-    return Found(costs, Denominators.of(rows, t))
+    return ByMethod(costs, Denominators.of(rows, t))
 
 
 def checked(a_side: int, seed: int) -> list[tuple[str, Check]]:
@@ -120,7 +120,7 @@ def selectivity(run: Run) -> Result:
 
 
 def result_of(
-    found: Mapping[str, Found],
+    found: Mapping[str, ByMethod],
     twins: Twins,
     checks: Sequence[tuple[str, Check]],
     a_side: int,
@@ -164,7 +164,7 @@ def result_of(
     )
 
 
-def metrics_of(found: Mapping[str, Found], faster: int) -> dict[str, Number]:
+def metrics_of(found: Mapping[str, ByMethod], faster: int) -> dict[str, Number]:
     """Differences from the table, and how many times fewer comparisons S3J makes."""
 
     def ratios(method: str, rows: Sequence[Row]) -> list[float]:
@@ -204,11 +204,11 @@ def published_metrics(twins: Twins, faster: int) -> dict[str, Number]:
     }
 
 
-def _ratios(found: Mapping[str, Found], method: str, faster: int) -> list[float]:
+def _ratios(found: Mapping[str, ByMethod], method: str, faster: int) -> list[float]:
     return [found[row.name].costs[method].ratio(found[row.name].pairs.nominal, faster) for row in PRINTED]
 
 
-def _reasons(found: Mapping[str, Found], twins: Twins, faster: int) -> Table:
+def _reasons(found: Mapping[str, ByMethod], twins: Twins, faster: int) -> Table:
     """Where a figure differs from the printed one, the reason."""
     last, ours = found[MISFIT.name], _ratios(found, S3J, faster)
     cost, pairs = twins[MISFIT.name]
@@ -240,7 +240,7 @@ def _reasons(found: Mapping[str, Found], twins: Twins, faster: int) -> Table:
     )
 
 
-def _table(found: Mapping[str, Found], faster: int) -> Table:
+def _table(found: Mapping[str, ByMethod], faster: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for row in PRINTED:
         pairs = found[row.name].pairs
@@ -284,7 +284,7 @@ def _twins_table(twins: Twins, faster: int) -> Table:
     return Table("S3J on the streams of the published generator (both sides are the same numbers)", columns, rows)
 
 
-def _workers_table(found: Mapping[str, Found]) -> Table:
+def _workers_table(found: Mapping[str, ByMethod]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (row.name, method, *(float(share) for share in cost.workers / cost.workers.sum()))
         for row in PRINTED

@@ -72,7 +72,7 @@ def stream(rows: int, seed: int) -> tuple[Ints, Floats]:
 
 
 def rate_of(done: Completed, apart: float) -> float:
-    """Rows a second from when the first is due to when the last is done."""
+    """Rows per second from when the first is due to when the last is done."""
     rows = len(done.seconds)
     ends = apart * np.arange(rows) + done.seconds
     return float(rows / ends.max())

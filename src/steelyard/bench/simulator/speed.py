@@ -38,7 +38,7 @@ REPETITIONS, QUICK_REPETITIONS = 5, 3
 
 EXECUTORS_MINUTES = 20
 EXECUTORS_RATE = 6_700
-"""Tuples a second of the large continuous-queries topology (Li 2018, section 3.3)."""
+"""Tuples per second of the large continuous-queries topology (Li 2018, section 3.3)."""
 WORKERS, AUTOSCALING_HOURS = 70, 2
 
 

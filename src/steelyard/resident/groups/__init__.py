@@ -1,4 +1,4 @@
-"""Batches on resident workers, scheduled in groups and ahead of time: Prompt+ without a Spark job a batch.
+"""Batches on resident workers, scheduled in groups and ahead of time: Prompt+ without a Spark job per batch.
 
 The driver sends each worker one message for a group of batches, and the next group before the current one ends;
 workers run what they were told of as its blocks come, and tell each other when parts are ready. A change of plan

@@ -16,7 +16,7 @@ from steelyard.resident.channel import StoppedError
 from steelyard.resident.groups.messages import AGREED, COUNTED, Note
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
 from steelyard.resident.groups.program import Scheduling
-from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.operator import MIN_WATERMARK
 
 LEAD = 0
 """The receiver that settles what holds, and the worker that it runs in."""
@@ -118,7 +118,7 @@ class Agreement:
         """How far event time has come at the receiver that is furthest behind; in the end, at the furthest one."""
         behind = [one.watermark for one in found if not one.ended]
         newest = min(behind) if behind else max(one.watermark for one in found)
-        return BEFORE_ALL if newest == BEFORE_ALL else newest - self._delay
+        return MIN_WATERMARK if newest == MIN_WATERMARK else newest - self._delay
 
     def _await(self, found: Callable[[], Agreed | None]) -> Agreed:
         with self._changed:

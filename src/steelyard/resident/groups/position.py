@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.operator import MIN_WATERMARK
 
 _Place = tuple[Any, ...]
 """Of one split: offset, rows, whether it is at its end, newest time."""
-_BEGINNING: _Place = (0, 0, False, BEFORE_ALL)
+_BEGINNING: _Place = (0, 0, False, MIN_WATERMARK)
 ROWS = pa.schema(
     {
         "batch": pa.int64(),
@@ -94,7 +94,7 @@ class Position:
     @property
     def watermark(self) -> int:
         """How far event time has come in the split that is furthest behind: one that was not begun holds all back."""
-        return min((self.newest[split] for split in self.open), default=max(self.newest, default=BEFORE_ALL))
+        return min((self.newest[split] for split in self.open), default=max(self.newest, default=MIN_WATERMARK))
 
     def to_list(self) -> list[Any]:
         """As plain values."""

@@ -40,7 +40,7 @@ class BatchProgram:
     aggregates
         Named aggregates: `{"n": count(), "total": sum("value")}`.
     rate
-        Rows a second that have come at a moment; None takes `batch_rows` rows a batch, whenever it is.
+        Rows per second that have come at a moment; None takes `batch_rows` rows per batch, whenever it is.
     batch_rows
         The most rows of a batch without a rate.
     function

@@ -21,7 +21,7 @@ from steelyard.resident.groups.cutting import Closed, Cut, Cutter
 from steelyard.resident.groups.dealing import shares
 from steelyard.resident.groups.position import Position
 from steelyard.resident.groups.program import BatchProgram, Scheduling
-from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.operator import MIN_WATERMARK
 from steelyard.resident.sources import Reader
 from steelyard.resident.windows import as_micros
 
@@ -261,7 +261,7 @@ class Receiver:
         if rows <= 0:
             return 0
         found = self._reader.read(self._splits[split], self._position.offsets[split], min(rows, _CHUNK))
-        count, newest = 0, BEFORE_ALL
+        count, newest = 0, MIN_WATERMARK
         if found.batch is not None and found.batch.num_rows:
             count, newest = found.batch.num_rows, self._newest(found.batch)
             self._cutter.add(found.batch.replace_schema_metadata(None), moment)
@@ -270,9 +270,9 @@ class Receiver:
 
     def _newest(self, batch: pa.RecordBatch) -> int:
         if self._program.window is None or self._program.time not in batch.schema.names:
-            return BEFORE_ALL
+            return MIN_WATERMARK
         times = batch.column(self._program.time)
-        return int(as_micros(times.drop_null()).max()) if times.null_count < len(times) else BEFORE_ALL
+        return int(as_micros(times.drop_null()).max()) if times.null_count < len(times) else MIN_WATERMARK
 
     # -- cutting
 

@@ -17,7 +17,7 @@ from steelyard.resident.aggregates import PANE
 from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import ROWS, BatchProgram
-from steelyard.resident.operator import BEFORE_ALL
+from steelyard.resident.operator import MIN_WATERMARK
 from steelyard.resident.routing import key_ids, parted
 from steelyard.resident.windows import as_micros, timely
 
@@ -51,7 +51,7 @@ def map_block(
     if how.window is not None:
         if program.function is not None:
             _require_times(program, rows, made)
-        made, times = timely(made, how.window, BEFORE_ALL)
+        made, times = timely(made, how.window, MIN_WATERMARK)
         partials = how.partials(made, times - times % how.window.pane)
     else:
         partials = how.partials(made)

@@ -48,7 +48,7 @@ from steelyard.resident.groups.tasks import (
     slices,
     windows_of,
 )
-from steelyard.resident.operator import AFTER_ALL, BEFORE_ALL
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
 from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
@@ -87,7 +87,7 @@ class GroupWorker:
         self._schedule, self._local = Schedule(), LocalScheduler()
         self._work: dict[Task, list[tuple[Note, pa.RecordBatch]]] = {}
         self._windows = windows_of(self._program)
-        self._passed = BEFORE_ALL
+        self._passed = MIN_WATERMARK
         """The watermark up to which windows are closed."""
         self._agreement: Agreement | None = None
         self._receiver: Receiver | None = None
@@ -240,7 +240,7 @@ class GroupWorker:
             wait_seconds=made.wait_seconds,
             sizes=[cut.blocks[block].num_rows if block in cut.blocks else 0 for block in range(plan.blocks)],
         )
-        watermark = AFTER_ALL if agreed.last else agreed.watermark
+        watermark = MAX_WATERMARK if agreed.last else agreed.watermark
         for number, block in sorted(cut.blocks.items()):
             note = Note(plan, number, watermark, agreed.last, split, cut.split is None, made.parts[number])
             self._pass_on(plan.map_worker(number), BLOCK, made.batch, note, block)

@@ -21,7 +21,7 @@ def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([batch["key"], waited], schema=pa.schema(SCHEMA))
 
 
-spark = sy.session("dear rows", master="local[2]")
+spark = sy.session("costly rows", master="local[2]")
 orders = Zipf(keys=50, exponent=1.0, seed=7)
 
 for grouping in ("round_robin", TrackingOSG(cost_of="key", resync=4, window=16, keep=0.5)):
