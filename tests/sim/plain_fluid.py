@@ -103,8 +103,10 @@ def _limit(flow: Flow, operator: int) -> float:
 def _process(flow: Flow, operator: int, step: float) -> None:
     rows, own, row = flow.instances[_own(flow, operator)], _own(flow, operator), flow.operators[operator]
     want = np.minimum(rows["queue"] + rows["inflow"], rows["can"])
-    held_back = min(1.0, row["limit"] / want.sum()) if want.sum() > 0 else 0.0
-    done = want * held_back
+    need = np.minimum(want, np.maximum(0.0, rows["queue"] + rows["inflow"] - rows["capacity"]))
+    rest = float((want - need).sum())
+    held_back = min(1.0, max(0.0, row["limit"] - need.sum()) / rest) if rest > 0 else 0.0
+    done = need + (want - need) * held_back
     rows["received"] += rows["inflow"]
     rows["queue"] = np.maximum(rows["queue"] + rows["inflow"] - done, 0.0)
     rows["processed"] += done

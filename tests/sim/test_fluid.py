@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.kernels.fluid import run_steps
@@ -141,8 +141,22 @@ def test_throughput_lag_and_utilisation_are_those_of_the_tuple_exact_run(case):
         assert fluid.sources[column].to_numpy() == pytest.approx(exact.sources[column].to_numpy(), abs=0.05 * scale)
 
 
+UNLIKE = Scenario(
+    (
+        Source("log", 23.9),
+        Operator("a", Exactly(0.00131713), outputs=0.5),
+        Operator("b", Exactly(0.00131713), instances=3, capacity=1, slowdown=(1.0327, 0.97208051, 1.12739859)),
+        Operator("c", Exactly(0.03023123835740257), capacity=1, outputs=0.5, slowdown=(1.06014987,)),
+    ),
+    (Edge("log", "a"), Edge("log", "b", "osg?window=3&tolerance=0.7"), Edge("a", "c"), Edge("b", "c")),
+    machines=(Machine(cores=1),) * 3,
+)
+"""Instances of unlike speed that are held back: the fast one has less to do than it could."""
+
+
 @settings(max_examples=30)
 @given(scenario=scenarios(), seconds=st.floats(0.5, 5.0))
+@example(scenario=UNLIKE, seconds=3.0)
 def test_no_flow_is_lost_and_no_queue_is_overfull(scenario, seconds):
     simulation = FluidSimulation(scenario, step=0.05)
     simulation.advance(seconds)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ArithmeticException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+import steelyard as sy
 from steelyard.core import OptionError, SteelyardError
 from steelyard.resident import Memory, run
 from steelyard.spark.microbatch import MicroBatch
@@ -68,8 +72,19 @@ def near(ours, theirs):
     return type(ours) is type(theirs) and ours == theirs
 
 
-def same(who, got, expected, keys, schema):
-    """The same rows, whatever their order; doubles to the last few bits."""
+def rounding(static, program):
+    """By aggregate: how far a mean of whole numbers may be off, which Spark adds up as doubles, in any order."""
+    means = {name: use.column for name, use in program.aggregates.items() if type(use) is type(sy.mean("x"))}
+    whole = {one.name for one in static.schema if isinstance(one.dataType, T.LongType)}
+    sums = {name: F.sum(F.abs(quoted(column).cast("double"))) for name, column in means.items() if column in whole}
+    if not sums:
+        return {}
+    (found,) = static.agg(*sums.values()).collect()
+    return {name: 2.0**-52 * (total or 0.0) for name, total in zip(sums, found, strict=True)}
+
+
+def same(who, got, expected, keys, schema, off):
+    """The same rows, whatever their order; doubles to the last few bits, and as far as `off` says."""
     caseless = {one.name for one in schema if "UTF8_LCASE" in one.dataType.json()}
 
     def ranked(rows):
@@ -81,6 +96,9 @@ def same(who, got, expected, keys, schema):
     for ours, theirs in zip(found, wanted, strict=True):
         assert list(ours) == list(theirs), who
         wrong = [name for name, value in theirs.items() if not near(ours[name], value)]
+        if wrong:
+            slack = off()
+            wrong = [name for name in wrong if name not in slack or abs(ours[name] - theirs[name]) > slack[name]]
         assert not wrong, f"{who}: {wrong} of {ours}, expected {theirs}"
 
 
@@ -124,7 +142,7 @@ def answers(spark, case, program, static, streaming, folder):
             found, types = engine()
         except Exception as error:
             raise AssertionError(who) from error
-        same(who, found, expected, program.keys, schema)
+        same(who, found, expected, program.keys, schema, partial(rounding, static, program))
         if types is not None:
             assert types.simpleString() == schema.simpleString(), who
         answered[engine.__name__] += 1
@@ -147,6 +165,7 @@ def zoned(spark):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 1 << 30))
+@example(seed=15469728)  # a mean of large whole numbers that are nearly 0 together
 @example(seed=232823500)  # the largest of some intervals of months, which Arrow has not, beside a Python aggregate
 @example(seed=1397918)  # a mean of decimals that fits no decimal: plain Spark raises
 def test_drawn_programs_over_all_types_have_one_answer_on_plain_spark_and_on_both_engines(

@@ -173,17 +173,24 @@ def accept_up_to(flow: Flow, operator: Rows) -> None:
 
 @inlined
 def process(flow: Flow, operator: Rows, step: float) -> float:
-    """The operator's instances work. Gives how many tuples they processed together."""
-    wanted = 0.0
+    """The operator's instances work. Gives how many tuples they processed together.
+
+    Where receivers hold them back, all do the same share of what they want beyond what has no place in their queues:
+    that had to come, since it was reckoned with their work.
+    """
+    wanted, needed = 0.0, 0.0
     for number in range(operator.first, operator.first + operator.count):
         row = flow.instances[number]
-        wanted += min(row.queue + row.inflow, row.can)
-    held_back = min(1.0, operator.limit / wanted) if wanted > 0.0 else 0.0
+        want = min(row.queue + row.inflow, row.can)
+        wanted += want
+        needed += min(want, max(0.0, row.queue + row.inflow - row.capacity))
+    held_back = min(1.0, max(0.0, operator.limit - needed) / (wanted - needed)) if wanted > needed else 0.0
     done_together = 0.0
     for number in range(operator.first, operator.first + operator.count):
         row = flow.instances[number]
         want = min(row.queue + row.inflow, row.can)
-        done = want * held_back
+        need = min(want, max(0.0, row.queue + row.inflow - row.capacity))
+        done = need + (want - need) * held_back
         row.received += row.inflow
         row.queue = max(row.queue + row.inflow - done, 0.0)
         row.processed += done
