@@ -231,6 +231,11 @@ class CompiledInstance:
                 forget(self._rule, self._bank, 0)
         return reports
 
+    def passed_over(self, seconds: float, scheduler: int = 0) -> None:
+        """Tuples of a scheduler were executed, and not looked at: their time counts, and no more."""
+        self._bank.busy[0, scheduler] += seconds
+        self._bank.worked[0] += seconds
+
     def state(self) -> State:
         """All that the next report depends on."""
         return {name: array.copy() for name, array in self._bank._asdict().items()}

@@ -6,6 +6,7 @@ through the same channel, against its direction: matrices to all senders, replie
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import NamedTuple
@@ -25,6 +26,8 @@ SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
 """A message is cut only where it takes longer: what cutting it takes is capacity lost, and near saturation dear."""
 _TOGETHER = 32
 """Slices that are learnt from at once: one by one, that would take a few percent of the time of short rows."""
+LEARNING_SHARE, _FIRST_SECONDS = 0.01, 0.2
+"""Of an instance's time learning takes no larger share, beside what replies ask for; the first seconds are all learnt."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
@@ -81,6 +84,8 @@ class CostMeter:
         self._splitter = TimeSplitter()
         self._tell = tell
         self._slices: list[_Slice] = []
+        self._executed = self._learning = 0.0
+        """Seconds in which rows were executed, and in which they were learnt from."""
         self.slicer = Slicer(SLICE_SECONDS, CALL_SHARE)
         self.reported = dict.fromkeys(tell, 0)
         """By channel: reports so far."""
@@ -93,20 +98,33 @@ class CostMeter:
         self._splitter.split(items, 0.0)
         self._learner.executed(items, np.empty(0), np.empty(0))
 
+    @property
+    def wants_more(self) -> bool:
+        """Whether rows that come now are learnt from, though nobody asks: learning must not take the time of rows."""
+        return self._learning <= LEARNING_SHARE * (self._executed - _FIRST_SECONDS) or self._executed < _FIRST_SECONDS
+
+    def passed_over(self, channel: int, seconds: float) -> None:
+        """Rows that came through a channel were executed, took so long, and are not learnt from."""
+        self._executed += seconds
+        self._learner.passed_over(seconds, self._by_channel[channel])
+
     def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
         """Rows that came through a channel have just been executed together, and took so long.
 
         What a request waits for is reported at once; the rest when some slices have come together.
         """
         self._slices.append(_Slice(channel, rows.select(self._key), seconds, now(), requests))
+        self._executed += seconds
         if len(requests.position) or len(self._slices) >= _TOGETHER:
             self.flush()
 
     def flush(self) -> None:
         """Learn and report what was executed so far."""
+        begun = time.perf_counter()
         slices, self._slices = self._slices, []
         for channel, some in groupby(slices, key=lambda one: one.channel):
             self._learn(channel, list(some))
+        self._learning += time.perf_counter() - begun
 
     def _learn(self, channel: int, slices: list[_Slice]) -> None:
         sizes = np.array([one.rows.num_rows for one in slices])

@@ -30,10 +30,11 @@ ANSWER_SECONDS = 30.0
 LAST_SECONDS = 1.0
 """How long a job that is stopped waits for records on their way."""
 CONSUME_MOST = 10_000
-GATHER_SECONDS, GATHER_ROWS = 0.005, 100
-"""The time from one read to the next, at least, where fewer records came: each read costs more than a record."""
-GATHER_MS = 2
-"""How long records that are sent at once wait for others: each request costs more than a record."""
+FETCH_MS, FETCH_BYTES = 10, 1 << 20
+"""How long a broker keeps the answer to a read back for more records, unless so many bytes have come: each answer costs
+everybody more than a record, and where all cores are busy, time. A topic where nothing comes is asked as often."""
+GATHER_MS = 1
+"""How long records that are sent at once wait for others, for the same reason."""
 _AT_ONCE = {"socket.nagle.disable": True}
 """Small requests do not wait for the answer to those before them."""
 _PREFIX = "kafka."
@@ -176,14 +177,10 @@ class KafkaTopic(Reader):
     def _consume(self, most: int) -> None:
         """Take what has come, of whatever partition; where nothing has, wait for the first record, and no longer."""
         at_end, consumer = client().KafkaError._PARTITION_EOF, self._opened["consumer"]
-        early = self._opened.get("next", 0.0) - time.monotonic()
-        if early > 0:
-            time.sleep(early)
         found = consumer.consume(most, 0)
         if not found and not any(self._opened["waiting"].values()):
             first = consumer.poll(WAIT_SECONDS)
             found = [] if first is None else [first, *consumer.consume(most, 0)]
-        self._opened["next"] = time.monotonic() + GATHER_SECONDS if len(found) < GATHER_ROWS else 0.0
         waiting: dict[str, deque[Any]] = self._opened["waiting"]
         queues = {_parted(split): queue for split, queue in waiting.items()}
         for message in found:
@@ -213,6 +210,8 @@ def _consumer(config: Mapping[str, str]) -> Any:
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": FETCH_MS,
+        "fetch.min.bytes": FETCH_BYTES,
     }
     return client().Consumer({**own, **config}, logger=None)
 

@@ -320,12 +320,14 @@ class Runner:
         self.metrics.rows_in += batch.num_rows
         self.metrics.bytes_in += batch.nbytes
         meter = self._meters.get(channel.number)
-        if meter is None:
-            self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
-        else:
+        if meter is not None and (any(one.note for one in together) or meter.wants_more):
             asked = [unpacked_requests(one.note, one.value.num_rows) for one in together]
             requests = Requests.joined(asked, [one.value.num_rows for one in together])
             self._process_measured(channel, batch, requests, meter)
+        else:
+            seconds = self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
+            if meter is not None:
+                meter.passed_over(channel.number, seconds)
         for _ in together:
             self._mailbox.finished(channel.number, Kind.DATA)
 
