@@ -27,7 +27,7 @@ SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
 _TOGETHER = 32
 """Slices that are learnt from at once: one by one, that would take a few percent of the time of short rows."""
 LEARNING_SHARE, _FIRST_SECONDS = 0.01, 0.2
-"""Learning takes no larger share of an instance's time, beside what replies ask for; all of the first seconds is learnt."""
+"""Learning takes no larger share of an instance's time, beside what replies ask for; at first all is learnt."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
