@@ -78,30 +78,41 @@ def execute_batch(
 
 @njit()
 def split_times(
-    hashes: Ints, cells: Floats, items: Ints, sizes: Ints, seconds: Floats, keep: float, took: Floats
+    hashes: Ints,
+    cells: Floats,
+    fit: Floats,
+    items: Ints,
+    sizes: Ints,
+    seconds: Floats,
+    keep: float,
+    took: Floats,
 ) -> None:
     """Share the times of slices, of so many tuples that were executed together, out among them, one after the other.
 
     A tuple's share goes by what it is thought to take, and is learnt. `cells` is float64[1, 1, rows, columns, 2], and
     forgets all but a share of `keep` with every slice. Items whose cells are empty are thought to take the mean of all.
+    `fit` is float64[2]: by how much slices were thought to differ from the mean, times by how much they did; and its
+    square.
     """
     start = 0
     for number in range(len(sizes)):
         end = start + sizes[number]
-        if sizes[number] == 1:  # whatever it is thought to take
-            took[start] = seconds[number]
-        else:
-            count, time = 0.0, 0.0
-            for at in range(cells.shape[3]):
-                count += cells[0, 0, 0, at, COUNT]
-                time += cells[0, 0, 0, at, TIME]
-            mean = time / count if count > 0.0 else 0.0
-            total = 0.0
-            for row in range(start, end):
-                took[row] = estimate(cells, 0, 0, hashes, cells.shape[3], items[row], mean)
-                total += took[row]
-            for row in range(start, end):
-                took[row] = seconds[number] * (took[row] / total) if total > 0.0 else seconds[number] / sizes[number]
+        count, time = 0.0, 0.0
+        for at in range(cells.shape[3]):
+            count += cells[0, 0, 0, at, COUNT]
+            time += cells[0, 0, 0, at, TIME]
+        mean = time / count if count > 0.0 else 0.0
+        total = 0.0
+        for row in range(start, end):
+            took[row] = estimate(cells, 0, 0, hashes, cells.shape[3], items[row], mean)
+            total += took[row]
+        for row in range(start, end):
+            took[row] = seconds[number] * (took[row] / total) if total > 0.0 else seconds[number] / sizes[number]
+        if count > 0.0 and sizes[number]:
+            thought = total - mean * sizes[number]
+            fit *= keep
+            fit[0] += thought * (seconds[number] - mean * sizes[number]) / sizes[number]
+            fit[1] += thought * thought / sizes[number]
         cells *= keep
         for row in range(start, end):
             add(cells[0], 0, hashes, cells.shape[3], items[row], took[row], False)

@@ -34,7 +34,10 @@ SECONDS, QUICK_SECONDS = 4.0, 2.0
 CALIBRATION_SECONDS = 0.5
 REPETITIONS, QUICK_REPETITIONS = 5, 1
 ROUND_ROBIN, OSG = "round robin", "tracking OSG"
-WAYS = {ROUND_ROBIN: "round_robin", OSG: "tracking_osg?cost_of=label&resync=4&window=64&tolerance=0.5&keep=0.5"}
+WAYS = {
+    ROUND_ROBIN: "round_robin",
+    OSG: "tracking_osg?cost_of=label&resync=4&window=64&tolerance=0.5&keep=0.9&columns=1024",
+}
 HEAVY_TAIL, UNRELATED = "heavy_tail", "unrelated"
 AIMS = {HEAVY_TAIL: 0.85, UNRELATED: 1.03}
 
