@@ -11,9 +11,7 @@ import pytest
 from steelyard.bench import Result, registry
 from steelyard.bench.registry import Benchmark
 from steelyard.cli import main
-from steelyard.grouping import grouping_names
-from steelyard.partition import partitioner_names
-from steelyard.scaling import elasticity_names
+from steelyard.policies import FAMILIES
 from steelyard.spark import doctor
 from steelyard.spark.doctor import Finding
 from steelyard.spark.java import JavaError
@@ -148,10 +146,21 @@ def test_benchmarks_are_listed_with_what_they_measure(two_benchmarks, capsys):
 def test_every_policy_is_listed_with_one_line(capsys):
     assert main(["policies"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    for name in (*partitioner_names(), *grouping_names(), *elasticity_names()):
+    names = [name for family in FAMILIES.values() for name in family.names()]
+    for name in names:
         (line,) = [line for line in shown if line.startswith(f"  {name} ")]
         assert len(line.split(maxsplit=1)[1]) > 20
-    assert len(shown) == 3 + len(partitioner_names()) + len(grouping_names()) + len(elasticity_names())
+    assert len(shown) == len(FAMILIES) + len(names)
+
+
+def test_a_family_is_told_in_full(capsys):
+    assert main(["policies", "partition"]) == 0
+    said = capsys.readouterr().out
+    assert "prompt?residual_order=ascending&zigzag_start=restart" in said
+    assert "Abdelhamid 2021, Algorithm 2; runs in microbatch, resident, simulator; partition/prompt.py" in said
+    assert "zones" not in said
+    assert main(["policies", "partitions"]) == 2
+    assert "did you mean 'partition'?" in capsys.readouterr().err
 
 
 def test_the_final_line_of_a_run_is_the_last_benchmarks_json(two_benchmarks, capsys, tmp_path):

@@ -124,6 +124,8 @@ def _parser() -> _Parser:
     )
     _demo_options(commands["demo"])
     _run_options(commands["run"])
+    commands["policies"].add_argument("family", nargs="?", metavar="FAMILY", help="tell all about one family")
+    commands["policies"].add_argument("--markdown", action="store_true", help="as docs/policies.md has it")
     commands["policies"].set_defaults(command=_policies)
     _bench_options(commands["bench"])
     _sim_options(commands["sim"])
@@ -268,21 +270,26 @@ def _run(options: argparse.Namespace) -> int:
 def _policies(options: argparse.Namespace) -> int:
     from rich.markup import escape  # noqa: PLC0415
 
-    from steelyard.grouping import grouping, grouping_names  # noqa: PLC0415
-    from steelyard.partition import partitioner_names, policy  # noqa: PLC0415
-    from steelyard.scaling import elasticity, elasticity_names  # noqa: PLC0415
+    from steelyard.policies import FAMILIES, as_markdown, with_parameters  # noqa: PLC0415
 
+    if options.markdown:
+        print(as_markdown(), end="")
+        return OK
+    if options.family not in (None, *FAMILIES):
+        raise OptionError.unknown("family of policies", options.family, FAMILIES)
     console = _console()
-    kinds: dict[str, tuple[list[str], Callable[[str], object]]] = {
-        ".partition_by(...): which block a row goes to": (partitioner_names(), policy),
-        "grouping of resident workers and simulations": (grouping_names(), grouping),
-        ".elastic(...): how many tasks a batch has": (elasticity_names(), elasticity),
-    }
-    for title, (names, named) in kinds.items():
-        console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
-        for name in names:
-            words = (type(named(name)).__doc__ or "").strip().partition("\n")[0]
-            console.print(f"  {escape(name):<20}{escape(words)}", highlight=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True)
+
+    for name, family in FAMILIES.items():
+        if options.family in (None, name):
+            say(f"[bold]{name}[/bold]: {escape(family.title)}")
+            for one in family.entries.values():
+                say(f"  {escape(one.name):<20}{escape(one.what)}")
+                if options.family:
+                    say(f"{'':22}{escape(with_parameters(one))}")
+                    say(f"{'':22}{escape(one.paper or 'made here')}; runs in {', '.join(one.runs)}; {escape(one.file)}")
     return OK
 
 

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import NoEffectWarning, OptionError
+from steelyard.partition import Dalton
+from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.classic import require_classic
 from steelyard.spark.resident import require_barrier
 from steelyard.spark.source import register
@@ -121,6 +123,16 @@ def test_names_that_are_mistyped_get_the_nearest(fares):
         keyed.engine("residnt", workers=2)
     with pytest.raises(OptionError, match=r"partition_by has no option 'block': did you mean 'blocks'\?"):
         keyed.partition_by("prompt", block=8)
+    with pytest.raises(OptionError, match=r"unknown parameter of dalton 'epsilom': did you mean 'epsilon'\?"):
+        keyed.partition_by("dalton", epsilom=0.1)
+    with pytest.raises(OptionError, match=r"has its parameters, and epsilon=0.1 is given beside it"):
+        keyed.partition_by(Dalton(), epsilon=0.1)
+    asked = keyed.partition_by("dalton", epsilon=0.1, blocks=8)
+    assert asked._partitioner == keyed.partition_by("dalton?epsilon=0.1")._partitioner
+    join = sy.similarity_join(fares, on="user", id="user", metric="jaccard", similarity=0.9)
+    with pytest.raises(OptionError, match=r"unknown trigger 'every_windw': did you mean 'every_window'\?"):
+        join.balance("every_windw")
+    assert join.balance("imbalance_above?limit=0.5", "greedy?migration=0.1").settings.trigger == ImbalanceAbove(0.5)
     with pytest.raises(OptionError, match=r"sy.stream takes a Spark DataFrame, got a pandas.DataFrame"):
         sy.stream(fares.toPandas())
     with pytest.raises(OptionError, match=r"similarity must be a number, as in similarity=0.9, got '0.9'"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any, get_type_hints
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from steelyard.core.errors import OptionError
 
@@ -22,11 +23,12 @@ def named(what: str, text: str, kinds: Mapping[str, type[Any]]) -> Any:
     text
         A name, and parameters as in an address: `"prompt?residual_order=insertion"`.
     kinds
-        Dataclasses by name; their fields are the parameters.
+        Classes by name; what they are made with are the parameters.
 
     Examples
     --------
-    >>> @dataclasses.dataclass
+    >>> from dataclasses import dataclass
+    >>> @dataclass
     ... class Tea:
     ...     minutes: int = 3
     >>> named("drink", "tea?minutes=5", {"tea": Tea})
@@ -39,9 +41,18 @@ def named(what: str, text: str, kinds: Mapping[str, type[Any]]) -> Any:
     return kind(**_parameters(name, kind, query, text))
 
 
+def with_parameters(text: str, parameters: Mapping[str, Any]) -> str:
+    """A name with more parameters behind it.
+
+    >>> with_parameters("dalton?cap=4", {"epsilon": 0.1, "sync": True})
+    'dalton?cap=4&epsilon=0.1&sync=True'
+    """
+    return f"{text}{'&' if '?' in text else '?'}{urlencode(parameters)}" if parameters else text
+
+
 def _parameters(name: str, kind: type[Any], query: str, text: str) -> dict[str, Any]:
-    types = get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind) if field.init]
+    types = {**get_type_hints(kind), **({} if dataclasses.is_dataclass(kind) else get_type_hints(kind.__init__))}
+    known = inspect.signature(kind).parameters
     given: dict[str, Any] = {}
     for parameter, value in parse_qsl(query, keep_blank_values=True):
         if parameter not in known:
@@ -49,6 +60,9 @@ def _parameters(name: str, kind: type[Any], query: str, text: str) -> dict[str, 
         if parameter in given:
             raise OptionError(f"parameter {parameter!r} of {name} is given twice in {text!r}: give it once")
         given[parameter] = _converted(f"parameter {parameter!r} of {name}", value, types[parameter])
+    for parameter, one in known.items():
+        if one.default is one.empty and parameter not in given:
+            raise OptionError(f"{name} needs its parameter {parameter!r}, as in '{name}?{parameter}=...'")
     return given
 
 

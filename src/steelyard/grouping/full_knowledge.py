@@ -36,6 +36,7 @@ class FullKnowledge(CompiledGrouping):
     idle_aware: bool = False
 
     name: ClassVar[str] = "full_knowledge"
+    paper: ClassVar[str] = "Rivetti et al. 2016, section 4"
     needs_costs: ClassVar[bool] = True
 
     def rule(self, instances: int) -> Rule:

@@ -93,6 +93,7 @@ class OSG(CompiledGrouping):
     cost_of: str = ""
 
     name: ClassVar[str] = "osg"
+    paper: ClassVar[str] = "Rivetti et al. 2016"
     learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

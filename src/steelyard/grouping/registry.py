@@ -5,21 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import OptionError
-from steelyard.core.names import named as object_named
+from steelyard.core.registry import Family
 from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.full_knowledge import FullKnowledge
 from steelyard.grouping.osg import OSG
-from steelyard.grouping.round_robin import RoundRobin
-from steelyard.grouping.storm_shuffle import StormShuffle
-from steelyard.grouping.tracking import TrackingOSG
 
-_KINDS: tuple[type[Any], ...] = (FullKnowledge, OSG, RoundRobin, StormShuffle, TrackingOSG)
-_GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
+
+def _runs(kind: type[Any]) -> tuple[str, ...]:
+    if kind.needs_costs:  # which an engine cannot know
+        return ("simulator",)
+    return ("microbatch", "resident", "simulator") if kind is OSG else ("resident", "simulator")
+
+
+GROUPINGS: Family[CompiledGrouping] = Family(
+    "steelyard.grouping",
+    "grouping",
+    "shuffle(...) of resident workers and simulations: which of several equal instances a row goes to",
+    ("scheduler", "instance"),
+    _runs,
+)
 
 
 def grouping_names() -> list[str]:
     """The names that `grouping` knows."""
-    return sorted(_GROUPINGS)
+    return GROUPINGS.names()
 
 
 def grouping(named: str | CompiledGrouping) -> CompiledGrouping:
@@ -31,9 +39,6 @@ def grouping(named: str | CompiledGrouping) -> CompiledGrouping:
     Traceback (most recent call last):
     steelyard.core.errors.OptionError: unknown grouping 'ogs': did you mean 'osg'? There are: ...
     """
-    if not isinstance(named, str):
-        if not isinstance(named, CompiledGrouping):
-            raise OptionError(f"a grouping is a name or an object with `scheduler` and `instance`, got {named!r}")
-        return named
-    made: CompiledGrouping = object_named("grouping", named, _GROUPINGS)
-    return made
+    if not isinstance(named, str | CompiledGrouping):
+        raise OptionError(f"a grouping is a name or an object with `scheduler` and `instance`, got {named!r}")
+    return GROUPINGS.named(named)

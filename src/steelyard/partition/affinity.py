@@ -53,6 +53,7 @@ class Affinity:
     slide: int = SLIDE
 
     name: ClassVar[str] = "cam"
+    paper: ClassVar[str] = "Katsipoulakis, Labrinidis, Chrysanthis 2017"
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):

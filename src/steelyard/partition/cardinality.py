@@ -37,6 +37,7 @@ class Cardinality:
     slide: int = SLIDE
 
     name: ClassVar[str] = "cm"
+    paper: ClassVar[str] = "Katsipoulakis, Labrinidis, Chrysanthis 2017"
 
     def __post_init__(self) -> None:
         require_window(self.name, self.window, self.slide)

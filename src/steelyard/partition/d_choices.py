@@ -68,6 +68,7 @@ class DChoices:
     slide: int = SLIDE
 
     name: ClassVar[str] = "d_choices"
+    paper: ClassVar[str] = "Nasir et al. 2016"
 
     def __post_init__(self) -> None:
         require_head(self.name, self.head_factor, self.counters, self.estimate)

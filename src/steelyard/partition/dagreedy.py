@@ -45,6 +45,7 @@ class DAGreedy:
     slide: int = SLIDE
 
     name: ClassVar[str] = "dagreedy"
+    paper: ClassVar[str] = "Pacaci, Ozsu 2018"
 
     def __post_init__(self) -> None:
         require_window(self.name, self.window, self.slide)

@@ -97,6 +97,7 @@ class Dalton:
     seed: int = 3
 
     name: ClassVar[str] = "dalton"
+    paper: ClassVar[str] = "Zapridou, Mytilinis, Ailamaki 2022"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split_cap", str(self.split_cap))

@@ -27,6 +27,7 @@ class FirstFitDecreasing:
     """
 
     name: ClassVar[str] = "ffd"
+    paper: ClassVar[str] = "Abdelhamid 2021, section 2.4"
     needs_counts: ClassVar[bool] = True
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:

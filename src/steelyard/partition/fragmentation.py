@@ -27,6 +27,7 @@ class FragmentationMinimisation:
     """
 
     name: ClassVar[str] = "fragmin"
+    paper: ClassVar[str] = "Abdelhamid 2021, section 2.4"
     needs_counts: ClassVar[bool] = True
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:

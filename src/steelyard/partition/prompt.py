@@ -44,6 +44,7 @@ class Prompt:
     zigzag_start: Literal["restart", "continue"] = "restart"
 
     name: ClassVar[str] = "prompt"
+    paper: ClassVar[str] = "Abdelhamid 2021, Algorithm 2"
     needs_counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

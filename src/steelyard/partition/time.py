@@ -23,6 +23,7 @@ class TimeBased:
     """
 
     name: ClassVar[str] = "time"
+    paper: ClassVar[str] = "Abdelhamid 2021, section 2.6"
     needs_counts: ClassVar[bool] = False
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:

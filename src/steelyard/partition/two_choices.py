@@ -40,6 +40,7 @@ class TwoChoices:
     slide: int = SLIDE
 
     name: ClassVar[str] = "pk2"
+    paper: ClassVar[str] = "Nasir et al. 2015"
 
     def __post_init__(self) -> None:
         require_window(self.name, self.window, self.slide)
@@ -77,6 +78,7 @@ class ManyChoices:
     slide: int = SLIDE
 
     name: ClassVar[str] = "pk5"
+    paper: ClassVar[str] = "Nasir et al. 2015; Abdelhamid 2021, section 2.6"
 
     def __post_init__(self) -> None:
         require_at_least("choices", self.name, self.choices, 1, "a row needs a block to go to")

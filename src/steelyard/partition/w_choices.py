@@ -38,6 +38,7 @@ class WChoices:
     slide: int = SLIDE
 
     name: ClassVar[str] = "w_choices"
+    paper: ClassVar[str] = "Nasir et al. 2016"
 
     def __post_init__(self) -> None:
         require_head(self.name, self.head_factor, self.counters, self.estimate)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from steelyard.core import ElasticityPolicy
+from steelyard.core.registry import Family
 
-from steelyard.core import ElasticityPolicy, OptionError
-from steelyard.core.names import named as object_named
-from steelyard.scaling.fixed import Fixed
-from steelyard.scaling.zones import Zones
-
-_POLICIES: dict[str, type[Any]] = {kind.name: kind for kind in (Fixed, Zones)}
+ELASTICITY: Family[ElasticityPolicy] = Family(
+    "steelyard.scaling",
+    "elasticity policy",
+    ".elastic(...): how many tasks a batch has",
+    ("decide",),
+    lambda kind: ("microbatch", "groups", "simulator"),
+)
 
 
 def elasticity_names() -> list[str]:
     """The names that `elasticity` knows."""
-    return sorted(_POLICIES)
+    return ELASTICITY.names()
 
 
 def elasticity(named: str | ElasticityPolicy) -> ElasticityPolicy:
@@ -26,9 +28,4 @@ def elasticity(named: str | ElasticityPolicy) -> ElasticityPolicy:
     Traceback (most recent call last):
     steelyard.core.errors.OptionError: unknown elasticity policy 'zone': did you mean 'zones'? There are: fixed, zones
     """
-    if not isinstance(named, str):
-        if isinstance(named, type) or not isinstance(named, ElasticityPolicy):
-            raise OptionError(f"elastic needs a name or an object with `decide`, got {named!r}")
-        return named
-    made: ElasticityPolicy = object_named("elasticity policy", named, _POLICIES)
-    return made
+    return ELASTICITY.named(named)

@@ -101,6 +101,7 @@ class Zones:
     interval: float = 0.0
 
     name: ClassVar[str] = "zones"
+    paper: ClassVar[str] = "Abdelhamid 2021, section 3.5"
 
     def __post_init__(self) -> None:
         self._check()

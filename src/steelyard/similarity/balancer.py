@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -186,6 +186,9 @@ class Greedy:
 
     accept: str = "benefit"
     migration: float = 0.0
+
+    name: ClassVar[str] = "greedy"
+    paper: ClassVar[str] = "Siachamis 2024, Algorithm 1"
 
     def __post_init__(self) -> None:
         if self.accept not in ACCEPT:

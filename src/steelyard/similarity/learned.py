@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,8 @@ class Bandit:
     >>> again.moves(loads, workers=2) == bandit.moves(loads, workers=2)
     True
     """
+
+    name: ClassVar[str] = "bandit"
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from steelyard.core.errors import OptionError
 
@@ -67,6 +67,9 @@ class EveryWindow:
     Verdict(balance=True, reason='a window started')
     """
 
+    name: ClassVar[str] = "every_window"
+    paper: ClassVar[str] = "Siachamis 2024, chapter 2"
+
     def should(self, seen: WorkersSeen) -> Verdict:
         """Yes where a window started."""
         return Verdict(seen.window_started, "a window started" if seen.window_started else "no window started")
@@ -86,6 +89,8 @@ class ImbalanceAbove:
     >>> ImbalanceAbove(0.5).should(WorkersSeen(loads=[3.0, 1.0])).reason
     'imbalance of 1.00 average loads is above 0.5: worker 0 has 1.50 of one, worker 1 0.50'
     """
+
+    name: ClassVar[str] = "imbalance_above"
 
     limit: float = IMBALANCE_LIMIT
 
@@ -124,6 +129,8 @@ class LatencyAbove:
     Verdict(balance=True, reason='latency of 2.500 s at worker 0 is above 1 s')
     """
 
+    name: ClassVar[str] = "latency_above"
+
     seconds: float
 
     def __post_init__(self) -> None:
@@ -155,6 +162,8 @@ class LatencySpread:
     >>> LatencySpread(0.2).should(WorkersSeen(loads=[3.0, 1.0], latencies=[0.15, 0.1]))
     Verdict(balance=True, reason='worker 0 takes 0.150 s, more than 1.2 times the 0.100 s of worker 1')
     """
+
+    name: ClassVar[str] = "latency_spread"
 
     share: float = LATENCY_SPREAD
 

@@ -16,9 +16,10 @@ from pyspark.sql import types as T
 
 from steelyard.core import JoinReport, OptionError, tell_no_effect
 from steelyard.core.durations import micros
-from steelyard.similarity import Balancer, Greedy, Metric, Trigger, Windows, counterexample
+from steelyard.similarity import Balancer, Metric, Trigger, Windows, counterexample
 from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
+from steelyard.similarity.registry import BALANCERS, TRIGGERS
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
@@ -65,13 +66,18 @@ class SimilarityJoin(Description):
             "name": self._name,
         }
 
-    def balance(self, trigger: Trigger, balancer: Balancer | None = None, *, split: bool = False) -> SimilarityJoin:
-        """Move worksets between workers when `trigger` says so, as `balancer` plans it (Algorithm 1 by default).
+    def balance(
+        self, trigger: str | Trigger, balancer: str | Balancer = "greedy", *, split: bool = False
+    ) -> SimilarityJoin:
+        """Move worksets between workers when `trigger` says so, as `balancer` plans it: objects, or names.
 
+        `.balance("imbalance_above?limit=0.5", "bandit")`: `steelyard policies` has all of them.
         `split` also cuts a workset that has more than a worker's share of all load into pieces that can move.
         """
-        chosen = balancer or Greedy()
-        return replace(self, settings=replace(self.settings, trigger=trigger, balancer=chosen, split=split))
+        chosen = replace(
+            self.settings, trigger=TRIGGERS.named(trigger), balancer=BALANCERS.named(balancer), split=split
+        )
+        return replace(self, settings=chosen)
 
     def on_bad_rows(self, policy: str, path: str | None = None) -> SimilarityJoin:
         """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""

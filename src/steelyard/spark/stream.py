@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
 from steelyard.core.durations import micros, spoken
 from steelyard.core.errors import kind_of, nearest
+from steelyard.core.names import with_parameters
 from steelyard.grouping import OSG
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
@@ -184,16 +185,19 @@ class Stream(Description):
         A policy that you name moves rows to its blocks; `"in_place"` leaves them where they are read. Without this verb
         it is `"auto"`, which finds out what pays, and leaves rows of built-in aggregates where they are read.
 
-        Parameters of a policy stand in its name: `"dalton?epsilon=0.1"`. `"osg?cost_of=customer"` is for a map function
-        that takes longer for some rows than for others: it is measured, and rows are spread by what they will take.
+        Parameters of a policy are keywords, or stand in its name: `partition_by("dalton", epsilon=0.1)` is
+        `partition_by("dalton?epsilon=0.1")`. `"osg"` with `cost_of="customer"` is for a map function that takes longer
+        for some rows than for others: it is measured, and rows are spread by what they will take.
         """
         if parameters:
             option, value = next(iter(parameters.items()))
             if meant := nearest(option, ("blocks", "buckets")):
                 raise OptionError(f"partition_by has no option {option!r}: did you mean {meant!r}?")
-            raise OptionError(
-                f"partition_by: parameters of a policy stand in its name, as in '{policy}?{option}={value}'"
-            )
+            if not isinstance(policy, str):
+                raise OptionError(
+                    f"partition_by: {policy!r} has its parameters, and {option}={value!r} is given beside it"
+                )
+            policy = with_parameters(policy, parameters)
         for option, value in (("blocks", blocks), ("buckets", buckets)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")

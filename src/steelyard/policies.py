@@ -1,0 +1,58 @@
+"""All families of policies: what `steelyard policies` prints, and what docs/policies.md is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from inspect import Parameter
+from typing import Any
+
+from steelyard.core.registry import Entry, Family
+from steelyard.grouping.registry import GROUPINGS
+from steelyard.partition.registry import PARTITIONERS
+from steelyard.scaling.registry import ELASTICITY
+from steelyard.similarity.registry import BALANCERS, TRIGGERS
+
+FAMILIES: Mapping[str, Family[Any]] = {
+    "partition": PARTITIONERS,
+    "grouping": GROUPINGS,
+    "scaling": ELASTICITY,
+    "balance": BALANCERS,
+    "trigger": TRIGGERS,
+}
+"""By what a user calls them."""
+
+
+def with_parameters(entry: Entry) -> str:
+    """A name as it may be written, with all parameters as they are by default.
+
+    >>> with_parameters(FAMILIES["partition"].entries["prompt"])
+    'prompt?residual_order=ascending&zigzag_start=restart'
+    >>> with_parameters(FAMILIES["trigger"].entries["latency_above"])
+    'latency_above?seconds=...'
+    """
+    given = "&".join(f"{name}={_text(value)}" for name, value in entry.parameters.items())
+    return f"{entry.name}?{given}" if given else entry.name
+
+
+def _text(value: object) -> str:
+    """The value of a parameter as it stands behind a name; `...` where there is none by default."""
+    if value is Parameter.empty:
+        return "..."
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_markdown() -> str:
+    """The tables of docs/policies.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    for family, kind in FAMILIES.items():
+        yield from (f"## {family}", "", f"{kind.title}.", "")
+        yield "| name | what it does | parameters | who made it | runs in | lives in |"
+        yield "|---|---|---|---|---|---|"
+        for one in kind.entries.values():
+            given = ", ".join(f"`{name}={_text(value)}`" for name, value in one.parameters.items()) or "none"
+            cells = (f"`{one.name}`", one.what, given, one.paper or "made here", ", ".join(one.runs), f"`{one.file}`")
+            yield f"| {' | '.join(cells)} |"
+        yield ""

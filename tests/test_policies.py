@@ -1,0 +1,64 @@
+"""Every policy of every family, found by looking into its folder: it can be named, shown, and made again."""
+
+from __future__ import annotations
+
+from inspect import Parameter
+from pathlib import Path
+
+import pytest
+
+from steelyard.core import OptionError
+from steelyard.core.registry import Family
+from steelyard.policies import FAMILIES, as_markdown, with_parameters
+
+ENTRIES = [
+    pytest.param(family, entry, id=f"{name}: {entry.name}")
+    for name, family in FAMILIES.items()
+    for entry in family.entries.values()
+]
+
+
+@pytest.mark.parametrize(("family", "entry"), ENTRIES)
+def test_a_policy_is_made_by_its_name_and_says_what_it_is(family, entry):
+    made = family.named(with_parameters(entry).replace("...", "1"))
+    assert type(made) is entry.kind
+    assert family.named(made) is made
+    if Parameter.empty in entry.parameters.values():
+        with pytest.raises(OptionError, match="needs its parameter"):
+            family.named(entry.name)
+    else:
+        assert type(family.named(entry.name)) is entry.kind
+    assert repr(made)
+    assert len(entry.what) > 20
+    assert entry.runs
+    assert (Path(__file__).parents[1] / "src" / "steelyard" / entry.file).exists()
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_what_is_no_policy_is_refused_with_what_is_asked_for(family):
+    with pytest.raises(OptionError, match=f"unknown {family.what} 'nobody'"):
+        family.named("nobody")
+    for other in (3, None, object()):
+        with pytest.raises(OptionError, match=f"a {family.what} is a name or an object with"):
+            family.named(other)
+
+
+def test_a_class_in_the_folder_is_enough(tmp_path, monkeypatch):
+    folder = tmp_path / "cutters"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "thirds.py").write_text(
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "@dataclass\nclass Thirds:\n    'Cuts whatever it is given into three parts.'\n"
+        "    parts: int = 3\n    name: ClassVar[str] = 'thirds'\n    def cut(self): ...\n"
+        "class Helper:\n    name = 'helper'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cutters = Family("cutters", "cutter", "cuts", ("cut",), lambda kind: ("here",))
+    assert cutters.names() == ["thirds"]
+    assert cutters.named("thirds?parts=4").parts == 4
+
+
+def test_the_page_of_policies_is_what_the_registry_says():
+    page = (Path(__file__).parents[1] / "docs" / "policies.md").read_text()
+    assert page.endswith(as_markdown()), "write it anew: steelyard policies --markdown"
