@@ -113,7 +113,8 @@ def cancel(heap: EventHeap, slot: int) -> None:
     if spot == size[0]:
         return
     moved = order[size[0]]
-    if spot > 0 and at[moved] <= at[order[(spot - 1) >> 1]]:
+    above = order[(spot - 1) >> 1] if spot > 0 else moved
+    if at[moved] < at[above] or (at[moved] == at[above] and moved < above):
         _up(heap, spot, moved, at[moved])
     else:
         _down(heap, spot, moved, at[moved])
