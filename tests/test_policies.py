@@ -39,7 +39,7 @@ def test_what_is_no_policy_is_refused_with_what_is_asked_for(family):
     with pytest.raises(OptionError, match=f"unknown {family.what} 'nobody'"):
         family.named("nobody")
     for other in (3, None, object()):
-        with pytest.raises(OptionError, match=f"a {family.what} is a name or an object with"):
+        with pytest.raises(OptionError, match=f"an? {family.what} is a name or an object with"):
             family.named(other)
 
 

@@ -263,7 +263,7 @@ def test_a_wrong_name_or_parameter_names_the_right_ones():
     with pytest.raises(OptionError, match="given twice"):
         elasticity("zones?step=0.1&step=0.2")
     for thing in (Zones, 3, object()):
-        with pytest.raises(OptionError, match="elastic needs a name or an object"):
+        with pytest.raises(OptionError, match="an elasticity policy is a name or an object"):
             elasticity(thing)
 
 

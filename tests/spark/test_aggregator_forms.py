@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 import steelyard as sy
 from steelyard.core import OptionError
 from steelyard.kernels.radix import stable_order
-from steelyard.spark import parcels, reduce
+from steelyard.spark import oneshot, parcels, reduce
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.reduce import Reducer
@@ -475,3 +475,11 @@ def test_what_is_no_class_of_pysparks_shape_is_refused_by_name():
 def test_an_aggregator_of_pysparks_shape_alone_is_told_how_to_be_used(rows):
     with pytest.raises(OptionError, match=r"aggregate 'm': write sy.udaf\(TheirMean\(\)\).of\('column'\)"):
         sy.stream(rows).group_by("k").agg(m=TheirMean())
+
+
+def test_small_partitions_are_read_together_and_large_ones_are_not(spark, monkeypatch):
+    rows = spark.range(0, 1000, 1, 8)
+    assert oneshot._together(rows, 3).rdd.getNumPartitions() == 3
+    assert oneshot._together(rows, 16) is rows
+    monkeypatch.setattr(oneshot, "TOGETHER_BYTES", 100)
+    assert oneshot._together(rows, 3) is rows

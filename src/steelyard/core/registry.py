@@ -120,5 +120,6 @@ class Family(Generic[Policy]):
             return made
         if isinstance(given, type) or not any(hasattr(given, verb) for verb in self.verbs):
             verbs = " or ".join(f"`{verb}`" for verb in self.verbs)
-            raise OptionError(f"a {self.what} is a name or an object with {verbs}, got {given!r}")
+            article = "an" if self.what[0] in "aeiou" else "a"
+            raise OptionError(f"{article} {self.what} is a name or an object with {verbs}, got {given!r}")
         return given

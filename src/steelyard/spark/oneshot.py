@@ -104,7 +104,7 @@ def _together(rows: DataFrame, slots: int) -> DataFrame:
     """Rows in a partition for each slot, where they are in more, and few: a key is then added up in fewer tasks."""
     if partitions(rows) <= slots:
         return rows
-    size = int(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    size = int(str(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     return rows.coalesce(slots) if size <= TOGETHER_BYTES * slots else rows
 
 
