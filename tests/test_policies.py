@@ -5,11 +5,14 @@ from __future__ import annotations
 from inspect import Parameter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError
 from steelyard.core.registry import Family
-from steelyard.policies import FAMILIES, as_markdown, with_parameters
+from steelyard.policies import FAMILIES, as_markdown, spelled_out
+from steelyard.resident import Flow, Memory, Rows, count, run
+from steelyard.sim import Exactly, Operator, Scenario, Source, simulate
 
 ENTRIES = [
     pytest.param(family, entry, id=f"{name}: {entry.name}")
@@ -20,7 +23,7 @@ ENTRIES = [
 
 @pytest.mark.parametrize(("family", "entry"), ENTRIES)
 def test_a_policy_is_made_by_its_name_and_says_what_it_is(family, entry):
-    made = family.named(with_parameters(entry).replace("...", "1"))
+    made = family.named(spelled_out(entry).replace("...", "1"))
     assert type(made) is entry.kind
     assert family.named(made) is made
     if Parameter.empty in entry.parameters.values():
@@ -62,3 +65,34 @@ def test_a_class_in_the_folder_is_enough(tmp_path, monkeypatch):
 def test_the_page_of_policies_is_what_the_registry_says():
     page = (Path(__file__).parents[1] / "docs" / "policies.md").read_text()
     assert page.endswith(as_markdown()), "write it anew: steelyard policies --markdown"
+
+
+ROWS = pa.table({"k": [n % 5 for n in range(200)], "n": list(range(200))})
+
+
+def on_workers(entry):
+    """A small dataflow on resident workers."""
+    flow = Flow("rows")
+    source = flow.source(Rows(ROWS), batch_rows=50)
+    if entry in FAMILIES["partition"].entries.values():
+        made = source.key_by("k", grouping=entry.name).aggregate(n=count(), parallelism=2, emit="end")
+    else:
+        made = source.shuffle(f"{entry.name}?cost_of=k" if "cost_of" in entry.parameters else entry.name).map(
+            lambda batch: batch, ROWS.schema, parallelism=2
+        )
+    made.sink(Memory(), name="out")
+    return sum(run(flow.dataflow(), workers=1).table("out")["n"].to_pylist())
+
+
+@pytest.mark.filterwarnings("ignore::steelyard.core.notices.NoEffectWarning")
+@pytest.mark.parametrize(("family", "entry"), [one for one in ENTRIES if one.id.startswith(("partition", "grouping"))])
+def test_a_policy_runs_where_the_registry_says_that_it_does(family, entry):
+    cluster = Scenario.chain(
+        Source("log", 100, keys=[1, 2, 3]), Operator("work", Exactly(0.001), instances=2), grouping=entry.name
+    )
+    assert simulate(cluster, 2.0).total("work").throughput > 50
+    if "resident" in entry.runs:
+        assert on_workers(entry) == (200 if family is FAMILIES["partition"] else sum(range(200)))
+    else:
+        with pytest.raises(OptionError, match=entry.name):
+            on_workers(entry)

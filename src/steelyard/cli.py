@@ -270,7 +270,7 @@ def _run(options: argparse.Namespace) -> int:
 def _policies(options: argparse.Namespace) -> int:
     from rich.markup import escape  # noqa: PLC0415
 
-    from steelyard.policies import FAMILIES, as_markdown, with_parameters  # noqa: PLC0415
+    from steelyard.policies import FAMILIES, as_markdown, spelled_out  # noqa: PLC0415
 
     if options.markdown:
         print(as_markdown(), end="")
@@ -288,7 +288,7 @@ def _policies(options: argparse.Namespace) -> int:
             for one in family.entries.values():
                 say(f"  {escape(one.name):<20}{escape(one.what)}")
                 if options.family:
-                    say(f"{'':22}{escape(with_parameters(one))}")
+                    say(f"{'':22}{escape(spelled_out(one))}")
                     say(f"{'':22}{escape(one.paper or 'made here')}; runs in {', '.join(one.runs)}; {escape(one.file)}")
     return OK
 

@@ -22,12 +22,12 @@ FAMILIES: Mapping[str, Family[Any]] = {
 """By what a user calls them."""
 
 
-def with_parameters(entry: Entry) -> str:
+def spelled_out(entry: Entry) -> str:
     """A name as it may be written, with all parameters as they are by default.
 
-    >>> with_parameters(FAMILIES["partition"].entries["prompt"])
+    >>> spelled_out(FAMILIES["partition"].entries["prompt"])
     'prompt?residual_order=ascending&zigzag_start=restart'
-    >>> with_parameters(FAMILIES["trigger"].entries["latency_above"])
+    >>> spelled_out(FAMILIES["trigger"].entries["latency_above"])
     'latency_above?seconds=...'
     """
     given = "&".join(f"{name}={_text(value)}" for name, value in entry.parameters.items())

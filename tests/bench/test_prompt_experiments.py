@@ -241,7 +241,10 @@ def test_rates_of_a_tiny_cluster(run, monkeypatch, tmp_path):
     result = prompt_rate.result_of(found, found)
     assert {f"prompt_vs_{rival}" for rival in RIVALS} <= set(result.metrics)
     assert {f"prompt_vs_{rival}_histogram" for rival in RIVALS} <= set(result.metrics)
-    assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS, OPEN}
+    verdicts = [row["verdict"] for row in claims_in(result).values()]
+    assert [result.metrics[f"claims_{one}"] for one in ("hold", "fail", "undecided")] == [
+        verdicts.count(one) for one in (HOLDS, FAILS, OPEN)
+    ]
     assert result.kind_of("prompt_vs_time") == "simulated"
     assert [(row[0], row[1]) for row in result.tables[3].rows] == [
         (op, t) for op in BOTH_COSTS for t in (1.0, 2.0, 3.0)
@@ -354,7 +357,10 @@ def test_overhead_of_small_batches(tmp_path, monkeypatch):
         "budget of the tree",
         "bucket allocation (Algorithm 3)",
     ]
-    assert {row["verdict"] for row in claims_in(result).values()} <= {HOLDS, FAILS, OPEN}
+    verdicts = [row["verdict"] for row in claims_in(result).values()]
+    assert [result.metrics[f"claims_{one}"] for one in ("hold", "fail", "undecided")] == [
+        verdicts.count(one) for one in (HOLDS, FAILS, OPEN)
+    ]
     assert drawn("prompt-overhead", result, tmp_path) > 1000
 
 

@@ -22,15 +22,12 @@ class Entry:
 
     Parameters
     ----------
-    family
-        The folder that it lives in.
     kind
         Its class; what it is made with are its parameters.
     runs
         What runs it.
     """
 
-    family: str
     kind: type[Any]
     runs: tuple[str, ...]
 
@@ -88,11 +85,6 @@ class Family(Generic[Policy]):
         self.package, self.what, self.title, self.verbs = package, what, title, verbs
         self._runs = runs
 
-    @property
-    def folder(self) -> str:
-        """The last part of the package's name."""
-        return self.package.rpartition(".")[2]
-
     @cached_property
     def entries(self) -> Mapping[str, Entry]:
         """All policies by name, in alphabetical order."""
@@ -100,7 +92,7 @@ class Family(Generic[Policy]):
         for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
             for kind in vars(importlib.import_module(f"{self.package}.{module.name}")).values():
                 if inspect.isclass(kind) and kind.__module__.endswith(f".{module.name}") and self._is_policy(kind):
-                    entry = Entry(self.folder, kind, self._runs(kind))
+                    entry = Entry(kind, self._runs(kind))
                     if entry.name in found:
                         raise ValueError(f"two classes of {self.package} are called {entry.name!r}")
                     found[entry.name] = entry

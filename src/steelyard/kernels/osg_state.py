@@ -88,9 +88,7 @@ class Schedulers(NamedTuple):
     requests: Ints  # int64[s, k]: how many went to each instance
     asked: Floats  # float64[s, k, ASKED, 3]: the latest of them: its number, and `work` when it went
     last_reply: Floats  # float64[s, k, 4]: totals of the latest reply, and the `work` that it was about
-    latest: (
-        Floats  # float64[s, k, 3]: tuples of the latest reply, what they take on a usual instance, and what they took
-    )
+    latest: Floats  # float64[s, k, 3]: tuples of the latest reply, what was thought of them, and what they took
     has_latest: Flags  # bool[s, k]: whose `latest` came since speeds were last learnt
     spent: Floats  # float64[s, k, 3]: recent ones, with what they took over what was usual then
     time_of: Floats  # float64[s, 2]: recent time of instances that went into its own tuples, and into all that they do
