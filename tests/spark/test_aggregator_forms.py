@@ -23,7 +23,7 @@ from steelyard.spark import oneshot, parcels, reduce
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.reduce import Reducer
-from steelyard.spark.rows import BAD, BAD_ROW, PANE
+from steelyard.spark.rows import PANE
 from tests.spark.cases import BlockMean, EitherMean, Mean, TheirMean, same
 
 # Aggregators of several shapes, each in both forms
@@ -156,8 +156,7 @@ def drawn_block(rng, kind, rows, distinct):
 
 
 def states_schema(key, kinds):
-    fields = [(parcels.BUCKET, pa.int32()), ("key", key), (PANE, pa.int64()), (ROWS, pa.int64()), *kinds]
-    return pa.schema([*fields, (BAD, pa.string()), (BAD_ROW, pa.string())])
+    return pa.schema([(parcels.BUCKET, pa.int32()), ("key", key), (PANE, pa.int64()), (ROWS, pa.int64()), *kinds])
 
 
 def run_tasks(blocks, form, buckets, ends=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -194,6 +195,21 @@ def test_whole_numbers_keep_their_digits_beside_nulls(spark):
     rows = spark.createDataFrame([("a", 2**53 + 1), ("b", None), ("b", 7)], "k string, n bigint")
     found = sy.stream(rows).group_by("k").agg(largest=Largest().of("n")).to_df()
     assert {row["k"]: row["largest"] for row in found.collect()} == {"a": 2**53 + 1, "b": 7}
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_static_rows_without_a_key_are_bad_for_python_aggregates_too(spark, windowed):
+    schema = "k string, j int, x double, t timestamp"
+    moment = datetime(2024, 1, 1)
+    given = [("a", 1, 2.0), (None, 1, 50.0), ("b", None, 50.0), ("a", 1, 4.0), ("b", 2, 1.0)]
+    rows = spark.createDataFrame([(*row, moment) for row in given], schema)
+    described = sy.stream(rows).group_by("k", "j").agg(mean=Mean().of("x"))
+    if windowed:
+        described = described.with_watermark("t", "1 second").window("1 minute")
+    found = described.on_bad_rows("drop").to_df().collect()
+    assert {(row["k"], row["j"]): row["mean"] for row in found} == {("a", 1): 3.0, ("b", 2): 1.0}
+    with pytest.raises(Exception, match=r"a row cannot be processed: null key in column '[kj]'"):
+        described.to_df().collect()
 
 
 def test_the_map_function_sees_only_the_users_columns(spark, rows, tmp_path):

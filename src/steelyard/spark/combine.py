@@ -19,7 +19,7 @@ from steelyard.kernels.radix import stable_order
 from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, of_one_key
-from steelyard.spark.isolate import as_json, isolate
+from steelyard.spark.isolate import COMPLAINT, as_json, isolate, no_key
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.parcels import BUCKET
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
@@ -41,6 +41,7 @@ def combiner(
     log: TaskLog | None,
     frequent: int,
     results: Mapping[str, pa.DataType] | None = None,
+    on_bad: str | None = None,
 ) -> Callable[[Batches], Batches]:
     """The map task: group a block's rows by key and pane, add each group up, allot the groups to buckets.
 
@@ -49,7 +50,7 @@ def combiner(
     keys, uses
         Key columns, and the aggregates by name.
     schema
-        What comes out: bucket, keys, pane, rows, one state column for each aggregate, reason and bad row.
+        What comes out: bucket, keys, pane, rows, one state column for each aggregate. Refused rows come out beside it.
     buckets
         Number of reduce tasks.
     log
@@ -58,6 +59,9 @@ def combiner(
         How many of the block's most frequent keys to report.
     results
         Types of the results, by aggregate: those with two forms are then computed in both, for a few groups.
+    on_bad
+        `"fail"` or `"drop"` for rows that are refused, and for those without a key. By default they come out too, and
+        all rows have keys: the JVM has looked.
     """
 
     def run(parts: Batches) -> Batches:
@@ -68,6 +72,7 @@ def combiner(
             with task.working():
                 block = in_one_batch(batches, "take more blocks, as in .partition_by('auto', blocks=64)")
                 task.rows = block.num_rows
+                block = block if on_bad is None else _with_keys(block, keys, on_bad)
                 block, groups, states, letters = _combined(block, keys, uses, schema, results or {})
                 out = _clusters(block, keys, groups, states, buckets, schema) if groups else None
                 if groups and log is not None:
@@ -75,8 +80,10 @@ def combiner(
                     task.extra = {"clusters": len(groups.sizes), "frequent": frequent_keys}
             if out is not None:
                 yield out
-            if letters:
-                yield dead_letters(letters, schema)
+            if letters and on_bad == "fail":
+                raise BatchError(COMPLAINT + letters[0][0])
+            if letters and on_bad is None:
+                yield pa.RecordBatch.from_pydict(dict(zip((BAD, BAD_ROW), zip(*letters, strict=True), strict=True)))
 
     return run
 
@@ -107,6 +114,17 @@ def _combined(
         keep[list(refused)] = False
         block = block.filter(pa.array(keep))
     return block, None, {}, letters
+
+
+def _with_keys(block: pa.RecordBatch, keys: tuple[str, ...], on_bad: str) -> pa.RecordBatch:
+    """The rows of a block that have all keys; BatchError at others, unless they are dropped."""
+    for key in keys:
+        column = block.column(key)
+        if column.null_count and on_bad == "fail":
+            raise BatchError(COMPLAINT + no_key(key))
+        if column.null_count:
+            block = block.filter(column.is_valid())
+    return block
 
 
 class Groups:
@@ -260,8 +278,7 @@ def _clusters(
     columns[ROWS] = pa.array(groups.sizes, pa.int64())
     columns[BUCKET] = _local_buckets(columns, split, buckets)
     columns |= states
-    known = {BAD: pa.nulls(count, pa.string()), BAD_ROW: pa.nulls(count, pa.string())} | columns
-    return pa.RecordBatch.from_arrays([known[f.name].cast(f.type) for f in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
 
 def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
@@ -292,17 +309,3 @@ def _task() -> int:
 
     context = TaskContext.get()
     return context.partitionId() if context else 0
-
-
-def dead_letters(bad: Letters, schema: pa.Schema) -> pa.RecordBatch:
-    """Refused rows in a schema with columns for the reason and the row; they count as no rows."""
-    known: dict[str, Any] = {
-        BUCKET: pa.array(np.zeros(len(bad), np.int32)),
-        ROWS: pa.array(np.zeros(len(bad), np.int64)),
-        BAD: pa.array([why for why, _ in bad]),
-        BAD_ROW: pa.array([row for _, row in bad]),
-    }
-    arrays = [known.get(field.name, pa.nulls(len(bad), field.type)) for field in schema]
-    return pa.RecordBatch.from_arrays(
-        [array.cast(f.type) for array, f in zip(arrays, schema, strict=True)], schema=schema
-    )

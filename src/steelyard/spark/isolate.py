@@ -12,6 +12,13 @@ from steelyard.core.errors import BatchError, place_of
 
 Bad = list[tuple[str, pa.RecordBatch]]
 """(what was raised, the row) for each row."""
+COMPLAINT = "a row cannot be processed: "
+"""Begins the sentence of a job that ends at a bad row; the reason follows."""
+
+
+def no_key(key: str) -> str:
+    """The reason of a row without a key."""
+    return f"null key in column {key!r}"
 
 
 class UnfitError(BatchError):

@@ -10,6 +10,7 @@ from steelyard.grouping import OSG
 from steelyard.partition.auto import Auto
 from steelyard.partition.prompt import Prompt
 from steelyard.spark.costs import ITEM, CostPartitioners
+from steelyard.spark.isolate import COMPLAINT
 from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
@@ -19,7 +20,6 @@ from steelyard.spark.rows import BAD, BLOCK, SPLIT, judged, mapped, quoted, reas
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
 
-COMPLAINT = "a row cannot be processed: "
 TOGETHER_BYTES = 64 << 20
 """Partitions are read together as long as they have no more, by Spark's own estimate: half of what it reads at once."""
 
@@ -36,10 +36,11 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
         return _checked(mapped_rows, settings).select(*(quoted(name) for name in bound.rows.names))
     how = Partials(rows.sparkSession, bound)
     made = _rows(rows, bound, settings)
-    is_bare = how.reduced_is_merged and not (bound.program.builtins or bound.program.window or BAD in made.columns)
-    clean = _sound(made, bound, settings) if is_bare else _checked(tidied(made, bound, None), settings)
+    if how.reduced_is_merged and bound.program.pythons and not (bound.program.time or BAD in made.columns):
+        return how.results_of(made, settings.buckets, settings.bad.policy)  # which looks for keys that are null
+    clean = _checked(tidied(made, bound, None), settings)
     if how.reduced_is_merged:
-        return how.results_of(clean, settings.buckets, lambda made: _checked(made, settings))
+        return how.results_of(clean, settings.buckets, settings.bad.policy)
     partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
     return how.finished(merged_windows(partials, how, None))
 

@@ -13,7 +13,6 @@ from pyspark.sql import types as T
 
 from steelyard.kernels.radix import stable_order
 from steelyard.spark.arrow import arrow_schema
-from steelyard.spark.rows import BAD, BAD_ROW
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -21,40 +20,28 @@ BUCKET, PARCEL = "__bucket", "__parcel"
 LARGEST = 1 << 18
 """Bytes of a parcel, about: arrays of half a region's size or more cost the JVM's garbage collector extra."""
 
-SENT = (
-    T.StructType()
-    .add(BUCKET, T.IntegerType())
-    .add(PARCEL, T.BinaryType())
-    .add(BAD, T.StringType())
-    .add(BAD_ROW, T.StringType())
-)
-"""What crosses the shuffle: parcels, and rows that were refused."""
+SENT = T.StructType().add(BUCKET, T.IntegerType()).add(PARCEL, T.BinaryType())
+"""What crosses the shuffle."""
 
 
 def parcelled(combine: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    """The records that a map task makes, as parcels; refused rows as they are."""
+    """What a map task makes, as parcels: records by their bucket, and batches of another kind in bucket 0."""
     schema = arrow_schema(SENT)
 
     def run(parts: Batches) -> Batches:
-        for records in combine(parts):
-            if records.column(BAD).null_count == 0:
-                nothing = pa.nulls(records.num_rows, pa.binary())
-                columns = [records.column(BUCKET), nothing, records.column(BAD), records.column(BAD_ROW)]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-                continue
-            for bucket, parcel in _parcels(records):  # one by one: what is sent at once must fit Arrow's offsets
+        for made in combine(parts):
+            parcels = _parcels(made) if BUCKET in made.schema.names else [(0, _packed(made))]
+            for bucket, parcel in parcels:  # one by one: what is sent at once must fit Arrow's offsets
                 bounds = pa.py_buffer(np.array([0, parcel.size], np.int32))
                 column = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, parcel])
-                nothing = pa.nulls(1, pa.string())
-                columns = [pa.array([bucket], pa.int32()), column, nothing, nothing]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                yield pa.RecordBatch.from_arrays([pa.array([bucket], pa.int32()), column], schema=schema)
 
     return run
 
 
 def _parcels(records: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
     bucket = records.column(BUCKET).to_numpy()
-    own = records.drop_columns([BUCKET, BAD, BAD_ROW])
+    own = records.drop_columns([BUCKET])
     count = int(bucket.max()) + 1
     ordered = own.take(pa.array(stable_order(bucket, count)))
     ends = np.cumsum(np.bincount(bucket, minlength=count))
@@ -74,12 +61,8 @@ def _packed(records: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def opened(parts: Batches) -> Iterator[pa.Table | pa.RecordBatch]:
-    """What came: tables of records; and refused rows, as a batch of reason and row."""
+def opened(parts: Batches) -> Iterator[pa.Table]:
+    """What was in the parcels that came."""
     for part in parts:
-        refused = part.column(BAD).is_valid()
-        if refused.true_count:
-            yield part.filter(refused).select([BAD, BAD_ROW])
         for parcel in part.column(PARCEL):
-            if parcel.is_valid:
-                yield pa.ipc.open_stream(parcel.as_buffer()).read_all()
+            yield pa.ipc.open_stream(parcel.as_buffer()).read_all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property, lru_cache
 
 import pyarrow as pa
@@ -44,10 +43,16 @@ class Partials:
         self.bound = bound
         self.program = bound.program
         self._spark = spark
-        self._keys = [quoted(key) for key in self.program.keys]
-        self._by_pane = Columns([*self._keys, F.col(PANE)])
         self._alignments: dict[frozenset[str], Columns] = {}
         self._merges: dict[frozenset[str], Columns] = {}
+
+    @cached_property
+    def _keys(self) -> list[Column]:
+        return [quoted(key) for key in self.program.keys]
+
+    @cached_property
+    def _by_pane(self) -> Columns:
+        return Columns([*self._keys, F.col(PANE)])
 
     @cached_property
     def schema(self) -> T.StructType:
@@ -148,17 +153,21 @@ class Partials:
         sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
         return self.merged(sent, Columns([F.col(BUCKET), *self._keys, F.col(PANE)]))
 
-    def _combined(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
+    def _combined(
+        self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int, on_bad: str | None = None
+    ) -> DataFrame:
         """Rows combined in Python where they are, as parcels for `buckets` reduce tasks."""
         uses, window = self.program.pythons, self.program.window
         kinds = [self.schema[name] for name in (*self.program.keys, PANE, ROWS)]
         kinds += [T.StructField(name, self._state_type(name)) for name in uses]
-        made = arrow_schema(T.StructType([*SENT.fields[:1], *kinds, *SENT.fields[2:]]))
+        made = arrow_schema(T.StructType([SENT[BUCKET], *kinds]))
         needed = [*self.program.keys, *(column for use in uses.values() for column in use.columns)]
         needed += [PANE] if window is not None else []
         needed += [SPLIT] if SPLIT in rows.columns else []
-        run = combiner(self.program.keys, uses, made, buckets, log, frequent, self._arrow_results)
-        return map_in_arrow(rows.select(*(quoted(name) for name in dict.fromkeys(needed))), parcelled(run), SENT)
+        needed = list(dict.fromkeys(needed))
+        taken = rows if rows.columns == needed else rows.select(*map(quoted, needed))
+        run = combiner(self.program.keys, uses, made, buckets, log, frequent, self._arrow_results, on_bad)
+        return map_in_arrow(taken, parcelled(run), SENT)
 
     def _reduced(self, parcels: DataFrame, buckets: int, out: T.StructType, ends: bool) -> DataFrame:
         """The records of parcels, merged in Python by key and pane."""
@@ -183,15 +192,15 @@ class Partials:
         # Keys that Arrow tells apart and Spark does not may be in two buckets, and must be merged by Spark.
         return (window is None or window.panes == 1) and one_kind and self.bound.keys_can_be_listed
 
-    def results_of(self, rows: DataFrame, buckets: int, checked: Callable[[DataFrame], DataFrame]) -> DataFrame:
-        """Results of clean rows, where `reduced_is_merged`; `checked` takes refused rows out."""
+    def results_of(self, rows: DataFrame, buckets: int, on_bad: str) -> DataFrame:
+        """Results of rows, where `reduced_is_merged`; `on_bad` is as in `combiner`."""
         size = self.program.window.size if self.program.window else 0
         if not self.program.pythons:
             return self.finished(self._in_jvm(rows, buckets).withColumn(START, F.col(PANE) * F.lit(size)))
         fields = [self.schema[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType())] if size else []
         fields += [T.StructField(name, self.result_types[name]) for name in self.program.aggregates]
-        parcels = checked(self._combined(rows, buckets, None, 1))
+        parcels = self._combined(rows, buckets, None, 1, on_bad)
         made = self._reduced(parcels, buckets, T.StructType(fields), ends=True)
         if not size:
             return made

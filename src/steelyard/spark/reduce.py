@@ -13,9 +13,9 @@ from steelyard.core import BatchError
 from steelyard.core.arrow import in_one_batch
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import merged_otherwise
-from steelyard.spark.combine import ROWS, Groups, dead_letters
+from steelyard.spark.combine import ROWS, Groups
 from steelyard.spark.parcels import Batches, opened
-from steelyard.spark.rows import PANE
+from steelyard.spark.rows import BAD, PANE
 from steelyard.spark.states import States, bounds_of, encoded, finished, merged, subtracted, told_of
 
 SIGN, STATE = "__sign", "__state"
@@ -144,9 +144,8 @@ class Reducer:
         held: list[pa.Table] = []
         rows, settled = 0, 0
         for part in opened(parts):
-            if isinstance(part, pa.RecordBatch):
-                refused = zip(*(column.to_pylist() for column in part.columns), strict=True)
-                yield dead_letters(list(refused), self.schema)
+            if BAD in part.column_names:
+                yield self._refused(part)
                 continue
             held.append(part)
             rows += part.num_rows
@@ -155,6 +154,14 @@ class Reducer:
                 rows = settled = held[0].num_rows
         if held:
             yield self._made(held)
+
+    def _refused(self, letters: pa.Table) -> pa.RecordBatch:
+        """Reasons and rows that a map task refused, which count as no rows of any key."""
+        known = {name: letters.column(name).combine_chunks() for name in letters.column_names}
+        known[ROWS] = pa.array(np.zeros(len(letters), np.int64))
+        empty = pa.nulls(len(letters))
+        arrays = [known.get(field.name, empty).cast(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _folded(self, held: list[pa.Table]) -> tuple[dict[str, pa.Array], dict[str, States]]:
         """Keys, pane and rows of each group, and its states."""

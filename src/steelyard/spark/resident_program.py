@@ -28,7 +28,7 @@ from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import EVERY
-from steelyard.spark.isolate import as_json, isolate
+from steelyard.spark.isolate import as_json, isolate, no_key
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound
 from steelyard.spark.rows import applied, quoted
@@ -282,7 +282,7 @@ class _Tidy:
         columns = arrow_schema(bound.rows) if program.map else given
         needed = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *bound.inputs])
         self.schema = pa.schema([columns.field(name) for name in needed])
-        self._required = {key: f"null key in column {key!r}" for key in program.keys}
+        self._required = {key: no_key(key) for key in program.keys}
         if program.time is not None:
             self._required[program.time] = f"null time in column {program.time!r}"
         self._drops = drops

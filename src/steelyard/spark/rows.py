@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.columns import Columns, changing
-from steelyard.spark.isolate import Bad, as_json, isolate
+from steelyard.spark.isolate import Bad, as_json, isolate, no_key
 from steelyard.spark.map_result import as_frame_was_meant, fitted
 from steelyard.spark.program import Bound, MapFunction
 from steelyard.spark.tasklog import TaskLog, timed
@@ -141,7 +141,7 @@ def tidied(rows: DataFrame, bound: Bound, closed: int | None) -> DataFrame:
 def reasons(bound: Bound) -> dict[str, Column]:
     """Why a row can be refused in the JVM, as conditions on it."""
     program = bound.program
-    tests = {f"null key in column {key!r}": quoted(key).isNull() for key in program.keys}
+    tests = {no_key(key): quoted(key).isNull() for key in program.keys}
     if program.time is not None:
         tests[f"null time in column {program.time!r}"] = quoted(program.time).isNull()
     for name in bound.parsed:

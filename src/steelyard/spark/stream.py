@@ -289,12 +289,13 @@ class Stream(Description):
         if self._mode == "append" and self._window is None and self._aggregates:
             raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
         kind = self.rows.schema[self._time].dataType if self._time in self.rows.columns else None
-        zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
-        if isinstance(kind, T.TimestampNTZType) and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
-            raise OptionError(
-                f"time column {self._time!r} has no time zone and the session's is {zone}: cast it to timestamp, or "
-                "set spark.sql.session.timeZone to UTC"
-            )
+        if isinstance(kind, T.TimestampNTZType):
+            zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
+            if zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
+                raise OptionError(
+                    f"time column {self._time!r} has no time zone and the session's is {zone}: cast it to timestamp, "
+                    "or set spark.sql.session.timeZone to UTC"
+                )
         if isinstance(self._partitioner, OSG):
             if self._map is None:
                 raise OptionError("partition_by: osg goes by what the map function takes: add .map(...)")
