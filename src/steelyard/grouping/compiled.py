@@ -97,8 +97,10 @@ class CompiledScheduler:
         self._hashes = policy.hashes()
         self._bank = new_schedulers(self._rule, 1, instances, *policy.sketch_shape, first=number)
 
-    def choose(self, items: Ints, costs: Floats | None = None, times: Floats | None = None) -> Chosen:
-        """Instances for tuples in the order of sending."""
+    def choose(
+        self, items: Ints, costs: Floats | None = None, times: Floats | None = None, until: float = np.inf
+    ) -> Chosen:
+        """Instances for tuples in the order of sending; for fewer of them where no load is below `until` any more."""
         from steelyard.kernels.osg_batches import choose_batch  # noqa: PLC0415 - slow to import
 
         ids = _one_dimension("items", items, np.int64)
@@ -111,10 +113,11 @@ class CompiledScheduler:
         when = np.zeros(rows) if times is None else _one_dimension("times", times, np.float64, rows)
         to = np.empty(rows, np.int32)
         position, epoch, load = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows)
-        marked = choose_batch(
-            self._rule, self._hashes, self._bank, ids, self._exact(costs, rows), when, to, position, epoch, load
+        exact = self._exact(costs, rows)
+        count, marked = choose_batch(
+            self._rule, self._hashes, self._bank, ids, exact, when, to, position, epoch, load, until
         )
-        return Chosen(to, Requests(position[:marked].copy(), epoch[:marked].copy(), load[:marked].copy()))
+        return Chosen(to[:count], Requests(position[:marked].copy(), epoch[:marked].copy(), load[:marked].copy()))
 
     def _exact(self, costs: Floats | None, rows: int) -> Floats:
         from steelyard.kernels.osg_state import KNOWN  # noqa: PLC0415 - slow to import
@@ -146,6 +149,24 @@ class CompiledScheduler:
             elif report.scheduler == self.number:
                 reply = (report.epoch, report.delta, report.tuples, report.time, report.own, report.everything)
                 take_reply(self._rule, self._bank, 0, report.sender, *reply)
+
+    @property
+    def follows(self) -> bool:
+        """Whether `follow` makes a difference: it tells when instances end what they have, by the clock."""
+        return self._rule.continuous and self._rule.idle_aware
+
+    @property
+    def given(self) -> Floats:
+        """float64[instances]: what it thinks each instance has been given so far, in seconds of work."""
+        return np.array(self._bank.work[0, : self.instances, 1])
+
+    def follow(self, left: Floats, now: float) -> None:
+        """What is left to each instance of the work that it was `given`, as far as is known."""
+        own, everything = self._bank.time_of[0]
+        share = everything / own if own > 0.0 else self._rule.schedulers
+        loads = now + left * self._bank.speeds[0, : self.instances] * share
+        self._bank.deltas[0, : self.instances] += loads - self._bank.loads[0, : self.instances]
+        self._bank.loads[0, : self.instances] = loads
 
     @property
     def mode(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.kernels.compiled import njit
 from steelyard.kernels.osg import answer, choose, clock_of, execute
 from steelyard.kernels.osg_sketch import COUNT, TIME, add, estimate
-from steelyard.kernels.osg_state import KNOWN, NOT_MARKED, Learners, Rule, Schedulers
+from steelyard.kernels.osg_state import KNOWN, MODE, NOT_MARKED, RUN, Learners, Rule, Schedulers
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -28,13 +28,17 @@ def choose_batch(
     position: Ints,
     epoch: Ints,
     load: Floats,
-) -> int:
-    """Fill `to` for a bank of one scheduler; how many tuples carry requests, which are in the last three arrays.
+    until: float,
+) -> tuple[int, int]:
+    """Fill `to` for a bank of one scheduler; how many tuples it has chosen for, and how many of them carry requests.
 
-    `costs` is float64[items, instances] for kind KNOWN, and has one row otherwise.
+    Requests are in the three arrays behind it. `costs` is float64[items, instances] for kind KNOWN, and has one row
+    otherwise. Once every instance has replied, tuples are left over when no load is below `until`.
     """
     marked = 0
     for row in range(len(items)):
+        if until < np.inf and bank.status[0, MODE] == RUN and bank.loads[0, : rule.instances].min() >= until:
+            return row, marked
         where, number, carried = choose(
             rule, hashes, bank, 0, items[row], costs, row if rule.kind == KNOWN else 0, times[row]
         )
@@ -42,7 +46,7 @@ def choose_batch(
         if number != NOT_MARKED:
             position[marked], epoch[marked], load[marked] = row, number, carried
             marked += 1
-    return marked
+    return len(items), marked
 
 
 @njit()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from steelyard.core import SteelyardError
@@ -63,6 +63,8 @@ class Outlet:
         self._granted, self._spent = credit or 0, 0
         self._changed = threading.Condition(threading.Lock())
         self._stopped = False
+        self.worked_off: Callable[[int], None] | None = None
+        """Wants to hear how many more batches the other end has worked off."""
 
     @property
     def has_credit(self) -> bool:
@@ -96,6 +98,8 @@ class Outlet:
         with self._changed:
             self._granted += batches
             self._changed.notify_all()
+        if self.worked_off is not None:
+            self.worked_off(batches)
 
     def stop(self) -> None:
         """Wake a sender that waits; it gets a StoppedError."""
@@ -129,10 +133,13 @@ class Mailbox:
     ----------
     channels
         The channels that lead here, and for each what tells its sender of new room.
+    prompt
+        Channels whose senders are told at once, rather than half a window at a time.
     """
 
-    def __init__(self, channels: Sequence[tuple[Channel, Callable[[int], None]]]) -> None:
+    def __init__(self, channels: Sequence[tuple[Channel, Callable[[int], None]]], prompt: Collection[int] = ()) -> None:
         self._inlets = {channel.number: _Inlet(channel, grant) for channel, grant in channels}
+        self._prompt = frozenset(prompt)
         self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
         self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
         self._single = self._turn[0] if len(self._turn) == 1 and not self._feedback else None
@@ -217,13 +224,13 @@ class Mailbox:
             rows -= found[-1].value.num_rows
         return found
 
-    def finished(self, number: int, kind: Kind) -> None:
-        """A message that was taken has been worked off; its room is given back, half a window at a time."""
+    def finished(self, number: int, kind: Kind, messages: int = 1) -> None:
+        """Messages that were taken have been worked off; their room is given back, mostly half a window at a time."""
         inlet = self._inlets[number]
-        inlet.done += 1
+        inlet.done += messages
         if kind is DATA:
-            inlet.owed += 1
-            if inlet.owed >= CREDIT // 2:
+            inlet.owed += messages
+            if inlet.owed >= CREDIT // 2 or number in self._prompt:
                 owed, inlet.owed = inlet.owed, 0
                 inlet.granted += owed
                 inlet.grant(owed)

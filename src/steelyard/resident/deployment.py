@@ -64,7 +64,9 @@ class Deployment:
         hosted = placement.hosted(worker)
         self._followed = {channel.number for channel in self._channels if self._is_followed(channel)}
         for instance in hosted:
-            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in self._into(instance)])
+            into = self._into(instance)
+            metered = [one.number for one in into if learns_costs(one, dataflow)]
+            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in into], metered)
         for channel in self._channels:
             if channel.sender in self._mailboxes:
                 credit = None if channel.feedback or channel.number in self._followed else CREDIT
@@ -154,6 +156,8 @@ class Deployment:
                     reporting = [outlet.channel for outlet in reached.values()]
                     chooses.received = {one.number: 0 for one in reporting if learns_costs(one, self.dataflow)}
                     self._hearing |= dict.fromkeys(chooses.received, chooses)
+                    if chooses.received and not edge.feedback:
+                        chooses.follow(reached)
                 outputs.append(Output(chooses, reached))
         mailbox, channels = self._mailboxes[instance], self._into(instance)
         meters = self._meters(instance, channels)

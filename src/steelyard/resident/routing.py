@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Edge, Instance, Route
+from steelyard.core.plans import Floats
 from steelyard.core.policies import Router, State
-from steelyard.grouping.protocol import Report, Requests, Scheduler
+from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
 from steelyard.partition.registry import tuple_policy
+from steelyard.resident.channel import CREDIT, Outlet, StoppedError
 from steelyard.resident.reports import (
     MOST_REQUESTS,
     arrays_bytes,
@@ -26,12 +31,21 @@ from steelyard.resident.reports import (
 )
 from steelyard.resident.wire import WireError
 
+AHEAD_SECONDS = 0.01
+"""Work that an instance has before it gets no more of a sender who follows it: time enough to bring it more."""
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.0005, 1.0
+_NO_CREDIT = 1.0
+"""Seconds of work that an instance without credit counts as having more."""
+
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 Messages = Iterator[tuple[int, pa.RecordBatch, bytes]]
 
 
 class Distributor(ABC):
     """Cuts batches into a part for each receiving instance."""
+
+    waited: float = 0.0
+    """Seconds in which it kept rows back."""
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch) -> Parts:
@@ -50,6 +64,9 @@ class Distributor(ABC):
 
     def restore(self, state: bytes) -> None:  # noqa: B027 - most keep no state
         """Go on as the distributor that gave this state would."""
+
+    def stop(self) -> None:  # noqa: B027 - most keep no rows back
+        """Wake a sender that waits; it gets a StoppedError."""
 
 
 class Forward(Distributor):
@@ -138,17 +155,124 @@ class ByPolicy(Distributor):
         self._router.restore(bytes_arrays(state))
 
 
+class FollowingScheduler(Scheduler, Protocol):
+    """A scheduler that can be told how far instances are with what they were given."""
+
+    @property
+    def given(self) -> Floats:
+        """float64[instances]: what it thinks each has been given so far, in seconds of work."""
+        ...
+
+    @property
+    def loads(self) -> Floats:
+        """float64[instances]: when it thinks each will have done all of it."""
+        ...
+
+    def follow(self, left: Floats, now: float) -> None:
+        """What of it is left to each instance."""
+        ...
+
+    def choose(
+        self, items: Ints, costs: Floats | None = None, times: Floats | None = None, until: float = math.inf
+    ) -> Chosen:
+        """As any; for fewer tuples where no load is below `until` any more."""
+        ...
+
+
+class Queues:
+    """What instances have been sent and have not worked off, as a scheduler thinks of it, message by message.
+
+    Parameters
+    ----------
+    scheduler
+        Whose choices they are.
+    """
+
+    def __init__(self, scheduler: FollowingScheduler) -> None:
+        self.scheduler = scheduler
+        self._done = scheduler.given
+        """float64[instances]: what was given up to the last message that was worked off."""
+        self._since = np.zeros(scheduler.instances)
+        """When that was, or when the first message came to an instance that had none."""
+        self._messages: list[deque[float]] = [deque() for _ in range(scheduler.instances)]
+        """What was given up to each message that is not worked off."""
+
+    def sent(self, instance: int, moment: float) -> None:
+        """All that the scheduler has given to an instance is on its way there, in one message more."""
+        if not self._messages[instance]:
+            self._since[instance] = moment
+        self._messages[instance].append(float(self.scheduler.given[instance]))
+
+    def worked_off(self, instance: int, messages: int, moment: float) -> None:
+        """So many messages were."""
+        for _ in range(messages):
+            self._done[instance] = self._messages[instance].popleft()
+        self._since[instance] = moment
+
+    def left(self, moment: float) -> Floats:
+        """float64[instances]: seconds of work that are left to each; of the message under way, at least nothing."""
+        heads = np.array([queue[0] if queue else 0.0 for queue in self._messages]) - self._done
+        found: Floats = self.scheduler.given - self._done
+        found -= np.clip(moment - self._since, 0.0, np.maximum(heads, 0.0))
+        full = np.array([len(queue) >= CREDIT for queue in self._messages])
+        return np.where(full, found + _NO_CREDIT, found)
+
+    def patience(self, moment: float) -> float:
+        """How long an instance will need until it has room, as far as is known; 0 where one has."""
+        self.scheduler.follow(self.left(moment), moment)
+        beyond = float(self.scheduler.loads.min()) - moment - AHEAD_SECONDS
+        return min(max(beyond, _SHORTEST_WAIT), _LONGEST_WAIT) if beyond >= 0.0 else 0.0
+
+
 class ByCost(Distributor):
     """Each row to the instance that a scheduler chooses by what it has heard of costs; it is one of several.
 
     Reports come from threads that read connections, and count as worked off when they are taken in: nothing waits.
+
+    Where instances tell at once of every message that they have worked off (`follow`), rows are kept back while all of
+    them have enough to do: what is known when an instance will soon want rows is more than what was known before.
     """
 
     def __init__(self, receivers: int, column: str, scheduler: Scheduler) -> None:
         self._receivers, self._column, self._scheduler = receivers, column, scheduler
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._queues: Queues | None = None
+        self._stopped = False
         self.received: dict[int, int] = {}
         """By channel: reports so far."""
+
+    def follow(self, outlets: Mapping[int, Outlet]) -> None:
+        """Hear from the outlets to instances what these have worked off, if the scheduler makes use of it."""
+        if getattr(self._scheduler, "follows", False):
+            self._queues = Queues(self._scheduler)  # type: ignore[arg-type]
+            for receiver, outlet in outlets.items():
+                outlet.worked_off = partial(self._worked_off, receiver)
+
+    def _worked_off(self, receiver: int, messages: int) -> None:
+        assert self._queues is not None
+        with self._room:
+            self._queues.worked_off(receiver, messages, now())
+            self._room.notify()
+
+    def _choose(self, items: Ints) -> Chosen:
+        """Instances for all items; or, as soon as an instance has room, for those that there is room for."""
+        if self._queues is None:
+            return self._scheduler.choose(items, times=np.full(len(items), now()))
+        begun = time.perf_counter()
+        while (patience := self._queues.patience(moment := now())) > 0.0:
+            if self._stopped:
+                raise StoppedError("it was stopped while all instances had enough to do")
+            self._room.wait(patience)
+        self.waited += time.perf_counter() - begun
+        times = np.full(len(items), moment)
+        return self._queues.scheduler.choose(items, times=times, until=moment + AHEAD_SECONDS)
+
+    def stop(self) -> None:
+        """Wake a sender that waits; it gets a StoppedError."""
+        with self._room:
+            self._stopped = True
+            self._room.notify_all()
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load the compiled hash, the compiled choice and the compiled order."""
@@ -163,16 +287,31 @@ class ByCost(Distributor):
 
     def addressed(self, batch: pa.RecordBatch) -> Messages:
         """Rows as the scheduler says, with its requests to their instances."""
-        items = self._items(batch)
-        with self._lock:  # not while a part waits for credit: reports come meanwhile
-            chosen = self._scheduler.choose(items, times=np.full(len(items), now()))
+        items, start = self._items(batch), 0
+        while start < len(items) or not len(items):
+            with self._room:  # not while a part waits for credit: reports come meanwhile
+                chosen = self._choose(items[start:])
+            yield from self._messages(batch.slice(start, len(chosen.to)), chosen)
+            start += len(chosen.to)
+            if not len(items):
+                return
+
+    def _messages(self, batch: pa.RecordBatch, chosen: Chosen) -> Messages:
+        """Rows that were chosen for, in a message to each instance, or in several where it has many requests."""
         asked = set(chosen.to[chosen.requests.position].tolist())
         for receiver, part in parted(batch, chosen.to, self._receivers):
             if receiver not in asked:
+                self._count(receiver)
                 yield receiver, part, b""
                 continue
             for start, end, requests in _shares(chosen.share(receiver)[1], part.num_rows):
+                self._count(receiver)
                 yield receiver, part.slice(start, end - start), packed_requests(requests)
+
+    def _count(self, receiver: int) -> None:
+        if self._queues is not None:
+            with self._room:
+                self._queues.sent(receiver, now())
 
     def hear(self, channel: int, number: int, payload: Any) -> None:
         """A report came back through a channel; WireError where it is none, or not the next one."""
@@ -189,6 +328,8 @@ class ByCost(Distributor):
     def know(self, state: State) -> None:
         """Go on with what another scheduler of the same policy knew."""
         self._scheduler.restore(state)
+        if self._queues is not None:
+            self._queues = Queues(self._queues.scheduler)
 
     def state(self) -> bytes:
         """The scheduler's arrays."""

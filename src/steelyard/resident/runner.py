@@ -55,6 +55,17 @@ class Output:
         for outlet in self.outlets.values():
             outlet.send(kind, value)
 
+    @property
+    def waited(self) -> float:
+        """Seconds in which nobody had room."""
+        return self.distributor.waited + sum(outlet.waited for outlet in self.outlets.values())
+
+    def stop(self) -> None:
+        """Wake a sender that waits; it gets a StoppedError."""
+        self.distributor.stop()
+        for outlet in self.outlets.values():
+            outlet.stop()
+
 
 class Runner:
     """Runs one instance until it is stopped, also beyond its last row: it may still have to take a snapshot.
@@ -163,8 +174,7 @@ class Runner:
         self._stopping = True
         self._mailbox.stop()
         for output in self._outputs:
-            for outlet in output.outlets.values():
-                outlet.stop()
+            output.stop()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended."""
@@ -328,8 +338,7 @@ class Runner:
             seconds = self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
             if meter is not None:
                 meter.passed_over(channel.number, seconds)
-        for _ in together:
-            self._mailbox.finished(channel.number, Kind.DATA)
+        self._mailbox.finished(channel.number, Kind.DATA, len(together))
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
         """The same in slices, each of which is measured."""
@@ -381,7 +390,7 @@ class Runner:
         self.metrics.busy += time.perf_counter() - begun - blocked - (self._handed_on - handed_on)
 
     def _waited(self) -> float:
-        return sum(outlet.waited for output in self._outputs for outlet in output.outlets.values())
+        return sum(output.waited for output in self._outputs)
 
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
