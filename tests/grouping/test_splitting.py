@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.grouping import TimeSplitter
+from steelyard.kernels.osg_batches import OUTLIER
 from tests.kernels.twins.osg_sketch import PlainSketch
 
 
@@ -20,9 +21,11 @@ def test_shares_add_up_and_are_those_of_the_plain_twin(batches):
         thought = [plain.estimate(item, time / count if count else 0.0) for item in items]
         whole = sum(thought)
         wanted = [seconds * (one / whole) if whole else seconds / len(items) for one in thought]
+        usual = time / count * len(items) if count else 0.0
+        believed = min(seconds, OUTLIER * max(whole, usual)) if usual else seconds
         plain.scale(0.5)
         for item, share in zip(items, wanted, strict=True):
-            plain.add(item, share, conservative=False)
+            plain.add(item, share * (believed / seconds) if seconds else 0.0, conservative=False)
         assert shares == pytest.approx(wanted, abs=1e-9)
         assert shares.sum() == pytest.approx(seconds)
 
@@ -37,6 +40,48 @@ def test_items_get_what_they_take_by_themselves():
     items = np.arange(len(cost))
     shares = splitter.split(items, float(cost.sum()))
     assert shares == pytest.approx(cost, abs=2.0)  # shared out evenly, each would have 10.5
+
+
+def trained(related, slices=1000):
+    """A splitter that has seen slices of four tuples of two items, and what draws the next one."""
+    rng = np.random.default_rng(7)
+    splitter = TimeSplitter()
+
+    def learn(pause=0.0):
+        items = rng.integers(0, 2, 4)
+        costs = 0.001 + 0.004 * (items if related else rng.integers(0, 2, 4))
+        splitter.split(items, float(costs.sum()) + pause)
+
+    for _ in range(slices):
+        learn()
+    return splitter, learn
+
+
+@pytest.mark.parametrize(("related", "least", "most"), [(True, 0.9, 1.0), (False, 0.0, 0.35)])
+def test_items_are_trusted_as_far_as_they_tell_costs(related, least, most):
+    splitter, learn = trained(related)
+    found = []
+    for _ in range(200):
+        learn()
+        found.append(splitter.trust)
+    assert least <= float(np.median(found)) <= most
+
+
+def test_one_pause_does_not_end_the_trust_in_items():
+    splitter, learn = trained(related=True)
+    before = splitter.trust
+    splitter.split(np.zeros(4, np.int64), 2.0)  # a slice of cheap tuples that was held up
+    for _ in range(20):
+        learn()
+    assert splitter.trust > 0.8 * before
+
+
+def test_an_item_that_takes_far_longer_than_all_others_is_learnt_in_a_few_slices():
+    splitter, _ = trained(related=True)
+    for _ in range(8):
+        splitter.split(np.array([9]), 1.0)
+    shares = splitter.split(np.array([9, 0]), 1.001)
+    assert shares[0] > 0.9
 
 
 def test_a_splitter_goes_on_with_what_it_knows():

@@ -161,6 +161,7 @@ def test_what_keys_say_of_costs_is_reported_as_far_as_it_comes_true(related, dif
     means = times[counts > 0] / counts[counts > 0]
     assert len(means) == 3
     assert (means.max() > 5 * means.min()) == differ
+    assert related or means.max() < 1.25 * means.min()  # noise alone makes more of a difference, were it believed
     assert np.average(means, weights=counts[counts > 0]) == pytest.approx(10.0, rel=0.2)
 
 

@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from steelyard.core import StateError
+from steelyard.core.dataflow import Instance
 from steelyard.core.durable import opened, sealed
 from steelyard.resident import Flow, Parquet, Rows, Settings, count, run, sum
 from steelyard.resident.jobs import Job
+from steelyard.resident.manifest import Manifest
+from steelyard.resident.operator import ALONE
 from steelyard.resident.sinks import _ParquetStep
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.workloads.workload import TIMESTAMP
@@ -158,6 +161,40 @@ def test_a_commit_is_found_that_its_head_does_not_know_yet_and_is_missed_after_t
     (store.path / f"commit-{whole.epoch:08d}.json").unlink()
     with pytest.raises(StateError, match=f"commit-{whole.epoch:08d}.json of epoch {whole.epoch} is missing"):
         store.checked()
+
+
+def store_of(folder, epochs, who):
+    store = SnapshotStore(folder)
+    for epoch in range(1, epochs + 1):
+        state = store.write(epoch, Instance("a", 0), {"who": who}, ALONE)
+        store.commit(Manifest(epoch, who, {"operators": {}, "edges": []}, {"a#0": state}))
+    return store
+
+
+def test_a_commit_of_another_store_is_refused_also_where_it_is_newer(tmp_path):
+    store = store_of(tmp_path / "one", 5, "one")
+    for epoch in (6, 9):
+        other = store_of(tmp_path / f"other {epoch}", epoch, "other")
+        for name in (f"commit-{epoch:08d}.json", f"epoch-{epoch:08d}"):
+            (other.path / name).rename(store.path / name)
+        with pytest.raises(StateError, match=f"{epoch:08d}.json of epoch {epoch} does not follow epoch 5, which head"):
+            store.checked()
+        (store.path / f"commit-{epoch:08d}.json").unlink()
+    assert store.checked().epoch == 5
+
+
+def test_a_commit_before_the_newest_that_is_another_one_is_refused(tmp_path):
+    store, other = store_of(tmp_path / "one", 5, "one"), store_of(tmp_path / "other", 5, "other")
+    (other.path / "commit-00000004.json").rename(store.path / "commit-00000004.json")
+    with pytest.raises(StateError, match=r"00000004.json of epoch 4 is not the one before that of epoch 5"):
+        store.checked()
+
+
+def test_files_that_are_no_commits_are_passed_over(tmp_path):
+    store = store_of(tmp_path, 3, "one")
+    for name in ("commit-00000003 (copy).json", "commit-.json", "commit-x.json"):
+        (tmp_path / name).touch()
+    assert store.checked().epoch == 3
 
 
 def test_a_name_in_a_commit_of_a_snapshot_does_not_leave_its_folder(kept):

@@ -14,6 +14,8 @@ from steelyard.kernels.osg_state import KNOWN, MODE, NOT_MARKED, RUN, Learners, 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
+OUTLIER = 8.0
+"""How many times longer than thought a slice may take, and all of it be learnt."""
 
 
 @njit()
@@ -96,7 +98,8 @@ def split_times(
     A tuple's share goes by what it is thought to take, and is learnt. `cells` is float64[1, 1, rows, columns, 2], and
     forgets all but a share of `keep` with every slice. Items whose cells are empty are thought to take the mean of all.
     `fit` is float64[2]: by how much slices were thought to differ from the mean, times by how much they did; and its
-    square.
+    square. Of a slice that took far longer than was thought of it, and than the mean, no more than OUTLIER times that
+    is learnt: something else held it up, or the next ones will say so too.
     """
     start = 0
     for number in range(len(sizes)):
@@ -112,12 +115,15 @@ def split_times(
             total += took[row]
         for row in range(start, end):
             took[row] = seconds[number] * (took[row] / total) if total > 0.0 else seconds[number] / sizes[number]
+        usual = mean * sizes[number]
+        believed = min(seconds[number], OUTLIER * max(total, usual)) if usual > 0.0 else seconds[number]
         if count > 0.0 and sizes[number]:
-            thought = total - mean * sizes[number]
+            thought = total - usual
             fit *= keep
-            fit[0] += thought * (seconds[number] - mean * sizes[number]) / sizes[number]
+            fit[0] += thought * (believed - usual) / sizes[number]
             fit[1] += thought * thought / sizes[number]
         cells *= keep
+        share = believed / seconds[number] if seconds[number] > 0.0 else 1.0
         for row in range(start, end):
-            add(cells[0], 0, hashes, cells.shape[3], items[row], took[row], False)
+            add(cells[0], 0, hashes, cells.shape[3], items[row], share * took[row], False)
         start = end

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import struct
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from steelyard.resident.operator import Attempt, State
 _MAGIC = b"SYSTATE1"
 _LENGTH = struct.Struct("!Q")
 HEAD = "head.json"
+_COMMIT = re.compile(r"commit-(\d{8,})\.json")
 """The file that says which commit is the newest."""
 
 
@@ -176,7 +178,8 @@ class SnapshotStore:
         return Link(body["epoch"], body["commit"])
 
     def _committed(self) -> list[int]:
-        return sorted(int(file.stem.removeprefix("commit-")) for file in self.path.glob("commit-*.json"))
+        named = (_COMMIT.fullmatch(file.name) for file in self.path.glob("commit-*.json"))
+        return sorted(int(name[1]) for name in named if name)
 
     def latest(self) -> int | None:
         """The epoch of the newest snapshot that is whole, or None."""
@@ -208,6 +211,11 @@ class SnapshotStore:
         newest, seal = self._opened(epochs[-1])
         if head.number == newest.epoch and head.seal != seal:
             raise damaged(self._commit(newest.epoch), f"of epoch {newest.epoch} is not the one that {HEAD} names")
+        if head.number < newest.epoch and newest.before != (head if head.number else None):
+            if self._head() != head:  # it was written meanwhile
+                return self._newest()
+            follows = f"does not follow epoch {head.number}, which {HEAD} names"
+            raise damaged(self._commit(newest.epoch), f"of epoch {newest.epoch} {follows}")
         self._require_before(newest)
         return newest, seal
 

@@ -13,7 +13,7 @@ from steelyard.spark.partials import NEW, START, Partials
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, quoted
 from steelyard.spark.sinks import Sink
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
-from steelyard.spark.windows import Span, between, closing, ends_after, last_end, merged_windows
+from steelyard.spark.windows import Span, between, closing, ends_after, first_open, last_end, merged_windows
 
 COMPACT_AFTER = 24
 """Folders in the log before some are merged into one."""
@@ -156,8 +156,12 @@ class Emission:
         """Whether no window will read a pane again; where panes are taken out, that is one slide after the last."""
         window = self.partials.program.window
         assert window is not None
-        keep_for = window.slide if commit.running is not None else 0
-        return last_end(window, pane) + keep_for <= commit.watermark
+        return last_end(window, pane) + self._kept_for(commit) <= commit.watermark
+
+    def _kept_for(self, commit: Commit) -> int:
+        """For how long panes are kept behind the end of their last window: until they are taken out."""
+        window = self.partials.program.window
+        return window.slide if window is not None and commit.running is not None else 0
 
     def compacted(self, spark: SparkSession, commit: Commit) -> Commit:
         """The log with some of its folders merged into one, where there are many.
@@ -181,8 +185,7 @@ class Emission:
         last = max(entry.panes.last for entry in merged if entry.panes)
         window = self.partials.program.window
         if window is not None and self.mode != "complete":
-            while first < last and self._is_over(first, commit):
-                first += 1
+            first = max(first, min(last, first_open(window, commit.watermark - self._kept_for(commit))))
         live = self.log.read(spark, merged, Span(first, last))
         written = self.log.rewrite(self.partials.compacted(live), commit.batch, merged)
         return (*kept, written.entry(max(entry.batch for entry in merged), Span(first, last)))

@@ -44,6 +44,17 @@ def last_end(window: Window, pane: int) -> int:
     return start - start % window.slide + window.size
 
 
+def first_open(window: Window, watermark: int) -> int:
+    """The first pane of which `last_end` is behind the watermark.
+
+    >>> first_open(Window(60, 10), 125), last_end(Window(60, 10), 6), last_end(Window(60, 10), 7)
+    (7, 120, 130)
+    """
+    # the first start of a window, a multiple of the slide, with start + size > watermark
+    start = ((watermark - window.size) // window.slide + 1) * window.slide
+    return start // window.pane
+
+
 def by_window(partials: DataFrame, window: Window) -> DataFrame:
     """Each partial once for every window that its pane is in, with the window's start."""
     start = f"{PANE} * {window.pane}L"
