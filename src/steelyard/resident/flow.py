@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from steelyard.core import OptionError, tell_no_effect
+from steelyard.core import Cooperative, OptionError, tell_no_effect
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
@@ -139,7 +139,12 @@ class Stream(Hinting):
         """Rows of a key go to one instance, by hash; or where a partitioner or tuple policy sends them."""
         if grouping == "hash":
             return replace(self, grouping=Grouping(Route.HASH, columns))
-        tuple_policy(grouping)  # a name that is none is an error here, where it was written
+        policy = tuple_policy(grouping)  # a name that is none is an error here, where it was written
+        if isinstance(policy, Cooperative) and getattr(policy, "sync", "") != "never":
+            raise OptionError(
+                f"{policy.name}: its partitioners tell each other what they learn, and resident workers do not carry that: "
+                "use 'dalton', or micro-batches"
+            )
         return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
 
     def shuffle(self, grouping: str | CompiledGrouping | None = None) -> Stream:
