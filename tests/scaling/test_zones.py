@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import ElasticityPolicy, Learning, Observation, OptionError, ScalingDecision
@@ -98,6 +98,10 @@ def test_a_change_is_never_reversed_within_the_grace_period(given_parameters, ba
 
 @given(parameters, batches)
 @settings(deadline=None)
+@example(
+    {"threshold": 0.5, "step": 0.0, "patience": 1, "increment": "proportional"},
+    [(0, 0, 0.0), *[(0, 0, 1.0)] * 4, *[(0, 0, 2.0)] * 6, (1, 0, 2.0), (2, 0, 1.0)],
+)
 def test_rows_alone_never_move_buckets_and_keys_alone_never_move_blocks(given_parameters, batches):
     policy = Zones(**{**given_parameters, "most_blocks": 0, "most_buckets": 0})
     blocks, buckets = 500, 500  # far from any bound
@@ -108,7 +112,7 @@ def test_rows_alone_never_move_buckets_and_keys_alone_never_move_blocks(given_pa
             assert decision.buckets == buckets
         if evidence.startswith("keys"):
             assert decision.blocks == blocks
-        blocks, buckets = max(300, decision.blocks), max(300, decision.buckets)
+        blocks, buckets = (min(max(300, tasks), 900) for tasks in (decision.blocks, decision.buckets))
 
 
 @given(parameters, batches, st.integers(0, 40))

@@ -142,8 +142,8 @@ class Stream(Hinting):
         policy = tuple_policy(grouping)  # a name that is none is an error here, where it was written
         if isinstance(policy, Cooperative) and getattr(policy, "sync", "") != "never":
             raise OptionError(
-                f"{policy.name}: its partitioners tell each other what they learn, and resident workers do not carry that: "
-                "use 'dalton', or micro-batches"
+                f"{policy.name}: resident workers do not carry what its partitioners tell each other: use 'dalton', or "
+                "micro-batches"
             )
         return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
 
