@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import BadRowError, BatchError, OptionError, StateError
@@ -72,6 +73,49 @@ def test_dead_letters_hold_each_bad_row_once_with_its_reason(spark, rows, totals
     ]
     assert '"amount":"many"' in found[0]["row"]
     assert '"k":null' in found[1]["row"], "what is missing is what is wrong with it"
+
+
+def test_dead_letters_keep_every_digit_of_times_and_are_written_alike(spark, tmp_path):
+    at, letters = datetime(2023, 10, 29, 1, 2, 3, 123456), str(tmp_path / "letters")
+    rows = spark.createDataFrame([(None, at, at), ("größe", at, at)], "k string, t timestamp, u timestamp_ntz")
+
+    def picky(batch):
+        if batch.column("k").null_count < batch.num_rows:
+            raise ValueError("no")
+        return batch
+
+    described = sy.stream(rows).map(picky, rows.schema).group_by("k").agg(n=sy.count())
+    run(spark, described.on_bad_rows("dead_letter", path=letters), tmp_path / "state", [rows])
+    written = spark.read.parquet(letters)
+    assert [row["row"].count("03.123456") for row in written.toArrow().to_pylist()] == [2, 2]
+    found = written.select(F.from_json("row", rows.schema).alias("row")).toArrow().to_pylist()
+    assert {row["row"]["u"] for row in found} == {at}
+    assert len({row["row"]["t"] for row in found}) == 1
+    assert {row["row"]["k"] for row in found} == {None, "größe"}
+
+
+def test_a_row_that_a_python_aggregate_refuses_and_a_built_in_one_counts_is_told_once(spark, rows, tmp_path, caplog):
+    class Picky(Mean):
+        def add(self, state, values):
+            if (values == 3.0).any():
+                raise ValueError("three is not allowed")
+            return super().add(state, values)
+
+    described = sy.stream(rows).group_by("k").agg(mean=Picky().of("x"), rows=sy.count()).on_bad_rows("drop")
+    with caplog.at_level("WARNING", "steelyard"):
+        results, _ = run(spark, described, tmp_path, [rows, rows])
+    said = [one.message for one in caplog.records if "still do" in one.message]
+    (told,) = said
+    assert told.endswith(
+        "batch 0: an aggregate raised on 1 of its rows, which no Python aggregate counts; built-in ones (rows) still do"
+    )
+    assert results["a"]["rows"] == 6
+
+
+def test_a_pandas_function_gets_all_digits_of_whole_numbers_beside_nulls(spark):
+    rows = spark.createDataFrame([(1, 2**53 + 1), (2, None)], "k int, i bigint").coalesce(1)
+    found = sy.stream(rows).map(lambda frame: frame, "k int, i bigint", form="pandas").to_df().collect()
+    assert {row.k: row.i for row in found} == {1: 2**53 + 1, 2: None}
 
 
 def test_a_row_on_which_an_aggregate_raises_is_found_and_the_rest_of_its_key_counts(spark, rows, tmp_path):

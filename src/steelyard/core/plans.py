@@ -174,6 +174,19 @@ class BlockPlan(Shown):
         mean = float(self.sizes.mean())
         return float(self.sizes.max()) / mean if mean else 1.0
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """BSI, BCI, KSR, largest over mean and keys that are cut, by their names in reports; empty without keys."""
+        if not len(self.counts):
+            return {}
+        return {
+            "bsi": self.bsi,
+            "bci": self.bci,
+            "ksr": self.ksr,
+            "largest_over_mean": self.largest_over_mean,
+            "split_keys": float(self.split.sum()),
+        }
+
     def check(self) -> None:
         """Raise AssertionError unless every listed row is placed exactly once, in a block that exists."""
         assert self.blocks > 0, f"{self.blocks} blocks"

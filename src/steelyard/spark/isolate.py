@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -64,6 +65,15 @@ def _halved(
 
 
 def as_json(row: pa.RecordBatch) -> str:
-    """The first row of a batch as JSON, without columns of our own."""
+    """The first row of a batch as JSON, without columns of our own; as Spark writes it, but for numbers as strings.
+
+    >>> as_json(pa.record_batch({"größe": [datetime(2024, 1, 2)], "__split": [True]}))
+    '{"größe": "2024-01-02T00:00:00"}'
+    """
     values = row.slice(0, 1).to_pylist()[0]
-    return json.dumps({name: value for name, value in values.items() if not name.startswith("__")}, default=str)
+    own = {name: value for name, value in values.items() if not name.startswith("__")}
+    return json.dumps(own, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)

@@ -130,7 +130,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
-        self._told_of_mistake = False
+        self._told: set[str] = set()
         self.partials = Partials(spark, bound)
         self._tidy = Tidy(bound)
         self._measured: dict[tuple[int, bool], Columns] = {}
@@ -364,7 +364,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             policy=plan.policy if plan else self.settings.partitioner.name if moves else "",
             placement="blocks" if moves else "in_place",
             statistics=source,
-            plan=_plan_metrics(plan),
+            plan=plan.metrics if plan else {},
             tasks=tasks,
             largest_over_mean=max(sizes) / mean if mean else 1.0,
             state_rows=seen["kept"] or 0,
@@ -379,12 +379,12 @@ class MicroBatch(BatchEngine[BatchReport]):
         aggregated = report.rows - report.late_rows - sum(report.bad_rows.values()) + failing
         tried = {MAP_RAISED: self._given_to_map, AGGREGATE_RAISED: aggregated}
         reason = on_every_row(report, tried)
-        if reason and bad.policy != "fail" and not self._told_of_mistake:
-            self._told_of_mistake = True
-            _LOG.warning(
-                "%s, batch %d: %s on every one of its %d rows, and none of them counts: a mistake of the program?",
-                *(self.title, report.batch, reason, tried[reason]),
-            )
+        if reason and bad.policy != "fail":
+            mistake = "on every one of its %d rows, and none of them counts: a mistake of the program?"
+            self._warn_once(report, reason, mistake, tried[reason])
+        elif failing and self.program.builtins and bad.policy != "fail":
+            beside = "on %d of its rows, which no Python aggregate counts; built-in ones (%s) still do"
+            self._warn_once(report, AGGREGATE_RAISED, beside, failing, ", ".join(self.program.builtins))
         if bad.policy == "drop":
             return
         letters = refused(rows, self.bound)
@@ -395,6 +395,11 @@ class MicroBatch(BatchEngine[BatchReport]):
                 letters = letters.where(F.col("reason").startswith(AGGREGATE_FAILED))
             raise bad.complaint(self.title, report, letters, tried)
         bad.keep(letters, report.batch)
+
+    def _warn_once(self, report: BatchReport, reason: str, words: str, *values: object) -> None:
+        if words not in self._told:
+            self._told.add(words)
+            _LOG.warning(f"%s, batch %d: %s {words}", self.title, report.batch, reason, *values)
 
     def _carry(self, spark: SparkSession, written: Written, report: BatchReport) -> None:
         wanted = getattr(self.settings.partitioner, "needs_counts", False) and self.settings.statistics == "carried"
@@ -436,15 +441,3 @@ class MicroBatch(BatchEngine[BatchReport]):
                 report, seconds=clock.phases | {"total": clock.total()}, decision=decision.reason if changed else ""
             )
         )
-
-
-def _plan_metrics(plan: BlockPlan | None) -> dict[str, float]:
-    if plan is None or not len(plan.counts):
-        return {}
-    return {
-        "bsi": plan.bsi,
-        "bci": plan.bci,
-        "ksr": plan.ksr,
-        "largest_over_mean": plan.largest_over_mean,
-        "split_keys": float(plan.split.sum()),
-    }

@@ -16,6 +16,7 @@ from steelyard.spark.isolate import Bad, as_json, isolate, no_key
 from steelyard.spark.map_result import as_frame_was_meant, fitted
 from steelyard.spark.program import Bound, MapFunction
 from steelyard.spark.tasklog import TaskLog, timed
+from steelyard.spark.values import as_frame
 
 if TYPE_CHECKING:
     from steelyard.spark.costs import TaskMeter
@@ -24,6 +25,11 @@ BAD, BAD_ROW = "__bad", "__bad_row"
 MICROS, PANE, LATE = "__us", "__pane", "__late"
 BLOCK, SPLIT = "__block", "__split"
 
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # by default milliseconds
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 MAP = "map"
 """What tasks of the map function report under."""
 MAP_FAILED = "map function: "
@@ -70,7 +76,7 @@ def applied(function: MapFunction) -> Callable[[pa.RecordBatch], pa.RecordBatch]
 
     def apply(part: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            made = call(part.to_pandas() if takes_pandas else part)
+            made = call(as_frame(part) if takes_pandas else part)
         except (AttributeError, TypeError) as error:
             raise as_frame_was_meant(function, part, error) or error from None
         return fitted(made, function, arrow)
@@ -171,7 +177,7 @@ def clean_rows(rows: DataFrame, bound: Bound) -> DataFrame:
 def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
     own = [name for name in rows.columns if not name.startswith("__")]
-    text = F.to_json(F.struct(*(quoted(name) for name in own)), {"ignoreNullFields": "false"})
+    text = F.to_json(F.struct(*(quoted(name) for name in own)), _AS_JSON)
     row = F.coalesce(F.col(BAD_ROW), text) if BAD_ROW in rows.columns else text
     return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")
 

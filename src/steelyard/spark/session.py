@@ -51,6 +51,8 @@ _TRACING = (
 )
 """Spark's loggers that print, each in its turn, the stack trace of what a query raises; and the one that warns at every
 start that adaptive execution is off in streams."""
+_OF_PYSPARK = "SQLQueryContextLogger"
+"""PySpark's own, which prints such a trace as one line of JSON."""
 _OWN_LOGGING = "log4j2-defaults.properties"
 """What Spark logs by where nobody has set up its logging."""
 
@@ -146,6 +148,7 @@ def _chose_level(spark: SparkSession, options: Mapping[str, str]) -> bool:
 
 def without_traces(spark: SparkSession) -> None:
     """Let Spark's loggers print no stack traces, unless its logging is the user's own."""
+    logging.getLogger(_OF_PYSPARK).setLevel(logging.CRITICAL)
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr] # there is one in the driver
     if str(log4j.LogManager.getContext(False).getConfigLocation()).endswith(_OWN_LOGGING):
         for logger in _TRACING:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from steelyard.core import BatchError
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
-from steelyard.spark.values import as_column, column_of
+from steelyard.spark.values import as_column, beyond_doubles, column_of
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 States: TypeAlias = "list[Any] | pa.StructArray"
@@ -26,8 +26,6 @@ States: TypeAlias = "list[Any] | pa.StructArray"
 
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises where a value is not of a type."""
-EXACT = 1 << 53
-"""Up to which doubles have all whole numbers."""
 NO_FIELDS = (str, bytes, dict, set, frozenset)
 """Iterables that have no values of several fields in them, one after the other."""
 
@@ -57,11 +55,8 @@ def _require_digits(use: AggregatorUse, columns: Sequence[pa.Array], order: Ints
     if use.aggregator.takes_arrow:
         return
     for name, column in zip(use.columns, columns, strict=True):
-        if not column.null_count or not pa.types.is_integer(column.type) or column.type.bit_width < 64:
-            continue
-        values = pc.fill_null(column, 0).to_numpy()
-        large = (values > EXACT) | (values < -EXACT)
-        if large.any():
+        large = beyond_doubles(column)
+        if large is not None:
             null = column.is_null().to_numpy(zero_copy_only=False)
             has_both = [np.logical_or.reduceat(part[order], offsets[:-1]) for part in (large, null)]
             if np.logical_and(*has_both).any():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _WHOLE = {int, bool, type(None), np.int64, np.int32}
 """Types whose values have no fraction."""
@@ -34,6 +38,39 @@ def as_column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
     if not _may_become(values.type, kind):
         raise TypeError(f"a column of {values.type} is none of {kind}")
     return values if values.type == kind else values.cast(kind)
+
+
+EXACT = 1 << 53
+"""Up to which doubles have all whole numbers."""
+
+
+def beyond_doubles(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    """Which values of a column with nulls have digits that doubles have not, where nulls make doubles of it; or None.
+
+    >>> beyond_doubles(pa.array([1, 2**53 + 1, None])).tolist(), beyond_doubles(pa.array([2**53 + 1]))
+    ([False, True, False], None)
+    """
+    if not column.null_count or not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+        return None
+    values = pc.fill_null(column, 0).to_numpy()
+    large = (values > EXACT) | (values < -EXACT)
+    return large if large.any() else None
+
+
+def as_frame(rows: pa.RecordBatch) -> pd.DataFrame:
+    """Rows as pandas has them; but a column with nulls whose whole numbers doubles have not keeps them, as `Int64`.
+
+    >>> as_frame(pa.record_batch({"i": [2**53 + 1, None], "j": [1, None]})).dtypes.astype(str).to_dict()
+    {'i': 'Int64', 'j': 'float64'}
+    """
+    import pandas as pd  # noqa: PLC0415 - slow to import, and few tasks need it
+
+    frame: pd.DataFrame = rows.to_pandas()
+    exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+    for number, column in enumerate(rows.columns):
+        if beyond_doubles(column) is not None:
+            frame.isetitem(number, column.to_pandas(types_mapper=exact.get))
+    return frame
 
 
 def leaves(kind: pa.DataType) -> list[pa.DataType]:
