@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from steelyard.core import OptionError, SteelyardError
 from steelyard.resident.documents import documents
+from steelyard.resident.kafka_records import RECORDS, batch_of
 from steelyard.resident.operator import Batches, InstanceContext, State, Step
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import Read, Reader
@@ -40,19 +40,6 @@ _AT_ONCE = {"socket.nagle.disable": True}
 _PREFIX = "kafka."
 _IGNORED = ("maxoffsetspertrigger", "minoffsetspertrigger", "failondataloss")
 """Options of Spark's source that are about batches, or whose strict form is the only one here."""
-
-RECORDS = pa.schema(
-    {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestampType": pa.int32(),
-    }
-)
-"""The columns of records, as Spark's source has them."""
 
 
 class KafkaFailedError(SteelyardError):
@@ -149,30 +136,55 @@ class KafkaTopic(Reader):
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Records that have come; waits for the first ones for a moment."""
         at = max(offset, self.starts[split])
-        if self.ends is not None and at >= self.ends[split]:
+        end = None if self.ends is None else self.ends[split]
+        if end is not None and at >= end:
             return Read(None, at, True)
         waiting = self._waiting(split, at)
-        if not waiting:
+        if not waiting and self._has_room(split, rows):
             self._consume(min(rows, CONSUME_MOST))
         taken = [waiting.popleft() for _ in range(min(rows, len(waiting)))]
-        if self.ends is not None:
-            taken = [message for message in taken if message.offset() < self.ends[split]]
+        if taken:
+            self._opened["barred"].clear()
         after = taken[-1].offset() + 1 if taken else at
         if not waiting:  # what is left may be marks of transactions, which nobody reads
             after = max(after, self._opened["ended"].get(split, after))
-        return Read(_batch(taken) if taken else None, after, self.ends is not None and after >= self.ends[split])
+        ended = end is not None and after >= end
+        if end is not None and ended:  # records behind it are the next start's; the last before it may be a mark
+            taken, after = [message for message in taken if message.offset() < end], end
+            self._let_go(split)
+        return Read(batch_of(taken) if taken else None, after, ended)
 
     def _waiting(self, split: str, at: int) -> deque[Any]:
         if "consumer" not in self._opened:
             # Without an end nobody asks where it is, and to be told would interrupt the wait for records.
             ends = {"enable.partition.eof": str(self.ends is not None).lower()}
-            self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={})
+            self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={}, barred=set())
         if split not in self._opened["waiting"]:
             topic, partition = _parted(split)
             self._opened["consumer"].incremental_assign([client().TopicPartition(topic, partition, at)])
             self._opened["waiting"][split] = deque()
         found: deque[Any] = self._opened["waiting"][split]
         return found
+
+    def _has_room(self, split: str, rows: int) -> bool:
+        """Whether no more than so many records wait to be read: a busy partition's must not pile up behind idle ones.
+
+        Whoever asks for a split twice, and takes nothing meanwhile, wants this one alone: then others are let go.
+        """
+        waiting: dict[str, deque[Any]] = self._opened["waiting"]
+        barred: set[str] = self._opened["barred"]
+        while sum(map(len, waiting.values())) > rows:
+            if split not in barred:
+                barred.add(split)
+                return False
+            self._let_go(max(waiting, key=lambda one: len(waiting[one])))
+        return True
+
+    def _let_go(self, split: str) -> None:
+        """Take no records of a split any more, until somebody reads it again."""
+        self._opened["waiting"].pop(split).clear()
+        self._opened["ended"].pop(split, None)
+        self._opened["consumer"].incremental_unassign([client().TopicPartition(*_parted(split))])
 
     def _consume(self, most: int) -> None:
         """Take what has come, of whatever partition; where nothing has, wait for the first record, and no longer."""
@@ -186,11 +198,14 @@ class KafkaTopic(Reader):
         for message in found:
             error = message.error()
             if error is None:
-                queues[message.topic(), message.partition()].append(message)
+                queue = queues.get((message.topic(), message.partition()))
+                if queue is not None:  # else it was let go
+                    queue.append(message)
                 continue
             split = _split(message.topic(), message.partition()) if message.topic() else ""
             if error.code() == at_end:
-                self._opened["ended"][split] = message.offset()
+                if split in waiting:  # else its records were let go, and are still to come
+                    self._opened["ended"][split] = message.offset()
             elif error.fatal() or not error.retriable():
                 raise KafkaFailedError(f"{split or 'the broker'} cannot be read: {error.str()}")
 
@@ -236,26 +251,6 @@ def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
                 split = _split(partition.topic, partition.partition)
                 raise KafkaFailedError(f"{split} cannot be read: {error.args[0].str()}") from error
             time.sleep(WAIT_SECONDS)
-
-
-def _batch(messages: list[Any]) -> pa.RecordBatch:
-    """Records of one partition as a batch. The client gives them one by one: only this looks at each of them."""
-    found = [(message.key(), message.value(), message.offset(), message.timestamp()) for message in messages]
-    keys, values, offsets, stamps = zip(*found, strict=True)
-    kinds, times = zip(*stamps, strict=True)
-    first, count = messages[0], len(messages)
-    return pa.record_batch(
-        [
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.repeat(pa.scalar(first.topic(), pa.string()), count),
-            pa.repeat(pa.scalar(first.partition(), pa.int32()), count),
-            pa.array(offsets, pa.int64()),
-            pc.multiply(pa.array(times, pa.int64()), 1000).cast(RECORDS.field("timestamp").type),
-            pc.subtract(pa.array(kinds, pa.int32()), 1),  # Spark counts from 0: when it was created
-        ],
-        schema=RECORDS,
-    )
 
 
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
