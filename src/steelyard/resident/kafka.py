@@ -263,8 +263,9 @@ class Kafka(SinkLogic):
 
     Exactly once, for consumers that read committed records: an instance keeps the rows of an epoch until the snapshot
     that ends it, which holds them too. When the snapshot is durable they are sent in one transaction, which also
-    commits the epoch's number as the offset of a consumer group. After a failure that group tells whether the
-    transaction went through; if not, the rows come out of the snapshot.
+    commits the epoch's number as the offset of a consumer group, and beside it the run that began the job. After a
+    failure that group tells whether the transaction went through; if not, the rows come out of the snapshot. What
+    another job of the same name left there tells nothing.
 
     At least once: rows are sent as they come, and a snapshot waits until the broker has all of them. After a failure
     those since the last snapshot are sent again.
@@ -385,6 +386,8 @@ class _TransactionStep(Step):
         self._schema = context.schema
         self._rows: list[pa.RecordBatch] = []
         self._ready: tuple[int, pa.Table] | None = None
+        self._run = context.attempt.run
+        """The run that began the job, which its snapshots know: epochs are counted from there."""
         self._who = f"steelyard-{logic.name}-{context.instance.number}"
         library = client()
         config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
@@ -401,12 +404,14 @@ class _TransactionStep(Step):
     def snapshot(self, epoch: int) -> State:
         table = pa.Table.from_batches(self._rows, self._schema)
         self._rows, self._ready = [], (epoch, table)
-        return {"epoch": epoch, "rows": table}
+        return {"epoch": epoch, "rows": table, "run": self._run}
 
     def restore(self, state: State) -> None:
         """Called in every generation, with no state in the first."""
-        if state and self._written() < int(state["epoch"]):
-            self._write(int(state["epoch"]), state["rows"])
+        if state:
+            self._run = state.get("run", "")  # snapshots and marks of earlier releases know none
+            if self._written() < int(state["epoch"]):
+                self._write(int(state["epoch"]), state["rows"])
 
     def committed(self, epoch: int) -> None:
         if self._ready is not None:
@@ -414,11 +419,11 @@ class _TransactionStep(Step):
             self._ready = None
 
     def _written(self) -> int:
-        """The newest epoch whose transaction went through."""
+        """The newest epoch of this job whose transaction went through; -1 where there is none."""
         found = self._marks.committed([self._mark], timeout=ANSWER_SECONDS)[0]
         if found.error is not None:
             raise KafkaFailedError(f"group {self._who!r} cannot be read: {found.error}")
-        return int(found.offset)
+        return max(-1, int(found.offset)) if (found.metadata or "") == self._run else -1
 
     def _write(self, epoch: int, table: pa.Table) -> None:
         if not table.num_rows:
@@ -426,7 +431,7 @@ class _TransactionStep(Step):
         producer, sent = self._producer, self._producer.client
         sent.begin_transaction()
         producer.send(table, [(EPOCH_HEADER, str(epoch).encode())])
-        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch)
+        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch, self._run)
         producer.asked(sent.send_offsets_to_transaction, [marked], self._marks.consumer_group_metadata())
         producer.asked(sent.commit_transaction)
         producer.require()
