@@ -5,7 +5,6 @@ The client is Confluent's, over librdkafka: it has wheels for every platform, an
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -438,12 +437,3 @@ class _TransactionStep(Step):
 
     def close(self) -> None:
         self._marks.close()
-
-
-def job_name(checkpoint: str) -> str:
-    """A name for the transactions of a query, from where its state lives.
-
-    >>> job_name("a") == job_name("a") != job_name("b")
-    True
-    """
-    return hashlib.sha256(checkpoint.encode()).hexdigest()[:16]
