@@ -24,7 +24,7 @@ from steelyard.resident.kafka import (
     KafkaTopic,
     client,
 )
-from steelyard.resident.operator import InstanceContext
+from steelyard.resident.operator import Attempt, InstanceContext
 from steelyard.resident.transformed import Transformed
 
 pytestmark = pytest.mark.kafka
@@ -161,8 +161,8 @@ def test_results_are_in_the_topic_once_after_a_failure(topic, kafka_servers, tmp
     assert all(key == {"k": value["k"], "window_start": value["window_start"]} for key, value in found)
 
 
-def step_of(topic, name, delivery=EXACTLY_ONCE):
-    context = InstanceContext(Instance("sink", 0), 1, [RESULT], RESULT)
+def step_of(topic, name, delivery=EXACTLY_ONCE, begun="r"):
+    context = InstanceContext(Instance("sink", 0), 1, [RESULT], RESULT, attempt=Attempt(begun, 0))
     return Kafka(topic.config, topic.name, ("k",), name, delivery).start(context)
 
 
@@ -234,6 +234,62 @@ def test_an_epoch_that_was_sent_is_not_sent_again(topic):
     assert topic.committed() == [({"k": "b"}, {"k": "b", "n": 2, "at": None})]
     assert topic.first().headers() == [(EPOCH_HEADER, b"7")]
     assert topic.first().value() == b'{"k":"b","n":2,"at":null}'
+
+
+def test_a_job_begun_anew_under_a_name_sends_what_a_crash_held_back_whatever_the_mark_of_the_one_before_says(topic):
+    name, rows = uuid.uuid4().hex, [pa.RecordBatch.from_pylist([{"k": "a", "n": n, "at": 0}], RESULT) for n in range(2)]
+    old = step_of(topic, name)
+    list(old.process(0, rows[0]))
+    old.snapshot(50)
+    old.committed(50)
+    old.close()
+    new = step_of(topic, name, begun="s")
+    new.restore({})
+    list(new.process(0, rows[1]))
+    state = new.snapshot(1)
+    new.close()  # it dies before it hears that the snapshot is durable
+    for run_of in ("s", "t"):
+        again = step_of(topic, name, begun=run_of)
+        again.restore(state)
+        again.close()
+    assert [value["n"] for _, value in topic.committed()] == [0, 1]
+
+
+def test_whoever_reads_one_partition_alone_gets_all_of_it_and_then_all_of_the_other(topic):
+    topic.write([str(number).encode() for number in range(3000)])
+    reader = topic.source(available_now=False)
+    splits, at, found = reader.splits(1), {}, {}
+    for split in splits:  # of all of them some records wait
+        found[split], at[split] = [], 0
+        while not found[split]:
+            batch, at[split], _ = reader.read(split, at[split], 10)
+            found[split] += batch.column("value").to_pylist() if batch is not None else []
+    for split in splits:
+        while len(found[split]) < 1000:
+            batch, at[split], _ = reader.read(split, at[split], 10)
+            found[split] += batch.column("value").to_pylist() if batch is not None else []
+    assert [found[split] for split in splits] == [[str(n).encode() for n in range(k, 3000, 3)] for k in range(3)]
+    reader.close()
+
+
+def test_a_partition_that_was_read_to_its_end_leaves_what_comes_behind_it_to_the_next_start(topic):
+    marked = {"transactional.id": uuid.uuid4().hex}
+    topic.write([b"x"] * 6, **marked)
+    known = {}
+    reader = topic.source(known=known)
+    topic.write([b"y"] * 6, **marked)
+    topic.write([b"y"] * 6)
+    ends = {}
+    for expected in ([b"x"] * 6, [b"y"] * 12):
+        found = []
+        for split in reader.splits(1):
+            ended = False
+            while not ended:
+                batch, ends[split], ended = reader.read(split, ends.get(split, 0), 100)
+                found += batch.column("value").to_pylist() if batch is not None else []
+        assert found == expected
+        reader.close()
+        reader = topic.source(known=known)
 
 
 @pytest.mark.parametrize(

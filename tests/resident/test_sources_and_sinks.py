@@ -16,7 +16,7 @@ from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
 from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
 from steelyard.resident.operator import MIN_WATERMARK, Attempt, InstanceContext
-from steelyard.resident.sources import Source
+from steelyard.resident.sources import Read, Reader, Source
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
@@ -147,6 +147,80 @@ def test_a_source_goes_on_from_its_snapshot(reads):
 def test_a_source_that_lacks_a_split_of_its_snapshot_is_refused():
     with pytest.raises(OptionError, match=r"to go on with split '1', and has none of that name any more"):
         source([1, 2], pieces=1).restore(source([1, 2], pieces=2).snapshot(1))
+
+
+class Growing(Reader):
+    """Splits of these names, two rows each."""
+
+    schema = SCHEMA
+
+    def __init__(self, names):
+        self.names = names
+
+    def splits(self, parallelism):
+        return list(self.names)
+
+    def read(self, split, offset, rows):
+        return Read(pa.record_batch({"x": [offset]}, schema=SCHEMA), offset + 1, offset + 1 >= 2)
+
+
+def steps_of(names, parallelism):
+    contexts = [InstanceContext(Instance("s", number), parallelism, (), SCHEMA) for number in range(parallelism)]
+    return [Source(Growing(names), batch_rows=1).start(context) for context in contexts]
+
+
+def went_on(states, names):
+    """The instances of a job that goes on from these states, and has these splits now."""
+    steps = steps_of(names, len(states))
+    for step, state in zip(steps, states, strict=True):
+        step.restore(json.loads(json.dumps(state)))
+    return steps
+
+
+def offsets_of(steps):
+    return [step.snapshot(1)["offsets"] for step in steps]
+
+
+def test_splits_that_come_between_others_leave_those_where_they_were():
+    """As the partitions that the first of two topics gets."""
+    begun = steps_of(["a:0", "a:1", "b:0"], 2)
+    for step in begun:
+        step.read()
+    assert offsets_of(begun) == [{"a:0": 1, "b:0": 0}, {"a:1": 1}]
+    steps = went_on([step.snapshot(1) for step in begun], ["a:0", "a:1", "a:2", "b:0"])
+    assert offsets_of(steps) == [{"a:0": 1, "b:0": 0}, {"a:1": 1, "a:2": 0}]
+    steps = went_on([step.snapshot(2) for step in steps], ["a:0", "a:1", "a:2", "a:3", "b:0", "b:1"])
+    assert offsets_of(steps) == [{"a:0": 1, "b:0": 0, "a:3": 0}, {"a:1": 1, "a:2": 0, "b:1": 0}]
+
+
+@given(st.lists(st.integers(0, 30), unique=True, min_size=1, max_size=12), st.integers(1, 4), st.data())
+def test_every_split_is_read_to_its_end_once_however_splits_are_added(numbers, parallelism, data):
+    names = [f"t:{number}" for number in sorted(numbers)]
+    there = [name for name in names if data.draw(st.booleans())]
+    steps, seen = steps_of(there, parallelism), 0
+    for _ in range(3):
+        for step in steps:
+            for _ in range(data.draw(st.integers(0, 3))):
+                seen += step.read() is not None
+        there = [name for name in names if name in there or data.draw(st.booleans())]
+        steps = went_on([step.snapshot(1) for step in steps], there)
+        sizes = [len(offsets) for offsets in offsets_of(steps)]
+        assert max(sizes) - min(sizes) <= 1
+    for step in steps:
+        while not step.ended:
+            seen += step.read() is not None
+    assert seen == 2 * len(there)
+    assert sorted(name for offsets in offsets_of(steps) for name in offsets) == sorted(there)
+
+
+def test_a_snapshot_that_does_not_know_how_splits_were_shared_out_goes_on_as_long_as_none_has_moved():
+    states = [step.snapshot(1) for step in steps_of(["a:0", "a:1", "b:0"], 2)]
+    for state in states:
+        del state["dealt"]
+    steps = went_on(states, ["a:0", "a:1", "b:0", "b:1"])
+    assert offsets_of(steps) == [{"a:0": 0, "b:0": 0}, {"a:1": 0, "b:1": 0}]
+    with pytest.raises(OptionError, match=r"go on with split 'b:0', which new splits have moved to another instance"):
+        went_on(states, ["a:0", "a:1", "a:2", "b:0"])
 
 
 def test_a_paced_source_goes_on_at_once_where_it_was(monkeypatch):

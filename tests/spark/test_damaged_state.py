@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -403,6 +404,28 @@ def test_a_batch_that_does_not_follow_the_newest_commit_is_refused(spark, window
     engine = query._engine
     with pytest.raises(StateError, match="is of batch 4, and Spark goes on with batch 6"):
         engine.process(spark.range(0), 6)
+
+
+def test_a_checkpoint_of_a_resident_query_keeps_its_identity_and_one_begun_anew_has_another(tmp_path):
+    first = _Notes(tmp_path / "a", {})
+    first.write()
+    shutil.copytree(tmp_path / "a", tmp_path / "moved")
+    assert {_Notes(tmp_path / name, {}).identity for name in ("a", "moved")} == {first.identity}
+    shutil.rmtree(tmp_path / "a")
+    assert _Notes(tmp_path / "a", {}).identity != first.identity
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on_under_the_name_that_was_made_of_its_path(tmp_path):
+    checkpoint, file = tmp_path / "a", tmp_path / "a" / "resident.json"
+    _Notes(checkpoint, {}).write()
+    body, _ = opened(file.read_bytes(), file, "it")
+    del body["identity"]
+    file.write_text(sealed(body))
+    again = _Notes(checkpoint, {})
+    assert again.identity == hashlib.sha256(str(checkpoint).encode()).hexdigest()[:16]
+    again.write()
+    shutil.copytree(checkpoint, tmp_path / "moved")
+    assert _Notes(tmp_path / "moved", {}).identity == again.identity
 
 
 def test_damaged_notes_of_a_resident_query_are_refused(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -179,6 +180,32 @@ def test_a_restart_reads_new_files_alone_and_closes_the_windows_that_had_stayed_
         OptionError, match="belongs to another program: its window was 10 seconds, and is 30 seconds now"
     ):
         other.checkpoint(str(tmp_path / "checkpoint")).start()
+
+
+def test_a_query_begun_anew_does_not_own_the_results_of_the_one_whose_checkpoint_was_there(spark, tmp_path):
+    write(tmp_path / "in", rows_of(3, rows=50), files=1, kind="parquet")
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).engine("resident", workers=1)
+    described = described.sink("parquet", path=str(tmp_path / "out")).checkpoint(str(tmp_path / "checkpoint"))
+    assert described.start().await_termination(120)
+    before = spark.read.parquet(str(tmp_path / "out")).count()
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(OptionError, match="out belongs to another query, or to this one with another checkpoint"):
+        described.start()
+    assert not (tmp_path / "checkpoint" / "resident.json").exists()
+    assert spark.read.parquet(str(tmp_path / "out")).count() == before
+
+
+def test_a_start_that_was_refused_leaves_the_folder_of_results_to_the_next(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).engine("resident", workers=1)
+    described = described.sink("parquet", path=str(tmp_path / "out")).checkpoint(str(tmp_path / "checkpoint"))
+    with pytest.raises(OptionError, match="there is no file in"):
+        described.start()
+    pq.write_table(table_of(rows_of(3, rows=50)), tmp_path / "in" / "one.parquet")
+    assert described.start().await_termination(120)
+    assert spark.read.parquet(str(tmp_path / "out")).count()
 
 
 def generated(spark, **options):

@@ -5,7 +5,6 @@ The client is Confluent's, over librdkafka: it has wheels for every platform, an
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -13,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from steelyard.core import OptionError, SteelyardError
 from steelyard.resident.documents import documents
+from steelyard.resident.kafka_records import RECORDS, batch_of
 from steelyard.resident.operator import Batches, InstanceContext, State, Step
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import Read, Reader
@@ -40,19 +39,6 @@ _AT_ONCE = {"socket.nagle.disable": True}
 _PREFIX = "kafka."
 _IGNORED = ("maxoffsetspertrigger", "minoffsetspertrigger", "failondataloss")
 """Options of Spark's source that are about batches, or whose strict form is the only one here."""
-
-RECORDS = pa.schema(
-    {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestampType": pa.int32(),
-    }
-)
-"""The columns of records, as Spark's source has them."""
 
 
 class KafkaFailedError(SteelyardError):
@@ -149,30 +135,55 @@ class KafkaTopic(Reader):
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Records that have come; waits for the first ones for a moment."""
         at = max(offset, self.starts[split])
-        if self.ends is not None and at >= self.ends[split]:
+        end = None if self.ends is None else self.ends[split]
+        if end is not None and at >= end:
             return Read(None, at, True)
         waiting = self._waiting(split, at)
-        if not waiting:
+        if not waiting and self._has_room(split, rows):
             self._consume(min(rows, CONSUME_MOST))
         taken = [waiting.popleft() for _ in range(min(rows, len(waiting)))]
-        if self.ends is not None:
-            taken = [message for message in taken if message.offset() < self.ends[split]]
+        if taken:
+            self._opened["barred"].clear()
         after = taken[-1].offset() + 1 if taken else at
         if not waiting:  # what is left may be marks of transactions, which nobody reads
             after = max(after, self._opened["ended"].get(split, after))
-        return Read(_batch(taken) if taken else None, after, self.ends is not None and after >= self.ends[split])
+        ended = end is not None and after >= end
+        if end is not None and ended:  # records behind it are the next start's; the last before it may be a mark
+            taken, after = [message for message in taken if message.offset() < end], end
+            self._let_go(split)
+        return Read(batch_of(taken) if taken else None, after, ended)
 
     def _waiting(self, split: str, at: int) -> deque[Any]:
         if "consumer" not in self._opened:
             # Without an end nobody asks where it is, and to be told would interrupt the wait for records.
             ends = {"enable.partition.eof": str(self.ends is not None).lower()}
-            self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={})
+            self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={}, barred=set())
         if split not in self._opened["waiting"]:
             topic, partition = _parted(split)
             self._opened["consumer"].incremental_assign([client().TopicPartition(topic, partition, at)])
             self._opened["waiting"][split] = deque()
         found: deque[Any] = self._opened["waiting"][split]
         return found
+
+    def _has_room(self, split: str, rows: int) -> bool:
+        """Whether no more than so many records wait to be read: a busy partition's must not pile up behind idle ones.
+
+        Whoever asks for a split twice, and takes nothing meanwhile, wants this one alone: then others are let go.
+        """
+        waiting: dict[str, deque[Any]] = self._opened["waiting"]
+        barred: set[str] = self._opened["barred"]
+        while sum(map(len, waiting.values())) > rows:
+            if split not in barred:
+                barred.add(split)
+                return False
+            self._let_go(max(waiting, key=lambda one: len(waiting[one])))
+        return True
+
+    def _let_go(self, split: str) -> None:
+        """Take no records of a split any more, until somebody reads it again."""
+        self._opened["waiting"].pop(split).clear()
+        self._opened["ended"].pop(split, None)
+        self._opened["consumer"].incremental_unassign([client().TopicPartition(*_parted(split))])
 
     def _consume(self, most: int) -> None:
         """Take what has come, of whatever partition; where nothing has, wait for the first record, and no longer."""
@@ -186,11 +197,14 @@ class KafkaTopic(Reader):
         for message in found:
             error = message.error()
             if error is None:
-                queues[message.topic(), message.partition()].append(message)
+                queue = queues.get((message.topic(), message.partition()))
+                if queue is not None:  # else it was let go
+                    queue.append(message)
                 continue
             split = _split(message.topic(), message.partition()) if message.topic() else ""
             if error.code() == at_end:
-                self._opened["ended"][split] = message.offset()
+                if split in waiting:  # else its records were let go, and are still to come
+                    self._opened["ended"][split] = message.offset()
             elif error.fatal() or not error.retriable():
                 raise KafkaFailedError(f"{split or 'the broker'} cannot be read: {error.str()}")
 
@@ -238,26 +252,6 @@ def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
             time.sleep(WAIT_SECONDS)
 
 
-def _batch(messages: list[Any]) -> pa.RecordBatch:
-    """Records of one partition as a batch. The client gives them one by one: only this looks at each of them."""
-    found = [(message.key(), message.value(), message.offset(), message.timestamp()) for message in messages]
-    keys, values, offsets, stamps = zip(*found, strict=True)
-    kinds, times = zip(*stamps, strict=True)
-    first, count = messages[0], len(messages)
-    return pa.record_batch(
-        [
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.repeat(pa.scalar(first.topic(), pa.string()), count),
-            pa.repeat(pa.scalar(first.partition(), pa.int32()), count),
-            pa.array(offsets, pa.int64()),
-            pc.multiply(pa.array(times, pa.int64()), 1000).cast(RECORDS.field("timestamp").type),
-            pc.subtract(pa.array(kinds, pa.int32()), 1),  # Spark counts from 0: when it was created
-        ],
-        schema=RECORDS,
-    )
-
-
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
 """What a sink may promise."""
 
@@ -268,8 +262,9 @@ class Kafka(SinkLogic):
 
     Exactly once, for consumers that read committed records: an instance keeps the rows of an epoch until the snapshot
     that ends it, which holds them too. When the snapshot is durable they are sent in one transaction, which also
-    commits the epoch's number as the offset of a consumer group. After a failure that group tells whether the
-    transaction went through; if not, the rows come out of the snapshot.
+    commits the epoch's number as the offset of a consumer group, and beside it the run that began the job. After a
+    failure that group tells whether the transaction went through; if not, the rows come out of the snapshot. What
+    another job of the same name left there tells nothing.
 
     At least once: rows are sent as they come, and a snapshot waits until the broker has all of them. After a failure
     those since the last snapshot are sent again.
@@ -390,6 +385,8 @@ class _TransactionStep(Step):
         self._schema = context.schema
         self._rows: list[pa.RecordBatch] = []
         self._ready: tuple[int, pa.Table] | None = None
+        self._run = context.attempt.run
+        """The run that began the job, which its snapshots know: epochs are counted from there."""
         self._who = f"steelyard-{logic.name}-{context.instance.number}"
         library = client()
         config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
@@ -406,12 +403,14 @@ class _TransactionStep(Step):
     def snapshot(self, epoch: int) -> State:
         table = pa.Table.from_batches(self._rows, self._schema)
         self._rows, self._ready = [], (epoch, table)
-        return {"epoch": epoch, "rows": table}
+        return {"epoch": epoch, "rows": table, "run": self._run}
 
     def restore(self, state: State) -> None:
         """Called in every generation, with no state in the first."""
-        if state and self._written() < int(state["epoch"]):
-            self._write(int(state["epoch"]), state["rows"])
+        if state:
+            self._run = state.get("run", "")  # snapshots and marks of earlier releases know none
+            if self._written() < int(state["epoch"]):
+                self._write(int(state["epoch"]), state["rows"])
 
     def committed(self, epoch: int) -> None:
         if self._ready is not None:
@@ -419,11 +418,11 @@ class _TransactionStep(Step):
             self._ready = None
 
     def _written(self) -> int:
-        """The newest epoch whose transaction went through."""
+        """The newest epoch of this job whose transaction went through; -1 where there is none."""
         found = self._marks.committed([self._mark], timeout=ANSWER_SECONDS)[0]
         if found.error is not None:
             raise KafkaFailedError(f"group {self._who!r} cannot be read: {found.error}")
-        return int(found.offset)
+        return max(-1, int(found.offset)) if (found.metadata or "") == self._run else -1
 
     def _write(self, epoch: int, table: pa.Table) -> None:
         if not table.num_rows:
@@ -431,19 +430,10 @@ class _TransactionStep(Step):
         producer, sent = self._producer, self._producer.client
         sent.begin_transaction()
         producer.send(table, [(EPOCH_HEADER, str(epoch).encode())])
-        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch)
+        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch, self._run)
         producer.asked(sent.send_offsets_to_transaction, [marked], self._marks.consumer_group_metadata())
         producer.asked(sent.commit_transaction)
         producer.require()
 
     def close(self) -> None:
         self._marks.close()
-
-
-def job_name(checkpoint: str) -> str:
-    """A name for the transactions of a query, from where its state lives.
-
-    >>> job_name("a") == job_name("a") != job_name("b")
-    True
-    """
-    return hashlib.sha256(checkpoint.encode()).hexdigest()[:16]

@@ -57,7 +57,10 @@ class Reader(ABC):
 
     @abstractmethod
     def splits(self, parallelism: int) -> list[str]:
-        """The names of its splits; `parallelism` instances share them out in turn."""
+        """The names of its splits; `parallelism` instances share them out in turn.
+
+        A job that goes on leaves those that it knows where they were, and shares out new ones behind them.
+        """
 
     @abstractmethod
     def read(self, split: str, offset: int, rows: int) -> Read:
@@ -111,19 +114,33 @@ class Source(OperatorLogic):
 
     def start(self, context: InstanceContext) -> SourceStep:
         """Reads the splits of one instance."""
-        reader = self.reader.fresh()
-        names = reader.splits(context.parallelism)[context.instance.number :: context.parallelism]
-        return SourceStep(self, reader, names)
+        return SourceStep(self, self.reader.fresh(), context.instance.number, context.parallelism)
 
 
 class SourceStep:
-    """The splits of one instance, read in turn, and how far event time has come in all of them."""
+    """The splits of one instance, read in turn, and how far event time has come in all of them.
 
-    def __init__(self, logic: Source, reader: Reader, splits: Sequence[str]) -> None:
+    Parameters
+    ----------
+    logic, reader
+        What is read.
+    number, parallelism
+        Which instance it is, of how many.
+    """
+
+    def __init__(self, logic: Source, reader: Reader, number: int, parallelism: int) -> None:
         self._logic, self._reader = logic, reader
+        self._number, self._parallelism = number, parallelism
+        self._dealt = list(reader.splits(parallelism))
+        """All splits, in the order in which instances share them out; it only ever gets longer."""
+        splits = self._own()
         self._offset = dict.fromkeys(splits, 0)
         self._newest = dict.fromkeys(splits, MIN_WATERMARK)
         self._turn = list(splits)
+
+    def _own(self) -> list[str]:
+        """The splits of this instance."""
+        return self._dealt[self._number :: self._parallelism]
 
     @property
     def ended(self) -> bool:
@@ -168,18 +185,30 @@ class SourceStep:
                 self._newest[split] = max(self._newest[split], int(as_micros(times.drop_null()).max()))
 
     def snapshot(self, epoch: int) -> State:
-        """Offsets and newest times of its splits, and which are not at their ends."""
-        return {"offsets": dict(self._offset), "newest": dict(self._newest), "open": list(self._turn)}
+        """Offsets and newest times of its splits, which are not at their ends, and how all splits are shared out."""
+        offsets, newest = dict(self._offset), dict(self._newest)
+        return {"offsets": offsets, "newest": newest, "open": list(self._turn), "dealt": list(self._dealt)}
 
     def restore(self, state: State) -> None:
         """Go on from these offsets; splits that were not there then are read from their beginning."""
         if state:
-            gone = sorted(set(state["offsets"]) - set(self._offset))
+            offsets, there = state["offsets"], self._dealt
+            gone = sorted(set(offsets) - set(there))
             if gone:
                 raise OptionError(f"a source is to go on with split {gone[0]!r}, and has none of that name any more")
-            new = [split for split in self._turn if split not in state["offsets"]]
-            again = [split for split in self._turn if self._reader.grows and split in state["offsets"]]
-            self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in state["offsets"].items()}
+            # Snapshots of earlier releases do not know how splits were shared out: in the order of that time.
+            self._dealt = list(dict.fromkeys([*state.get("dealt", ()), *there]))
+            own = self._own()
+            moved = sorted(set(offsets) - set(own))
+            if moved:
+                raise OptionError(
+                    f"a source is to go on with split {moved[0]!r}, which new splits have moved to another instance: a "
+                    "snapshot of an earlier release does not know how splits were shared out. Go on once without the "
+                    "new ones, or begin anew with another store"
+                )
+            new = [split for split in own if split not in offsets]
+            again = [split for split in own if self._reader.grows and split in offsets]
+            self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in offsets.items()}
             self._newest = dict.fromkeys(new, MIN_WATERMARK) | {name: int(at) for name, at in state["newest"].items()}
             self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +20,7 @@ from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
-from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client, job_name
+from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
@@ -33,7 +35,7 @@ from steelyard.spark.resident_program import Width, columns_read, dataflow_of, r
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
-from steelyard.spark.sinks import claim, opened
+from steelyard.spark.sinks import claim, claimable, opened
 from steelyard.spark.sinks import sink as make_sink
 
 EPOCH_SECONDS = 1.0
@@ -85,6 +87,8 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     sink, show = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
+    if isinstance(sink, Parquet):  # now that a restart knows who it is
+        claim(spark, sink.path, notes.identity)
     _tell_idle(settings)
     made = job(
         spark,
@@ -149,7 +153,7 @@ def _sink(
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
     if how.sink == "parquet":
         path = str(_local(spark, how.options["path"]))
-        claim(spark, path, notes.identity)
+        claimable(spark, path, notes.identity)
         return Parquet(path), None
     if how.sink == "kafka":
         client()
@@ -176,12 +180,15 @@ class _Notes:
 
     Each commit of a snapshot knows the seal of the notes that it was made with, and the notes of a start know those of
     the newest commit: one of the two fits, whenever the driver ends.
+
+    The first start draws an identity, which tells this checkpoint from any other, also from one that was at its path
+    before: folders of results, transactions and consumer groups are by that name.
     """
 
     def __init__(self, checkpoint: Path, program: dict[str, Any]) -> None:
         self._file = checkpoint / NOTES
         self.store = SnapshotStore(checkpoint / "snapshots")
-        self.identity = job_name(str(checkpoint.absolute()))
+        self.identity = uuid.uuid4().hex
         self._program = json.loads(json.dumps(program))
         self.known: dict[str, Any] = {}
         newest = self.store.checked()
@@ -201,14 +208,21 @@ class _Notes:
                     f"{checkpoint} belongs to another program: its {what} was {said(what, kept['program'].get(what))}, "
                     f"and is {said(what, value)} now. Give a new checkpoint"
                 )
+        self.identity = kept.get("identity") or _former_identity(checkpoint)
         self.known = kept["known"]
 
     def write(self) -> str:
         """Keep them, in one step; gives their seal."""
         self.store.make()  # first: notes without a store mean that it is gone
-        text = sealed({"program": self._program, "known": self.known, "before": self._before})
+        body = {"identity": self.identity, "program": self._program, "known": self.known, "before": self._before}
+        text = sealed(body)
         written(self._file, lambda file: file.write(text.encode()))
         return seal_of(text)
+
+
+def _former_identity(checkpoint: Path) -> str:
+    """The identity of a checkpoint of an earlier release, which was made of its path: its sinks know it by that."""
+    return hashlib.sha256(str(checkpoint.absolute()).encode()).hexdigest()[:16]
 
 
 def _local(spark: SparkSession, path: str) -> Path:

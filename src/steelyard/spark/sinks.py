@@ -64,8 +64,8 @@ def opened(sink: Sink, spark: SparkSession, schema: T.StructType, owner: str) ->
     return sink
 
 
-def claim(spark: SparkSession, path: str, owner: str) -> None:
-    """Mark a folder as one query's. Another's parts would pass for parts that this one wrote before a crash."""
+def claimable(spark: SparkSession, path: str, owner: str) -> bool:
+    """Whether a folder is nobody's so far; OptionError or StateError where a query must not have it."""
     folder = Folder(spark, path)
     folder.refuse_file("the folder of results")
     names = folder.names()
@@ -78,13 +78,20 @@ def claim(spark: SparkSession, path: str, owner: str) -> None:
                 f"is missing, and {parts[0]} beside it may be another query's",
                 "put an empty file of that name there if these are this checkpoint's results, or choose a new path",
             )
-        folder.make()
-        folder.write_once(f"{MARK}{owner}", "")
     elif marks != [f"{MARK}{owner}"]:
         raise OptionError(
             f"{path} belongs to another query, or to this one with another checkpoint: choose a new path, "
             "or the checkpoint that goes with it"
         )
+    return not marks
+
+
+def claim(spark: SparkSession, path: str, owner: str) -> None:
+    """Mark a folder as one query's. Another's parts would pass for parts that this one wrote before a crash."""
+    if claimable(spark, path, owner):
+        folder = Folder(spark, path)
+        folder.make()
+        folder.write_once(f"{MARK}{owner}", "")
 
 
 def tell_what_is_gone(spark: SparkSession, sink: Sink, dead_letters: str | None, owner: str, batch: int) -> None:
