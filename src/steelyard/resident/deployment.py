@@ -12,8 +12,9 @@ from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement, Rout
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.costs import CostMeter, learns_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
+from steelyard.resident.output import Output
 from steelyard.resident.routing import ByCost, distributor
-from steelyard.resident.runner import Output, Runner
+from steelyard.resident.runner import Runner
 from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
 Send = Callable[[int, Kind, int, int, Any, bytes], None]

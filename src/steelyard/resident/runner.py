@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Instance
 from steelyard.grouping.protocol import Requests
-from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
+from steelyard.resident.channel import Mailbox, Message, StoppedError
 from steelyard.resident.costs import CostMeter
 from steelyard.resident.metrics import InstanceMetrics
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
+from steelyard.resident.output import Output
 from steelyard.resident.reports import unpacked_requests
-from steelyard.resident.routing import ByCost, Distributor
+from steelyard.resident.routing import ByCost
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
 
@@ -36,35 +37,6 @@ _RECENT = 0.1
 """The weight of the newest batch in what a row is taken to cost."""
 
 Made = TypeVar("Made")
-
-
-class Output:
-    """One edge of an instance: its channels, and what decides between them."""
-
-    def __init__(self, distributor: Distributor, outlets: Mapping[int, Outlet]) -> None:
-        self.distributor = distributor
-        self.outlets = outlets
-
-    def send(self, batch: pa.RecordBatch) -> None:
-        """Each row to its instance."""
-        for receiver, part, note in self.distributor.addressed(batch):
-            self.outlets[receiver].send(Kind.DATA, part, note)
-
-    def tell(self, kind: Kind, value: Any) -> None:
-        """The same to every instance."""
-        for outlet in self.outlets.values():
-            outlet.send(kind, value)
-
-    @property
-    def waited(self) -> float:
-        """Seconds in which nobody had room."""
-        return self.distributor.waited + sum(outlet.waited for outlet in self.outlets.values())
-
-    def stop(self) -> None:
-        """Wake a sender that waits; it gets a StoppedError."""
-        self.distributor.stop()
-        for outlet in self.outlets.values():
-            outlet.stop()
 
 
 class Runner:
