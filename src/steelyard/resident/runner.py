@@ -6,6 +6,7 @@ the thread of the other. To hand a small batch from thread to thread takes longe
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -26,6 +27,8 @@ from steelyard.resident.reports import unpacked_requests
 from steelyard.resident.routing import ByCost
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
+
+log = logging.getLogger(__name__)
 
 SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
@@ -85,7 +88,8 @@ class Runner:
         self._watermark = MIN_WATERMARK
         self._furthest = MIN_WATERMARK
         """Where event time was in the inputs that have ended."""
-        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._commands: deque[tuple[Runner, Callable[[], Any], Future[Any]]] = deque()
+        """What to do, and for which of the instances that run in this thread."""
         self._stopping = self._gone = False
         self._paused = False
         self._finished = False
@@ -155,13 +159,11 @@ class Runner:
 
     def call(self, action: Callable[[], Made]) -> Future[Made]:
         """Have the thread that the instance runs in do something between two messages."""
-        if self._head is not self:
-            return self._head.call(action)
         answer: Future[Made] = Future()
-        self._commands.append((action, answer))
-        if self._gone:  # or it ends just now, and cancels what it finds
+        self._head._commands.append((self, action, answer))
+        if self._head._gone:  # or it ends just now, and cancels what it finds
             answer.cancel()
-        self._mailbox.wake()
+        self._head._mailbox.wake()
         return answer
 
     def pause(self) -> Future[None]:
@@ -233,20 +235,30 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._failed(self.instance, error)
         finally:
-            self._gone = True
-            for _, answer in self._commands:
-                answer.cancel()
+            self._gone = True  # first: whoever calls from now on cancels what it asks for
+            while self._commands:
+                self._commands.popleft()[-1].cancel()
             for one in (self, *self._followers):
-                one._step.close()
+                one._close()
+
+    def _close(self) -> None:
+        try:
+            self._step.close()
+        except Exception:
+            log.exception("%s could not be closed", self.instance)
 
     def _obey(self) -> None:
         while self._commands:
-            action, answer = self._commands.popleft()
+            whose, action, answer = self._commands.popleft()
             try:
                 answer.set_result(action())
-            except BaseException as error:
+            except StoppedError as error:
                 answer.set_exception(error)
                 raise
+            except BaseException as error:
+                self._failed(whose.instance, error)  # first: who waits for the answer does not know whose fault it is
+                answer.set_exception(error)
+                raise StoppedError(f"{whose.instance} failed") from error
 
     def _wait(self, timeout: float | None) -> None:
         begun = time.perf_counter()
