@@ -85,9 +85,11 @@ class Runner:
         self._times = {channel.number: MIN_WATERMARK for channel in channels if not channel.feedback}
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
+        self._came_to = dict(self._times)
+        """Where event time is in each input, or was when it ended."""
         self._watermark = MIN_WATERMARK
-        self._furthest = MIN_WATERMARK
-        """Where event time was in the inputs that have ended."""
+        self._event_time = MIN_WATERMARK
+        """The last watermark that is a time, and not the end."""
         self._commands: deque[tuple[Runner, Callable[[], Any], Future[Any]]] = deque()
         """What to do, and for which of the instances that run in this thread."""
         self._stopping = self._gone = False
@@ -191,8 +193,8 @@ class Runner:
 
         def taken() -> State:
             routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
-            reached = self._furthest if self._watermark == MAX_WATERMARK else self._watermark
-            own = {"watermark": reached, "done": self.metrics.done, "times": list(self._times.items())}
+            times = list(self._came_to.items())
+            own = {"watermark": self._event_time, "done": self.metrics.done, "times": times}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
             costs = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
@@ -212,11 +214,12 @@ class Runner:
             if f"costs {i}" in state:
                 meter.restore(state[f"costs {i}"])
         own = state.get("own", {})
-        self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
-        self._watermark = own.get("watermark", MIN_WATERMARK)
-        # An input that had ended ends once more, or its source has got new rows meanwhile.
-        known = {number: at for number, at in own.get("times", ()) if number in self._times and at != MAX_WATERMARK}
+        self._finished = own.get("done", False)  # what the end gave is in the snapshot, or behind it
+        self._watermark = self._event_time = own.get("watermark", MIN_WATERMARK)
+        # An input that had ended is where it was then: it ends once more, or its source has got new rows meanwhile.
+        known = {number: at for number, at in own.get("times", ()) if number in self._times and at < MAX_WATERMARK}
         self._times.update(known)
+        self._came_to.update(known)
 
     def committed(self, epoch: int) -> Future[None]:
         """Tell the step that a snapshot is durable."""
@@ -379,12 +382,12 @@ class Runner:
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
         if channel in self._times:
-            if time_reached == MAX_WATERMARK > self._times[channel]:
-                self._furthest = max(self._furthest, self._times[channel])
             self._times[channel] = max(self._times[channel], time_reached)
+            if time_reached < MAX_WATERMARK:
+                self._came_to[channel] = self._times[channel]
             reached = min(self._times.values())
             if reached == MAX_WATERMARK:  # nobody is behind any more: it first comes to where the furthest was
-                self._reach(self._furthest)
+                self._reach(max(self._came_to.values()))
             self._reach(reached)
 
     def _reach(self, reached: int) -> None:
@@ -395,8 +398,8 @@ class Runner:
     def _advance(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
-            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read
-                self.metrics.watermark = watermark
+            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read, or to go on from
+                self._event_time = self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
 
