@@ -95,6 +95,7 @@ class Runner:
         self._stopping = self._gone = False
         self._paused = False
         self._finished = False
+        """Whether the end was told to the step, perhaps before the snapshot, and no row has come since."""
         self._row_seconds = 0.0
         """What a row of a batch took of late, its share of what any batch takes included."""
         self._head = self
@@ -194,7 +195,7 @@ class Runner:
         def taken() -> State:
             routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
             times = list(self._came_to.items())
-            own = {"watermark": self._event_time, "done": self.metrics.done, "times": times}
+            own = {"watermark": self._event_time, "done": self._finished, "times": times}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
             costs = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
@@ -311,6 +312,7 @@ class Runner:
         return [message, *(self._mailbox.more(channel.number, most) if most > 0 else ())]
 
     def _process(self, channel: Channel, message: Message) -> None:
+        self._finished = False  # a job that goes on from its end has got more rows: they have an end of their own
         together = self._together(channel, message)
         batch = message.value if len(together) == 1 else pa.concat_batches([one.value for one in together])
         self.metrics.batches_in += len(together)
@@ -392,6 +394,7 @@ class Runner:
 
     def _reach(self, reached: int) -> None:
         if reached > self._watermark:
+            self._finished = self._finished and reached == MAX_WATERMARK
             self._emit(lambda: self._step.on_watermark(reached), 0)
             self._advance(reached)
 
@@ -412,7 +415,7 @@ class Runner:
     def _end(self) -> None:
         for output in self._outputs:
             output.tell(Kind.END, None)
-        self.metrics.done = True
+        self.metrics.done = self._finished = True
         self._ended(self.instance)
 
     def report(self) -> dict[str, Any]:
