@@ -3,13 +3,18 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from steelyard.core.dataflow import Placement
 from steelyard.resident import Flow, Memory, Rows, Settings, Step, count, run, sum
+from steelyard.resident.jobs import Job, ThreadLauncher
+from steelyard.resident.sources import Read, Reader
 from steelyard.workloads.workload import TIMESTAMP
 
 SCHEMA = pa.schema({"key": pa.string(), "value": pa.int64(), "at": TIMESTAMP})
@@ -87,3 +92,110 @@ def test_failures_leave_every_answer_as_it_is(tmp_path_factory, kind, left, righ
     # Where there are fewer batches than the trouble's number, it does not come.
     assert troubled.outcome.restarts <= len(at)
     assert troubled.outcome.restarts or min(at) > 3
+
+
+@dataclass(frozen=True)
+class Uneven(Reader):
+    """Splits of different lengths, each in the order of its times: no row is ever late."""
+
+    tables: tuple
+    seconds: float = 0.006
+    before: Callable = lambda split, offset: None
+    schema: pa.Schema = SCHEMA
+
+    def splits(self, parallelism):
+        return [str(number) for number in range(len(self.tables))]
+
+    def read(self, split, offset, rows):
+        mine = self.tables[int(split)]
+        self.before(split, offset)
+        time.sleep(self.seconds if len(mine) > rows else 0)
+        part = mine[offset : offset + rows]
+        after = offset + len(part)
+        return Read(batch_of(part) if part else None, after, after >= len(mine))
+
+
+def batch_of(found):
+    columns = zip(*found, strict=True)
+    return pa.record_batch([pa.array(one, kind.type) for one, kind in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def open_windows(reader, at=(), batch_rows=2):
+    """Windows that time has not passed stay open; how far it came depends on inputs that end long before others."""
+    flow, trouble = Flow(parallelism=2), Trouble(at)
+    rows = flow.source(reader, time="at", batch_rows=batch_rows, name="read")
+    passed = rows.shuffle().process(lambda context: Fails(trouble), name="pass", parallelism=2)
+    counted = passed.key_by("key").aggregate(n=count(), total=sum("value"), window="4 seconds", open_end=True)
+    counted.sink(Memory(), name="out")
+    return flow.dataflow()
+
+
+def passed_windows(tables):
+    """The same in plain Python: windows that end where the furthest split came to, or before."""
+    furthest = max(at for table in tables for *_, at in table)
+    sums = {}
+    for key, value, at in (row for table in tables for row in table):
+        start = at // (4 * SECOND)
+        if (start + 1) * 4 * SECOND <= furthest:
+            n, total = sums.get((key, start), (0, 0))
+            sums[key, start] = n + 1, total + value
+    return sorted((key, start, n, total) for (key, start), (n, total) in sums.items())
+
+
+def given_windows(batches):
+    found = pa.Table.from_batches(batches).to_pylist() if batches else []
+    return sorted((row["key"], int(row["window_start"].timestamp()) // 4, row["n"], row["total"]) for row in found)
+
+
+FAR = [("far", 1, 100 * SECOND)]
+NEAR = [("near", 1, second * SECOND) for second in range(0, 61, 2)]
+
+sorted_rows = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-3, 3), st.integers(0, 60 * SECOND)),
+    min_size=1,
+    max_size=24,
+).map(lambda found: sorted(found, key=lambda row: row[2]))
+
+
+@settings(max_examples=20)
+@given(st.lists(sorted_rows, min_size=2, max_size=5), st.sets(st.integers(1, 40), max_size=3))
+@example([FAR, NEAR], {9, 14})
+@example([NEAR, FAR, NEAR[:2]], {10, 13, 16})
+def test_windows_that_stay_open_are_the_same_ones_whatever_ended_before_a_failure(tmp_path_factory, tables, at):
+    how = Settings(store=str(tmp_path_factory.mktemp("store")), interval=0.01, heartbeat=0.05, restarts=len(at))
+    troubled = run(open_windows(Uneven(tuple(tables)), at), settings=how)
+    assert given_windows(troubled.outcome.results.get("out")) == passed_windows(tables)
+
+
+class Once:
+    """Does something the first time that split 1 is to be read from an offset on."""
+
+    def __init__(self, offset, action):
+        self._offset, self._action = offset, action
+
+    def __call__(self, split, offset):
+        if split == "1" and offset >= self._offset and self._action is not None:
+            action, self._action = self._action, None
+            action()
+
+
+def boom():
+    raise RuntimeError("boom")
+
+
+def test_an_input_that_ended_before_a_failure_is_still_the_furthest(tmp_path):
+    reader = Uneven((FAR, NEAR), seconds=0.02, before=Once(20, boom))
+    how = Settings(store=str(tmp_path), interval=0.05)
+    got = run(open_windows(reader, batch_rows=1), settings=how)
+    assert given_windows(got.outcome.results["out"]) == passed_windows((FAR, NEAR))
+    assert got.outcome.restarts == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_input_that_ended_before_a_move_is_still_the_furthest(tmp_path, workers):
+    move = Once(10, lambda: threading.Thread(target=lambda: job.move(Placement.spread(flow, workers))).start())
+    flow = open_windows(Uneven((FAR, NEAR), seconds=0.02, before=move), batch_rows=1)
+    job = Job(flow, Placement.spread(flow, 2), ThreadLauncher(), Settings(store=str(tmp_path)))
+    outcome = job.run()
+    assert given_windows(outcome.results["out"]) == passed_windows((FAR, NEAR))
+    assert outcome.moves == 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
 import pyarrow as pa
 import pytest
 
-from steelyard.core.dataflow import Placement
-from steelyard.resident import Flow, JobError, Memory, Rows, Settings, count, run
-from steelyard.resident.runner import TOGETHER_ROWS
+from steelyard.core.dataflow import Instance, Placement
+from steelyard.resident import Flow, JobError, Memory, Rows, Settings, Step, count, run
+from steelyard.resident.channel import Mailbox
+from steelyard.resident.runner import TOGETHER_ROWS, Runner
 
 ROWS = pa.table({"n": list(range(400)), "k": [n % 7 for n in range(400)]})
 NUMBERS = pa.schema({"n": pa.int64(), "k": pa.int64()})
@@ -124,3 +126,86 @@ def test_measured_batches_come_together_too_and_every_request_is_answered():
     mapped = [one for name, one in results.outcome.metrics.items() if name.startswith("map#")]
     assert max(max(one.sizes) for one in noted) > 2
     assert sum(one["reports"] for one in mapped) > 10
+
+
+class Passing(Step):
+    """Passes rows on, and raises where it is told to."""
+
+    def __init__(self, **raised):
+        self._raised, self.closed = raised, False
+
+    def _may_raise(self, what):
+        if what in self._raised:
+            raise self._raised[what]
+
+    def process(self, port, batch):
+        return [batch]
+
+    def snapshot(self, epoch):
+        self._may_raise("snapshot")
+        return {}
+
+    def committed(self, epoch):
+        self._may_raise("committed")
+
+    def close(self):
+        self.closed = True
+        self._may_raise("close")
+
+
+@pytest.mark.parametrize("what", ["snapshot", "committed"])
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_instance_is_named_that_could_not_do_what_it_was_told(tmp_path, what, stored):
+    flow = Flow("blamed")
+    read = flow.source(Rows(ROWS), name="in").map(Noting(), NUMBERS, name="first")
+    read.process(lambda context: Passing(**{what: RuntimeError("disk full")}), name="mine").sink(Memory(), name="out")
+    how = Settings(restarts=0, store=str(tmp_path) if stored else None)
+    with pytest.raises(JobError) as raised:
+        run(flow.dataflow(), workers=1, settings=how)
+    assert "operator 'mine' (instance 0, worker 0): RuntimeError: disk full" in str(raised.value)
+    assert "'in'" not in str(raised.value)
+
+
+def test_each_step_is_closed_though_another_one_cannot_be():
+    steps = {name: Passing(close=OSError("gone")) for name in ("one", "two", "three")}
+    flow = Flow("closing")
+    rows = flow.source(Rows(ROWS))
+    for name, step in steps.items():
+        rows = rows.process(lambda context, made=step: made, name=name)
+    rows.sink(Memory(), name="out")
+    assert run(flow.dataflow(), workers=1).table("out") == ROWS
+    assert all(step.closed for step in steps.values())
+
+
+def test_every_call_is_answered_or_cancelled_while_a_thread_ends(monkeypatch):
+    died, closed, open_calls = [], 0, 0
+    monkeypatch.setattr(threading, "excepthook", lambda raised: died.append(raised.exc_value))
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(300):
+            step = Passing()
+            runner = Runner(Instance("one", 0), step, Mailbox([]), [], [], lambda *_: None, lambda *_: None)
+            answers = [runner.call(lambda: None) for _ in range(3)]
+            runner._stopping = True  # it ends at once, and cancels what it finds
+            runner.start()
+            answers += [runner.call(lambda: None) for _ in range(30)]
+            runner.join(5)
+            closed += step.closed
+            open_calls += sum(not answer.done() for answer in answers)
+    finally:
+        sys.setswitchinterval(often)
+    assert (died, closed, open_calls) == ([], 300, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_chains_of_forward_edges_may_have_any_length(workers):
+    noted = [Noting() for _ in range(150)]
+    flow = Flow("chain", parallelism=workers)
+    rows = flow.source(Rows(ROWS), batch_rows=50)
+    for number, one in enumerate(noted):
+        rows = rows.map(one, NUMBERS, name=f"map {number}")
+    rows.sink(Memory(), name="out")
+    assert run(flow.dataflow(), workers=workers).table("out").sort_by("n") == ROWS
+    threads = set.union(*(one.threads for one in noted))
+    assert len(threads) == 5 * workers  # 32 instances in each

@@ -171,15 +171,20 @@ class WindowedStep(Step):
         return self._settled
 
     def on_watermark(self, time: int) -> Batches:
-        """The results of windows that end at `time` or earlier."""
-        if time <= self._watermark or (self._open_end and time == MAX_WATERMARK):
+        """The results of windows that end at `time` or earlier; at the end, of all, and later ones may still come."""
+        at_end = time == MAX_WATERMARK
+        if time <= self._watermark or (self._open_end and at_end):
             return ()
-        before, self._watermark = self._watermark, time
+        before = self._watermark
+        if not at_end:
+            self._watermark = time
         if self._earliest == MAX_WATERMARK or self._window.first_end(self._earliest) > time:
             return ()
         partials = self._compact()
         assert partials is not None
         panes = _panes(partials)
+        if at_end:  # a job that goes on with more rows gives no window twice
+            self._watermark = max(before, int(self._window.last_end(panes).max()))
         kept = self._window.last_end(panes) > time
         self._settled = partials.filter(pa.array(kept))
         self._earliest = int(panes[kept].min()) if kept.any() else MAX_WATERMARK
@@ -226,7 +231,8 @@ class RunningAggregate(OperatorLogic):
     how
         Keys and aggregates, over numbers.
     emit
-        `updates` gives new results of the keys of each batch behind it; `end` gives each key once, in the end.
+        `updates` gives new results of the keys of each batch behind it; `end` gives each key once, in the end (a job
+        that goes on from there gives those that have had rows since, with all that they have had).
     from_partials
         Whether partials come in, rather than rows.
     """
@@ -264,22 +270,40 @@ class RunningAggregate(OperatorLogic):
 class _RunningStep(Step):
     def __init__(self, logic: RunningAggregate, known: RunningState) -> None:
         self._logic, self._known = logic, known
+        self._new = np.zeros(0, np.bool_)
+        """By slot, for results in the end: whether the key has had rows since the last end."""
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         how = self._logic.how
         made = how.merged([pa.Table.from_batches([batch])]) if self._logic.from_partials else how.partials(batch)
         slots = self._known.add(made)
-        return self._results(self._known.at(slots, made)) if self._logic.emit == "updates" else ()
+        if self._logic.emit == "updates":
+            return self._results(self._known.at(slots, made))
+        more = int(slots.max(initial=-1)) + 1 - len(self._new)
+        if more > 0:
+            self._new = np.concatenate([self._new, np.zeros(max(more, len(self._new)), np.bool_)])
+        self._new[slots] = True
+        return ()
 
     def _results(self, partials: pa.Table) -> Batches:
         return self._logic.how.results(partials).combine_chunks().to_batches() if partials.num_rows else ()
 
     def finish(self) -> Batches:
-        return self._results(self._known.table()) if self._logic.emit == "end" else ()
+        if self._logic.emit == "updates":
+            return ()
+        known = self._known.table()
+        new, self._new = self._new[: known.num_rows], np.zeros(known.num_rows, np.bool_)
+        return self._results(known.filter(pa.array(new)))
 
     def snapshot(self, epoch: int) -> State:
-        return {"partials": self._known.table()}
+        known = self._known.table()
+        if self._logic.emit == "updates":
+            return {"partials": known}
+        return {"partials": known, "new": pa.table({"new": self._new[: known.num_rows]})}
 
     def restore(self, state: State) -> None:
         if state and state["partials"].num_rows:
-            self._known.add(state["partials"])
+            slots = self._known.add(state["partials"])
+            self._new = np.ones(len(slots), np.bool_)
+            if "new" in state:
+                self._new = state["new"].column("new").to_numpy().astype(np.bool_)

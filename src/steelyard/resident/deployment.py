@@ -12,14 +12,17 @@ from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement, Rout
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.costs import CostMeter, learns_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
+from steelyard.resident.output import Output
 from steelyard.resident.routing import ByCost, distributor
-from steelyard.resident.runner import Output, Runner
+from steelyard.resident.runner import Runner
 from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
 Send = Callable[[int, Kind, int, int, Any, bytes], None]
 """(worker, kind, channel, number, payload, note): brings a frame to another worker."""
 _NUMBER = 8
 """Bytes of a number in a frame."""
+DEEPEST = 32
+"""Instances that follow each other in one thread: each calls the next, and Python's stack has an end."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Deployment:
         self._outlets: dict[int, Outlet] = {}
         self._hearing: dict[int, ByCost] = {}
         hosted = placement.hosted(worker)
-        self._followed = {channel.number for channel in self._channels if self._is_followed(channel)}
+        self._followed = self._followed_channels()
         for instance in hosted:
             into = self._into(instance)
             metered = [one.number for one in into if learns_costs(one, dataflow)]
@@ -76,8 +79,24 @@ class Deployment:
             channel = self._channels[number]
             self.runners[channel.receiver].follow(self.runners[channel.sender])
 
-    def _is_followed(self, channel: Channel) -> bool:
-        """Whether the receiver runs in the thread of the sender, who is here and the only one that sends to it."""
+    def _followed_channels(self) -> set[int]:
+        """The channels whose receiver runs in the thread of the sender: where a chain is long, not all that could."""
+        behind: dict[Instance, list[Channel]] = {}
+        for channel in self._channels:
+            if self._may_follow(channel):
+                behind.setdefault(channel.sender, []).append(channel)
+        led = {channel.receiver for channels in behind.values() for channel in channels}
+        walked = [(instance, 1) for instance in behind if instance not in led]
+        followed = set()
+        for instance, depth in walked:  # grows while it is walked
+            for channel in behind.get(instance, ()):
+                if depth < DEEPEST:
+                    followed.add(channel.number)
+                walked.append((channel.receiver, depth % DEEPEST + 1))
+        return followed
+
+    def _may_follow(self, channel: Channel) -> bool:
+        """Whether the receiver could run in the thread of the sender, who is here and the only one that sends to it."""
         here = all(self._placement.worker_of[one] == self._worker for one in (channel.sender, channel.receiver))
         forward = self.dataflow.edges[channel.edge].grouping.route is Route.FORWARD
         return here and forward and not channel.feedback and self._into(channel.receiver) == [channel]

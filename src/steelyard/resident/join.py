@@ -14,6 +14,7 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.keys import KeyIndex
 from steelyard.resident.operator import (
+    MAX_WATERMARK,
     MIN_WATERMARK,
     Batches,
     InstanceContext,
@@ -238,7 +239,9 @@ class WindowedJoinStep(Step):
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def on_watermark(self, time: int) -> Batches:
-        """Windows that end at `time` or earlier are forgotten."""
+        """Windows that end at `time` or earlier are forgotten; at the end none is, since more rows may come one day."""
+        if time == MAX_WATERMARK:
+            return ()
         self._watermark = time
         size = self._windows[LEFT].size
         self._open = {start: pairs for start, pairs in self._open.items() if start + size > time}

@@ -92,11 +92,15 @@ class Step:
         raise NotImplementedError
 
     def on_watermark(self, time: int) -> Batches:
-        """No row before `time` (microseconds since 1970) comes any more, but for late ones."""
+        """No row before `time` (microseconds since 1970) comes any more, but for late ones.
+
+        At the end `time` is `MAX_WATERMARK`. A job that goes on from there may get more rows, so that it is no time to
+        keep in a snapshot: all of them would be late.
+        """
         return ()
 
     def finish(self) -> Batches:
-        """No row comes any more at all."""
+        """No row comes any more at all; called again where a job that goes on from its end has got more rows."""
         return ()
 
     def snapshot(self, epoch: int) -> State:

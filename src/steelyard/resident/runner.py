@@ -6,6 +6,7 @@ the thread of the other. To hand a small batch from thread to thread takes longe
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,14 +18,17 @@ import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Instance
 from steelyard.grouping.protocol import Requests
-from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
+from steelyard.resident.channel import Mailbox, Message, StoppedError
 from steelyard.resident.costs import CostMeter
 from steelyard.resident.metrics import InstanceMetrics
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
+from steelyard.resident.output import Output
 from steelyard.resident.reports import unpacked_requests
-from steelyard.resident.routing import ByCost, Distributor
+from steelyard.resident.routing import ByCost
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
+
+log = logging.getLogger(__name__)
 
 SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
@@ -36,35 +40,6 @@ _RECENT = 0.1
 """The weight of the newest batch in what a row is taken to cost."""
 
 Made = TypeVar("Made")
-
-
-class Output:
-    """One edge of an instance: its channels, and what decides between them."""
-
-    def __init__(self, distributor: Distributor, outlets: Mapping[int, Outlet]) -> None:
-        self.distributor = distributor
-        self.outlets = outlets
-
-    def send(self, batch: pa.RecordBatch) -> None:
-        """Each row to its instance."""
-        for receiver, part, note in self.distributor.addressed(batch):
-            self.outlets[receiver].send(Kind.DATA, part, note)
-
-    def tell(self, kind: Kind, value: Any) -> None:
-        """The same to every instance."""
-        for outlet in self.outlets.values():
-            outlet.send(kind, value)
-
-    @property
-    def waited(self) -> float:
-        """Seconds in which nobody had room."""
-        return self.distributor.waited + sum(outlet.waited for outlet in self.outlets.values())
-
-    def stop(self) -> None:
-        """Wake a sender that waits; it gets a StoppedError."""
-        self.distributor.stop()
-        for outlet in self.outlets.values():
-            outlet.stop()
 
 
 class Runner:
@@ -110,13 +85,17 @@ class Runner:
         self._times = {channel.number: MIN_WATERMARK for channel in channels if not channel.feedback}
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
+        self._came_to = dict(self._times)
+        """Where event time is in each input, or was when it ended."""
         self._watermark = MIN_WATERMARK
-        self._furthest = MIN_WATERMARK
-        """Where event time was in the inputs that have ended."""
-        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._event_time = MIN_WATERMARK
+        """The last watermark that is a time, and not the end."""
+        self._commands: deque[tuple[Runner, Callable[[], Any], Future[Any]]] = deque()
+        """What to do, and for which of the instances that run in this thread."""
         self._stopping = self._gone = False
         self._paused = False
         self._finished = False
+        """Whether the end was told to the step, perhaps before the snapshot, and no row has come since."""
         self._row_seconds = 0.0
         """What a row of a batch took of late, its share of what any batch takes included."""
         self._head = self
@@ -183,13 +162,11 @@ class Runner:
 
     def call(self, action: Callable[[], Made]) -> Future[Made]:
         """Have the thread that the instance runs in do something between two messages."""
-        if self._head is not self:
-            return self._head.call(action)
         answer: Future[Made] = Future()
-        self._commands.append((action, answer))
-        if self._gone:  # or it ends just now, and cancels what it finds
+        self._head._commands.append((self, action, answer))
+        if self._head._gone:  # or it ends just now, and cancels what it finds
             answer.cancel()
-        self._mailbox.wake()
+        self._head._mailbox.wake()
         return answer
 
     def pause(self) -> Future[None]:
@@ -217,8 +194,8 @@ class Runner:
 
         def taken() -> State:
             routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
-            reached = self._furthest if self._watermark == MAX_WATERMARK else self._watermark
-            own = {"watermark": reached, "done": self.metrics.done, "times": list(self._times.items())}
+            times = list(self._came_to.items())
+            own = {"watermark": self._event_time, "done": self._finished, "times": times}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
             costs = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
@@ -238,11 +215,12 @@ class Runner:
             if f"costs {i}" in state:
                 meter.restore(state[f"costs {i}"])
         own = state.get("own", {})
-        self._finished = own.get("done", False)  # what the end gives is in the snapshot, or behind it
-        self._watermark = own.get("watermark", MIN_WATERMARK)
-        # An input that had ended ends once more, or its source has got new rows meanwhile.
-        known = {number: at for number, at in own.get("times", ()) if number in self._times and at != MAX_WATERMARK}
+        self._finished = own.get("done", False)  # what the end gave is in the snapshot, or behind it
+        self._watermark = self._event_time = own.get("watermark", MIN_WATERMARK)
+        # An input that had ended is where it was then: it ends once more, or its source has got new rows meanwhile.
+        known = {number: at for number, at in own.get("times", ()) if number in self._times and at < MAX_WATERMARK}
         self._times.update(known)
+        self._came_to.update(known)
 
     def committed(self, epoch: int) -> Future[None]:
         """Tell the step that a snapshot is durable."""
@@ -261,20 +239,30 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._failed(self.instance, error)
         finally:
-            self._gone = True
-            for _, answer in self._commands:
-                answer.cancel()
+            self._gone = True  # first: whoever calls from now on cancels what it asks for
+            while self._commands:
+                self._commands.popleft()[-1].cancel()
             for one in (self, *self._followers):
-                one._step.close()
+                one._close()
+
+    def _close(self) -> None:
+        try:
+            self._step.close()
+        except Exception:
+            log.exception("%s could not be closed", self.instance)
 
     def _obey(self) -> None:
         while self._commands:
-            action, answer = self._commands.popleft()
+            whose, action, answer = self._commands.popleft()
             try:
                 answer.set_result(action())
-            except BaseException as error:
+            except StoppedError as error:
                 answer.set_exception(error)
                 raise
+            except BaseException as error:
+                self._failed(whose.instance, error)  # first: who waits for the answer does not know whose fault it is
+                answer.set_exception(error)
+                raise StoppedError(f"{whose.instance} failed") from error
 
     def _wait(self, timeout: float | None) -> None:
         begun = time.perf_counter()
@@ -324,6 +312,7 @@ class Runner:
         return [message, *(self._mailbox.more(channel.number, most) if most > 0 else ())]
 
     def _process(self, channel: Channel, message: Message) -> None:
+        self._finished = False  # a job that goes on from its end has got more rows: they have an end of their own
         together = self._together(channel, message)
         batch = message.value if len(together) == 1 else pa.concat_batches([one.value for one in together])
         self.metrics.batches_in += len(together)
@@ -395,24 +384,25 @@ class Runner:
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
         if channel in self._times:
-            if time_reached == MAX_WATERMARK > self._times[channel]:
-                self._furthest = max(self._furthest, self._times[channel])
             self._times[channel] = max(self._times[channel], time_reached)
+            if time_reached < MAX_WATERMARK:
+                self._came_to[channel] = self._times[channel]
             reached = min(self._times.values())
             if reached == MAX_WATERMARK:  # nobody is behind any more: it first comes to where the furthest was
-                self._reach(self._furthest)
+                self._reach(max(self._came_to.values()))
             self._reach(reached)
 
     def _reach(self, reached: int) -> None:
         if reached > self._watermark:
+            self._finished = self._finished and reached == MAX_WATERMARK
             self._emit(lambda: self._step.on_watermark(reached), 0)
             self._advance(reached)
 
     def _advance(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
-            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read
-                self.metrics.watermark = watermark
+            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read, or to go on from
+                self._event_time = self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
 
@@ -425,7 +415,7 @@ class Runner:
     def _end(self) -> None:
         for output in self._outputs:
             output.tell(Kind.END, None)
-        self.metrics.done = True
+        self.metrics.done = self._finished = True
         self._ended(self.instance)
 
     def report(self) -> dict[str, Any]:

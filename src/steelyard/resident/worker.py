@@ -257,8 +257,8 @@ class Worker:
     def _instance_failed(self, instance: Instance, error: BaseException) -> None:
         if self._closing.is_set():
             return
-        # rows that nobody wants to be dropped would be the same the next time, and so would the program
-        final = isinstance(error, BadRowError | BatchError)
+        # rows that nobody wants to be dropped would be the same the next time, and so would the program, and a store
+        final = isinstance(error, BadRowError | BatchError | StateError)
         if not final:  # else the driver tells it, and a trace says no more
             last = "".join(traceback.format_exception(error)[-3:])
             log.error("%s failed in worker %d\n%s", instance, self.number, last)
