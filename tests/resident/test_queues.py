@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from steelyard.core.dataflow import Channel, Edge, Grouping, Instance, Route
 from steelyard.grouping import Reply, TrackingOSG
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet, StoppedError
-from steelyard.resident.queues import AHEAD_SECONDS, Queues
+from steelyard.resident.queues import FILLED_SECONDS, Queues
+from steelyard.resident.reports import now
 from steelyard.resident.routing import distributor
 from steelyard.resident.wire import Kind
 
@@ -67,9 +68,9 @@ def test_what_is_left_is_what_was_given_and_not_worked_off(steps):
             queues.worked_off(to, 1, moment)
             given_[to].pop(0)
         elif not works:
-            before = scheduler.given
+            before = np.array(scheduler.given)
             scheduler.choose(np.arange(count), times=np.full(count, moment))
-            work = scheduler.given - before
+            work = np.array(scheduler.given) - before
             for one in np.flatnonzero(work):
                 queues.sent(int(one), moment)
                 given_[int(one)].append(work[one])
@@ -80,16 +81,16 @@ def test_time_takes_off_no_more_than_the_message_under_way():
     scheduler = informed(POLICY.scheduler(2))
     queues = Queues(scheduler)
     for _ in range(2):
-        before = scheduler.given
+        before = np.array(scheduler.given)
         scheduler.choose(np.arange(2), times=np.full(2, 5.0))
-        for to in np.flatnonzero(scheduler.given - before):
+        for to in np.flatnonzero(np.array(scheduler.given) - before):
             queues.sent(int(to), 5.0)
-    assert queues.left(5.0).tolist() == pytest.approx([2 * ROW, 2 * ROW])
-    assert queues.left(5.0 + ROW / 2).tolist() == pytest.approx([1.5 * ROW, 1.5 * ROW])
-    assert queues.left(99.0).tolist() == pytest.approx([ROW, ROW])
+    assert queues.left(5.0) == pytest.approx([2 * ROW, 2 * ROW])
+    assert queues.left(5.0 + ROW / 2) == pytest.approx([1.5 * ROW, 1.5 * ROW])
+    assert queues.left(99.0) == pytest.approx([ROW, ROW])
     queues.worked_off(0, 1, 6.0)
-    assert queues.left(6.0).tolist() == pytest.approx([ROW, ROW])
-    assert queues.left(99.0).tolist() == pytest.approx([0.0, ROW])
+    assert queues.left(6.0) == pytest.approx([ROW, ROW])
+    assert queues.left(99.0) == pytest.approx([0.0, ROW])
 
 
 def test_an_instance_that_is_stuck_gets_no_more_than_it_has_time_for():
@@ -111,8 +112,32 @@ def test_an_instance_that_is_stuck_gets_no_more_than_it_has_time_for():
     assert not worker.is_alive()
     assert sorted(numbers(sent[0]) + numbers(sent[1])) == list(range(200))
     # the message under way may be done for all that is known: as much as that again
-    assert 1 <= len(numbers(sent[0])) <= 2 * AHEAD_SECONDS / ROW + 1
+    assert 1 <= len(numbers(sent[0])) <= 2 * (FILLED_SECONDS / ROW + 1)
     assert chooses.waited > 0.0
+
+
+def test_an_instance_that_has_enough_gets_none_while_another_has_not():
+    chooses, outlets, sent = edge_of(3)
+    send(chooses, outlets, rows(30))  # all were without work, and have some now
+    assert sum(len(numbers(one)) for one in sent) == 30
+    assert all(len(one) == 1 for one in sent)
+    outlets[1].grant(1)
+    send(chooses, outlets, rows(4))
+    assert [len(one) for one in sent] == [1, 2, 1]
+    assert chooses._queues.patience(now()) == 0.0
+    outlets[1].grant(1)
+    assert min(chooses._queues.left(now())) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=60))
+def test_of_several_requests_to_an_instance_the_last_one_goes(items):
+    scheduler = informed(TrackingOSG(cost_of="key", resync=1, apart=0.0).scheduler(3))
+    scheduler._rule = scheduler._rule._replace(apart=0.0)
+    queues = Queues(scheduler)
+    found = queues.choose(np.array(items), 10.0)
+    asked = found.to[found.requests.position]
+    assert len(set(asked.tolist())) == len(asked)
+    assert (np.diff(found.requests.position) > 0).all()
 
 
 def test_rows_of_a_burst_wait_for_room_and_go_out_in_their_order():
@@ -135,7 +160,7 @@ def test_rows_of_a_burst_wait_for_room_and_go_out_in_their_order():
     sender.start()
     time.sleep(0.05)
     # nobody has worked anything off: each has what it was given ahead, and the rest was kept back
-    assert all(len(numbers(one)) <= 2 * AHEAD_SECONDS / ROW + 1 for one in sent)
+    assert all(len(numbers(one)) <= 2 * (FILLED_SECONDS / ROW + 1) for one in sent)
     ready.set()
     sender.join(30)
     worker.join(30)

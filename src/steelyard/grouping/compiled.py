@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from steelyard.kernels.osg_state import Learners, Rule, Schedulers
 
 MOST_INSTANCES = 4_096
+FOLLOWED_APART = 1.0
+"""Seconds of work of an instance from one request to the next, at least, where a scheduler is told how far it is."""
 
 
 class Banks(NamedTuple):
@@ -156,17 +158,28 @@ class CompiledScheduler:
         return self._rule.continuous and self._rule.idle_aware
 
     @property
-    def given(self) -> Floats:
-        """float64[instances]: what it thinks each instance has been given so far, in seconds of work."""
-        return np.array(self._bank.work[0, : self.instances, 1])
+    def given(self) -> list[float]:
+        """By instance: what it thinks each has been given so far, in seconds of work."""
+        given: list[float] = self._bank.work[0, : self.instances, 1].tolist()
+        return given
 
-    def follow(self, left: Floats, now: float) -> None:
-        """What is left to each instance of the work that it was `given`, as far as is known."""
-        own, everything = self._bank.time_of[0]
-        share = everything / own if own > 0.0 else self._rule.schedulers
-        loads = now + left * self._bank.speeds[0, : self.instances] * share
+    @property
+    def pace(self) -> list[float]:
+        """By instance: seconds that each takes for a second of that work, with what it does for other schedulers."""
+        own, everything = self._bank.time_of[0].tolist()
+        share = everything / own if own > 0.0 else float(self._rule.schedulers)
+        return [share * speed for speed in self._bank.speeds[0, : self.instances].tolist()]
+
+    def follow(self, left: Sequence[float], now: float) -> None:
+        """How long each instance will take for what is left to it, as far as is known: their loads are that from now.
+
+        Who is told of that needs few replies: they teach it speeds, and no more.
+        """
+        loads = now + np.array(left)
         self._bank.deltas[0, : self.instances] += loads - self._bank.loads[0, : self.instances]
         self._bank.loads[0, : self.instances] = loads
+        if self._rule.apart < FOLLOWED_APART:
+            self._rule = self._rule._replace(apart=FOLLOWED_APART)
 
     @property
     def mode(self) -> str:
@@ -251,6 +264,10 @@ class CompiledInstance:
                 reports.append(Matrices(self.number, self._bank.cells[0].copy(), *self._bank.totals[0].tolist()))
                 forget(self._rule, self._bank, 0)
         return reports
+
+    def space_out(self, seconds: float) -> None:
+        """From now on, send matrices at most once in so many seconds of work."""
+        self._rule = self._rule._replace(apart=max(self._rule.apart, seconds))
 
     def passed_over(self, seconds: float, scheduler: int = 0) -> None:
         """Tuples of a scheduler were executed, and not looked at: their time counts, and no more."""

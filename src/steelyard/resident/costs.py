@@ -27,8 +27,12 @@ SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
 """A message is cut only where it takes longer: what cutting it takes is capacity lost, and near saturation dear."""
 _TOGETHER = 32
 """Slices that are learnt from at once: one by one, that would take a few percent of the time of short rows."""
-LEARNING_SHARE, _FIRST_SECONDS = 0.01, 0.2
+LEARNING_SHARE, _FIRST_SECONDS = 0.005, 0.2
 """Learning takes no larger share of an instance's time, beside what replies ask for; at first all is learnt."""
+
+
+MATRICES_APART = 0.25
+"""Seconds of work from one report of matrices to the next, at least: each is some kilobytes, and work for both ends."""
 
 
 def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
@@ -82,6 +86,7 @@ class CostMeter:
         self._by_channel, total = schedulers
         self._key = (policy.cost_of,)
         self._learner = policy.instance(instances, instance, total)
+        self._learner.space_out(MATRICES_APART)
         self._splitter = TimeSplitter()
         self._tell = tell
         self._slices: list[_Slice] = []

@@ -15,31 +15,33 @@ import numpy as np
 
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
-from steelyard.grouping.protocol import Chosen, Scheduler
+from steelyard.grouping.protocol import Chosen, Requests, Scheduler
 from steelyard.resident.channel import CREDIT
 
-AHEAD_SECONDS = 0.01
-"""Work that an instance has before it gets no more of a sender who follows it: time enough to bring it more."""
+AHEAD_SECONDS = 0.008
+"""An instance that has less work left gets more from a sender who follows it: time enough to bring it there."""
+FILLED_SECONDS = 0.03
+"""Then it may get as much as this: in one message, since many small ones would cost more than they bring."""
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.0005, 1.0
-_NO_CREDIT = 1.0
-"""Seconds of work that an instance without credit counts as having more."""
+_NOT_NOW = 1.0
+"""Seconds of work that an instance counts as having more where it is to get none."""
 
 
 class FollowingScheduler(Scheduler, Protocol):
     """A scheduler that can be told how far instances are with what they were given."""
 
     @property
-    def given(self) -> Floats:
-        """float64[instances]: what it thinks each has been given so far, in seconds of work."""
+    def given(self) -> list[float]:
+        """By instance: what it thinks each has been given so far, in seconds of work."""
         ...
 
     @property
-    def loads(self) -> Floats:
-        """float64[instances]: when it thinks each will have done all of it."""
+    def pace(self) -> list[float]:
+        """By instance: seconds that each takes for a second of that work, with what it does for others."""
         ...
 
-    def follow(self, left: Floats, now: float) -> None:
-        """What of it is left to each instance."""
+    def follow(self, left: list[float], now: float) -> None:
+        """How long each instance will take for what is left to it."""
         ...
 
     def choose(
@@ -52,6 +54,8 @@ class FollowingScheduler(Scheduler, Protocol):
 class Queues:
     """What instances have been sent and have not worked off, as a scheduler thinks of it, message by message.
 
+    All is plain Python: there are few instances, and a sender looks at them again and again.
+
     Parameters
     ----------
     scheduler
@@ -61,8 +65,8 @@ class Queues:
     def __init__(self, scheduler: FollowingScheduler) -> None:
         self.scheduler = scheduler
         self._done = scheduler.given
-        """float64[instances]: what was given up to the last message that was worked off."""
-        self._since = np.zeros(scheduler.instances)
+        """By instance: what was given up to the last message that was worked off."""
+        self._since = [0.0] * scheduler.instances
         """When that was, or when the first message came to an instance that had none."""
         self._messages: list[deque[float]] = [deque() for _ in range(scheduler.instances)]
         """What was given up to each message that is not worked off."""
@@ -71,24 +75,44 @@ class Queues:
         """All that the scheduler has given to an instance is on its way there, in one message more."""
         if not self._messages[instance]:
             self._since[instance] = moment
-        self._messages[instance].append(float(self.scheduler.given[instance]))
+        self._messages[instance].append(self.scheduler.given[instance])
 
-    def worked_off(self, instance: int, messages: int, moment: float) -> None:
-        """So many messages were."""
+    def worked_off(self, instance: int, messages: int, moment: float) -> bool:
+        """So many messages were; whether the instance has room now."""
+        queue = self._messages[instance]
         for _ in range(messages):
-            self._done[instance] = self._messages[instance].popleft()
+            self._done[instance] = queue.popleft()
         self._since[instance] = moment
+        return not queue or queue[-1] - self._done[instance] < AHEAD_SECONDS
 
-    def left(self, moment: float) -> Floats:
-        """float64[instances]: seconds of work that are left to each; of the message under way, at least nothing."""
-        heads = np.array([queue[0] if queue else 0.0 for queue in self._messages]) - self._done
-        found: Floats = self.scheduler.given - self._done
-        found -= np.clip(moment - self._since, 0.0, np.maximum(heads, 0.0))
-        full = np.array([len(queue) >= CREDIT for queue in self._messages])
-        return np.where(full, found + _NO_CREDIT, found)
+    def left(self, moment: float) -> list[float]:
+        """By instance: how long it will take for what is left to it; of the message under way, at least nothing."""
+        found = []
+        state = zip(self.scheduler.given, self._done, self._since, self._messages, self.scheduler.pace, strict=True)
+        for given, done, since, queue, pace in state:
+            work = (given - done) * pace
+            if queue:
+                work -= min(max(moment - since, 0.0), (queue[0] - done) * pace)
+            found.append(work if len(queue) < CREDIT else work + _NOT_NOW)
+        return found
 
     def patience(self, moment: float) -> float:
         """How long an instance will need until it has room, as far as is known; 0 where one has."""
-        self.scheduler.follow(self.left(moment), moment)
-        beyond = float(self.scheduler.loads.min()) - moment - AHEAD_SECONDS
+        beyond = min(self.left(moment)) - AHEAD_SECONDS
         return min(max(beyond, _SHORTEST_WAIT), _LONGEST_WAIT) if beyond >= 0.0 else 0.0
+
+    def choose(self, items: Ints, moment: float) -> Chosen:
+        """Instances for as many tuples as there is room for; `patience` has said that there is some.
+
+        Those that have enough get none, or each would get one or two in a message of its own. Of several requests to an
+        instance the last one goes.
+        """
+        left = [work if work < AHEAD_SECONDS else work + _NOT_NOW for work in self.left(moment)]
+        self.scheduler.follow(left, moment)
+        chosen = self.scheduler.choose(items, times=np.full(len(items), moment), until=moment + FILLED_SECONDS)
+        position, epoch, load = chosen.requests
+        if len(position) < 2:
+            return chosen
+        to = chosen.to[position]
+        last = [place for place in range(len(to)) if to[place] not in to[place + 1 :]]
+        return Chosen(chosen.to, Requests(position[last], epoch[last], load[last]))

@@ -18,7 +18,7 @@ from steelyard.core.policies import Router, State
 from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.channel import Outlet, StoppedError
-from steelyard.resident.queues import AHEAD_SECONDS, Queues
+from steelyard.resident.queues import Queues
 from steelyard.resident.reports import (
     MOST_REQUESTS,
     arrays_bytes,
@@ -175,8 +175,8 @@ class ByCost(Distributor):
     def _worked_off(self, receiver: int, messages: int) -> None:
         assert self._queues is not None
         with self._room:
-            self._queues.worked_off(receiver, messages, now())
-            self._room.notify()
+            if self._queues.worked_off(receiver, messages, now()):
+                self._room.notify()
 
     def _choose(self, items: Ints) -> Chosen:
         """Instances for all items; or, as soon as an instance has room, for those that there is room for."""
@@ -188,8 +188,7 @@ class ByCost(Distributor):
                 raise StoppedError("it was stopped while all instances had enough to do")
             self._room.wait(patience)
         self.waited += time.perf_counter() - begun
-        times = np.full(len(items), moment)
-        return self._queues.scheduler.choose(items, times=times, until=moment + AHEAD_SECONDS)
+        return self._queues.choose(items, moment)
 
     def stop(self) -> None:
         """Wake a sender that waits; it gets a StoppedError."""
