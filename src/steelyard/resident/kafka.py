@@ -24,6 +24,8 @@ EPOCH_HEADER = "steelyard-batch"
 """The header that tells a record's epoch; the micro-batch engine writes its batch there."""
 WAIT_SECONDS = 0.05
 """How long a read waits for the first record, and a full queue for room."""
+_SETTLING_SECONDS = 0.05
+"""How long a partition that has no leader yet is given before it is asked for again."""
 ANSWER_SECONDS = 30.0
 """How long a broker has to answer."""
 LAST_SECONDS = 1.0
@@ -249,7 +251,7 @@ def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
             if error.args[0].code() not in settling or time.monotonic() > deadline:
                 split = _split(partition.topic, partition.partition)
                 raise KafkaFailedError(f"{split} cannot be read: {error.args[0].str()}") from error
-            time.sleep(WAIT_SECONDS)
+            time.sleep(_SETTLING_SECONDS)
 
 
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
