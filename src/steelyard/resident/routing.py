@@ -210,12 +210,12 @@ class ByCost(Distributor):
     def addressed(self, batch: pa.RecordBatch) -> Messages:
         """Rows as the scheduler says, with its requests to their instances."""
         items, start = self._items(batch), 0
-        while start < len(items) or not len(items):
+        while True:
             with self._room:  # not while a part waits for credit: reports come meanwhile
                 chosen = self._choose(items[start:])
             yield from self._messages(batch.slice(start, len(chosen.to)), chosen)
             start += len(chosen.to)
-            if not len(items):
+            if start >= len(items):
                 return
 
     def _messages(self, batch: pa.RecordBatch, chosen: Chosen) -> Messages:

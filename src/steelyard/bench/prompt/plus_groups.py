@@ -324,10 +324,6 @@ def result_of(taken: Taken) -> Result:
             f"A Spark job of {least:,} rows took {1000 * overhead:.0f} ms: at 100 ms Spark sustains nothing here. "
             f"group_ahead_vs_spark_100ms is then over {least:,} rows a batch, a bound from below."
         )
-    reason = (
-        f"at 100 ms a job of {least:,} rows took Spark {1000 * overhead:.0f} ms and groups ahead "
-        f"{1000 * seconds[HEADLINE_WAY][least]:.0f} ms; what is left of the interval goes to rows"
-    )
     return Result(
         parameters={
             "slots": SLOTS,
@@ -347,13 +343,23 @@ def result_of(taken: Taken) -> Result:
             *(_seconds_table(seconds, names) for names in _kinds(seconds)),
         ],
         series=series,
-        targets=[
-            Target("group_ahead_vs_spark_100ms", at_least=5, explanation=reason),
-            Target("group_ahead_vs_spark_1s", at_least=1.0, explanation=f"a Spark job took {1000 * overhead:.0f} ms"),
-            Target("group_ahead_vs_one_at_a_time_100ms", at_least=1.2, explanation=_same_engine(taken, HEADLINE)),
-        ],
+        targets=_targets(taken, overhead, seconds[HEADLINE_WAY][least], least),
         notes=notes,
     )
+
+
+def _targets(taken: Taken, overhead: float, fixed: float, least: int) -> list[Target]:
+    """What is aimed at; `overhead` and `fixed` are seconds of a batch of `least` rows, on Spark and here."""
+    reason = (
+        f"at 100 ms {least:,} rows took Spark {1000 * overhead:.0f} ms and groups ahead {1000 * fixed:.0f} ms; "
+        "what is left of the interval goes to rows"
+    )
+    job = f"a Spark job of {least:,} rows took {1000 * overhead:.0f} ms of a second, which is all that can be saved"
+    return [
+        Target("group_ahead_vs_spark_100ms", at_least=5, explanation=reason),
+        Target("group_ahead_vs_spark_1s", at_least=1.0, explanation=job),
+        Target("group_ahead_vs_one_at_a_time_100ms", at_least=1.2, explanation=_same_engine(taken, HEADLINE)),
+    ]
 
 
 def _over(rates: Mapping[str, Sequence[tuple[float, bool]]], ours: str, other: str, interval: float) -> float:
