@@ -353,8 +353,6 @@ def _partial_schema() -> pa.Schema:
             ("__pane", pa.int64()),
             ("__rows", pa.int64()),
             ("words", words),
-            ("__bad", pa.string()),
-            ("__bad_row", pa.string()),
         ]
     )
 

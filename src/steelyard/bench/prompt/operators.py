@@ -103,7 +103,7 @@ def state_schema(operator: str) -> pa.Schema:
     """What map tasks give: the columns of `steelyard.spark.partials`, for one key column."""
     from steelyard.spark.combine import ROWS  # noqa: PLC0415 - loads Spark
     from steelyard.spark.parcels import BUCKET  # noqa: PLC0415 - loads Spark
-    from steelyard.spark.rows import BAD, BAD_ROW, PANE  # noqa: PLC0415 - loads Spark
+    from steelyard.spark.rows import PANE  # noqa: PLC0415 - loads Spark
 
     return pa.schema(
         [
@@ -112,8 +112,6 @@ def state_schema(operator: str) -> pa.Schema:
             (PANE, pa.int64()),
             (ROWS, pa.int64()),
             ("total", OPERATORS[operator].state_type),
-            (BAD, pa.string()),
-            (BAD_ROW, pa.string()),
         ]
     )
 
