@@ -6,7 +6,7 @@ from rich.console import Console
 from steelyard.bench import Run
 from steelyard.bench.progress import Reporter
 from steelyard.bench.simulator import speed as sim_speed
-from steelyard.sim import autoscale, simulate
+from steelyard.sim import simulate
 
 
 def test_the_large_topology_has_100_executors_and_keeps_up_with_its_rate():
@@ -17,9 +17,8 @@ def test_the_large_topology_has_100_executors_and_keeps_up_with_its_rate():
 
 
 def test_the_autoscaled_run_uses_most_of_its_workers_and_no_more():
-    policy = sim_speed.Limited(sim_speed.DS2(), workers=sim_speed.WORKERS)
-    run = autoscale(sim_speed.autoscaled(), policy, 3600.0)
-    workers = [rescaling.workers for rescaling in run.rescalings]
+    run = sim_speed.scaled(3600.0)
+    workers = [sum(one.parallelism.values()) for one in run.changes]
     assert 50 < max(workers) <= sim_speed.WORKERS
     assert len(workers) >= 3
 

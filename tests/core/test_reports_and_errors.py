@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from steelyard.core import BatchReport, Observation, OptionError, ScalingDecision, SteelyardError, TaskReport
+from steelyard.core import Action, BatchObservation, BatchReport, OptionError, SteelyardError, TaskReport
 
 
 def test_a_report_goes_to_json_and_back():
@@ -29,14 +29,14 @@ def test_a_report_says_what_went_wrong_only_where_something_did():
 
 
 def test_load_is_processing_time_over_the_interval():
-    assert Observation(0, 10, 3, 8, 4, processing_seconds=1.5, interval_seconds=2.0).load == 0.75
-    assert Observation(0, 10, 3, 8, 4, processing_seconds=1.5, interval_seconds=0.0).load == 0.0
+    assert BatchObservation(0, 10, 3, 8, 4, processing_seconds=1.5, interval_seconds=2.0).load == 0.75
+    assert BatchObservation(0, 10, 3, 8, 4, processing_seconds=1.5, interval_seconds=0.0).load == 0.0
 
 
 @pytest.mark.parametrize(("blocks", "buckets"), [(0, 1), (1, 0), (-1, 4)])
 def test_a_decision_for_no_task_is_refused(blocks, buckets):
     with pytest.raises(ValueError, match="at least 1"):
-        ScalingDecision(blocks, buckets)
+        Action({"blocks": blocks, "buckets": buckets})
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_others():

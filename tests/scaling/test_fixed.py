@@ -5,7 +5,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core import ElasticityPolicy, Observation
+from steelyard.core import Action, BatchObservation, ScalingPolicy
 from steelyard.scaling import Fixed
 
 
@@ -16,10 +16,9 @@ from steelyard.scaling import Fixed
     seconds=st.floats(0, 100),
 )
 def test_the_numbers_of_tasks_stay_whatever_the_load(blocks, buckets, rows, seconds):
-    decision = Fixed().decide(Observation(7, rows, 3, blocks, buckets, seconds, 1.0))
-    assert (decision.blocks, decision.buckets, decision.reason) == (blocks, buckets, "")
+    assert Fixed().decide(BatchObservation(7, rows, 3, blocks, buckets, seconds, 1.0).at()) == Action()
 
 
 def test_it_is_an_elasticity_policy_that_pickles():
-    assert isinstance(Fixed(), ElasticityPolicy)
+    assert isinstance(Fixed(), ScalingPolicy)
     assert pickle.loads(pickle.dumps(Fixed())) == Fixed()

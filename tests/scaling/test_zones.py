@@ -4,13 +4,14 @@ import copy
 import pickle
 from dataclasses import fields
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from steelyard.core import ElasticityPolicy, Learning, Observation, OptionError, ScalingDecision
+from steelyard.core import BLOCKS, BUCKETS, BatchObservation, Learning, OptionError, ScalingPolicy
 from steelyard.scaling import Zones, elasticity, elasticity_names
 
 ROWS, KEYS = 10_000, 1_000
@@ -31,11 +32,26 @@ parameters = st.fixed_dictionaries(
 batches = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**5), st.floats(0, 50)), min_size=1, max_size=40)
 
 
+class Asked(NamedTuple):
+    """Numbers of tasks of the next batch, and why."""
+
+    blocks: int
+    buckets: int
+    reason: str
+
+
+def asked(policy, batch):
+    """What a batch brings about."""
+    action = policy.decide(batch.at())
+    tasks = batch.at().parallelism | action.parallelism
+    return Asked(tasks[BLOCKS], tasks[BUCKETS], action.reason)
+
+
 def followed(policy, batches, blocks=4, buckets=4, **seen):
     """The decisions after each batch of (rows, keys, load), every one of which is obeyed."""
     decisions = []
     for number, (rows, keys, load) in enumerate(batches):
-        decision = policy.decide(Observation(number, rows, keys, blocks, buckets, load, 1.0, **seen))
+        decision = asked(policy, BatchObservation(number, rows, keys, blocks, buckets, load, 1.0, **seen))
         decisions.append(decision)
         blocks, buckets = decision.blocks, decision.buckets
     return decisions
@@ -59,7 +75,9 @@ class Cluster:
     def run(self, rows, keys):
         seconds = 0.85 * 4 / 2 * (rows / ROWS / self.blocks + keys / KEYS / self.buckets)
         self.loads.append(seconds)
-        decision = self.policy.decide(Observation(len(self.loads), rows, keys, self.blocks, self.buckets, seconds, 1.0))
+        decision = asked(
+            self.policy, BatchObservation(len(self.loads), rows, keys, self.blocks, self.buckets, seconds, 1.0)
+        )
         self.blocks, self.buckets = decision.blocks, decision.buckets
         return decision
 
@@ -106,7 +124,7 @@ def test_rows_alone_never_move_buckets_and_keys_alone_never_move_blocks(given_pa
     policy = Zones(**{**given_parameters, "most_blocks": 0, "most_buckets": 0})
     blocks, buckets = 500, 500  # far from any bound
     for number, (rows, keys, load) in enumerate(batches):
-        decision = policy.decide(Observation(number, rows, keys, blocks, buckets, min(load, 1.2), 1.0))
+        decision = asked(policy, BatchObservation(number, rows, keys, blocks, buckets, min(load, 1.2), 1.0))
         evidence = decision.reason.partition("; ")[2].partition(":")[0]
         if evidence.startswith("rows") and "keys" not in evidence:
             assert decision.buckets == buckets
@@ -226,24 +244,24 @@ def test_a_careful_policy_does_not_remove_a_task_that_would_be_added_again():
 
 
 def test_numbers_outside_the_bounds_are_brought_inside_at_once():
-    decision = Zones(least_blocks=2, most_buckets=4).decide(Observation(0, ROWS, KEYS, 1, 9, 0.85, 1.0))
-    assert decision == ScalingDecision(2, 4, "numbers of tasks brought within their bounds")
+    decision = asked(Zones(least_blocks=2, most_buckets=4), BatchObservation(0, ROWS, KEYS, 1, 9, 0.85, 1.0))
+    assert decision == Asked(2, 4, "numbers of tasks brought within their bounds")
 
 
 def test_without_an_interval_nothing_changes():
     policy = Zones(patience=1)
     for batch in range(5):
-        decision = policy.decide(Observation(batch, ROWS, KEYS, 4, 4, 9.0, 0.0))
+        decision = asked(policy, BatchObservation(batch, ROWS, KEYS, 4, 4, 9.0, 0.0))
         assert (decision.blocks, decision.buckets) == (4, 4)
     assert decision.reason == "W is not known: the query has no interval"
-    assert policy.needs_interval
+    assert policy.needs == ("batch.load",)
 
 
 def test_an_interval_of_its_own_takes_the_place_of_the_trigger():
     policy = Zones(patience=1, interval=10.0)
-    decision = policy.decide(Observation(0, ROWS, KEYS, 4, 4, 12.0, 60.0))
+    decision = asked(policy, BatchObservation(0, ROWS, KEYS, 4, 4, 12.0, 60.0))
     assert decision.reason == "W = 1.2, above 0.9 for 1 batch; rows and keys as before: blocks 4 -> 5, buckets 4 -> 5"
-    assert not policy.needs_interval
+    assert policy.needs == ("batch",)
 
 
 # By name
@@ -258,7 +276,7 @@ def test_a_name_with_parameters_makes_the_policy():
 
 
 def test_a_wrong_name_or_parameter_names_the_right_ones():
-    with pytest.raises(OptionError, match=r"did you mean 'zones'.*There are: fixed, zones"):
+    with pytest.raises(OptionError, match=r"did you mean 'zones'.*There are: ds2, fixed, zones"):
         elasticity("zonez")
     with pytest.raises(OptionError, match="did you mean 'patience'"):
         elasticity("zones?patince=2")
@@ -300,7 +318,7 @@ def test_a_bound_below_the_other_is_refused():
 @pytest.mark.parametrize("name", elasticity_names())
 def test_every_policy_has_its_name_pickles_and_says_its_parameters(name):
     policy = elasticity(name)
-    assert isinstance(policy, ElasticityPolicy)
+    assert isinstance(policy, ScalingPolicy)
     assert policy.name == name
     assert all(f"{field.name}=" in repr(policy) for field in fields(policy))
     again = pickle.loads(pickle.dumps(policy))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from steelyard.control import Cap, Cooldown, LargestStep
 from steelyard.kernels.fluid import run_steps
-from steelyard.scaling import DS2, Limited
+from steelyard.scaling import DS2
 from steelyard.sim import (
     Edge,
     Exactly,
@@ -192,10 +193,11 @@ def test_an_autoscaler_follows_the_load_within_its_bounds():
         Operator("map", Exactly(0.001), capacity=1000),
         Operator("sink", Exactly(0.0002), capacity=1000),
     )
-    run = autoscale(scenario, Limited(DS2(), workers=30), seconds=3600, pause=10)
-    workers = [one.workers for one in run.rescalings]
+    guards = (LargestStep(15), Cap(30), Cooldown(300.0))
+    run = autoscale(scenario, "ds2", seconds=3600, guards=guards, pause=10)
+    workers = [sum(one.parallelism.values()) for one in run.changes]
     assert max(workers) == 30
-    assert run.rescalings[-1].workers < 12
+    assert workers[-1] < 12
     assert run.result.total("sink").processed > 0.8 * 1200 * 25_000
     # the rescalings left a lag, which the instances beyond what the rate needs work off
     lags = run.result.sources.group_by("time").aggregate([("lag", "sum")]).sort_by("time")["lag_sum"].to_numpy()
@@ -221,5 +223,5 @@ def test_an_autoscaler_asks_behind_a_fork_for_what_comes_over_each_edge():
         "b": {"log": 500.0},
         "c": {"log": 1000.0},
     }
-    asked = DS2(overprovisioning=0).decide(flows.observe()).instances
+    asked = DS2(overprovisioning=0).decide(flows.observe()).parallelism
     assert (asked["a"], asked["b"], asked["c"]) == (1, 1, 1)

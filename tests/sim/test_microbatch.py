@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core import OptionError, ScalingDecision
+from steelyard.core import BLOCKS, Action, OptionError
 from steelyard.partition import PromptAllocator, partitioner_names
 from steelyard.sim import BatchCosts, MicroBatches, Source, simulate_batches
 from steelyard.sim.microbatch import makespan
@@ -46,7 +46,7 @@ class OneMore:
     """One block more after each batch."""
 
     def decide(self, observation):
-        return ScalingDecision(observation.blocks + 1, observation.buckets, "one more")
+        return Action({BLOCKS: observation.batch.blocks + 1}, "one more")
 
 
 def test_a_decision_holds_from_the_next_batch_on_or_from_the_next_group():

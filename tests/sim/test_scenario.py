@@ -20,7 +20,8 @@ def test_a_restart_wants_a_scenario():
         Simulation(chain(), seed=1).restart(numbers)
 
 
-def test_an_autoscaler_is_an_object():
-    name: Any = "ds2"
-    with pytest.raises(OptionError, match=r"DS2\(\)"):
-        autoscale(chain(), name, 10.0)
+def test_an_autoscaler_is_known_and_sees_what_it_needs():
+    with pytest.raises(OptionError, match="did you mean 'ds2'"):
+        autoscale(chain(), "ds3", 10.0)
+    with pytest.raises(OptionError, match="zones needs to see how long a batch may take, which a simulation as flows"):
+        autoscale(chain(), "zones", 10.0)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import steelyard as sy
-from steelyard.core import Observation, ScalingDecision
+from steelyard.core import BLOCKS, BUCKETS, Action, Observation
 from steelyard.spark.microbatch import MicroBatch
 
 SCHEMA = "n int, x double, text string, at timestamp"
@@ -130,9 +130,9 @@ class Redraw:
 
     seed: int
 
-    def decide(self, seen: Observation) -> ScalingDecision:
-        draw = random.Random(f"{self.seed} {seen.batch}")
-        return ScalingDecision(draw.randint(1, 5), draw.randint(1, 4), "a draw")
+    def decide(self, seen: Observation) -> Action:
+        draw = random.Random(f"{self.seed} {seen.batch.number}")
+        return Action({BLOCKS: draw.randint(1, 5), BUCKETS: draw.randint(1, 4)}, "a draw")
 
 
 class Kept:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core import OptionError, ScalingDecision
+from steelyard.core import BLOCKS, Action, OptionError
 from steelyard.scaling import Zones
 from steelyard.spark.microbatch import MicroBatch
 
@@ -28,8 +28,8 @@ class Noting:
         self.seen = []
 
     def decide(self, observation):
-        self.seen.append(observation)
-        return ScalingDecision(observation.blocks + 1, observation.buckets, "one more")
+        self.seen.append(observation.batch)
+        return Action({BLOCKS: observation.batch.blocks + 1}, "one more")
 
 
 def described(rows, policy):

@@ -1,20 +1,23 @@
 """The vocabulary that measuring, deciding and acting share: small frozen dataclasses and protocols."""
 
+from steelyard.core.control import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    BatchObservation,
+    Controllable,
+    Observation,
+    OperatorObservation,
+    ScalingPolicy,
+)
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
 from steelyard.core.notices import NoEffectWarning, tell_no_effect
-from steelyard.core.parallelism import (
-    DataflowObservation,
-    OperatorObservation,
-    ParallelismDecision,
-    ParallelismPolicy,
-)
 from steelyard.core.plans import BlockPlan, BucketPlan, RowRule
 from steelyard.core.policies import (
     Batched,
     BucketAllocator,
     Cooperative,
-    ElasticityPolicy,
     Learning,
     Observing,
     Partitioner,
@@ -23,19 +26,22 @@ from steelyard.core.policies import (
     State,
     TuplePolicy,
 )
-from steelyard.core.reports import BatchReport, JoinReport, Observation, ScalingDecision, TaskReport
+from steelyard.core.reports import BatchReport, JoinReport, TaskReport
 
 __all__ = [
+    "BLOCKS",
+    "BUCKETS",
+    "Action",
     "BadRowError",
     "BatchError",
+    "BatchObservation",
     "BatchReport",
     "Batched",
     "BlockPlan",
     "BucketAllocator",
     "BucketPlan",
+    "Controllable",
     "Cooperative",
-    "DataflowObservation",
-    "ElasticityPolicy",
     "JoinReport",
     "KeyCounts",
     "Learning",
@@ -44,13 +50,11 @@ __all__ = [
     "Observing",
     "OperatorObservation",
     "OptionError",
-    "ParallelismDecision",
-    "ParallelismPolicy",
     "Partitioner",
     "Routed",
     "Router",
     "RowRule",
-    "ScalingDecision",
+    "ScalingPolicy",
     "State",
     "StateError",
     "SteelyardError",

@@ -9,7 +9,7 @@ import numpy as np
 
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.core.plans import BlockPlan, BucketPlan
-from steelyard.core.reports import BatchReport, Observation, ScalingDecision
+from steelyard.core.reports import BatchReport
 
 
 @runtime_checkable
@@ -146,16 +146,4 @@ class BucketAllocator(Protocol):
         task: int = 0,
     ) -> BucketPlan:
         """A bucket for each cluster: `hashes[i] mod buckets` where `split[i]`, free choice elsewhere."""
-        ...
-
-
-@runtime_checkable
-class ElasticityPolicy(Protocol):
-    """Chooses the next batch's numbers of map and reduce tasks from what the last batches did.
-
-    One that has a true attribute `needs_interval` is refused by a query whose batches have no interval.
-    """
-
-    def decide(self, observation: Observation) -> ScalingDecision:
-        """Called in the driver after each batch; the decision takes effect with the next one."""
         ...

@@ -1,4 +1,4 @@
-"""What was seen: the report of a batch, the observation a policy gets of it, and the decision it gives back."""
+"""What was seen of a batch, as users read it."""
 
 from __future__ import annotations
 
@@ -80,45 +80,6 @@ class BatchReport(Shown):
             f"{counted(self.buckets, 'bucket')}, {counted(self.results, 'result')}, "
             f"{self.seconds.get('total', 0.0):.2f} s"
         )
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What an elasticity policy sees of the batch that just ended."""
-
-    batch: int
-    rows: int
-    keys: int
-    """Distinct keys; where a batch has several panes of windows, a key counts once in each. 0 where nobody counted."""
-    blocks: int
-    buckets: int
-    processing_seconds: float
-    interval_seconds: float
-    """Time between two triggers; 0 where batches follow each other without pause."""
-    slots: int = 0
-    """Tasks that can run at the same time; 0 where it is not known."""
-    map_seconds: float = 0.0
-    """The map stage's share of the processing time; 0 where it was not measured."""
-    reduce_seconds: float = 0.0
-    """The reduce stage's share; 0 where it was not measured."""
-
-    @property
-    def load(self) -> float:
-        """W: processing time over batch interval. Above 1 batches queue up."""
-        return self.processing_seconds / self.interval_seconds if self.interval_seconds else 0.0
-
-
-@dataclass(frozen=True)
-class ScalingDecision:
-    """The numbers of map and reduce tasks from the next batch on, and the reason in words."""
-
-    blocks: int
-    buckets: int
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if self.blocks < 1 or self.buckets < 1:
-            raise ValueError(f"blocks and buckets must be at least 1, got {self.blocks} and {self.buckets}")
 
 
 @dataclass(frozen=True, repr=False)

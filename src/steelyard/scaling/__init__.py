@@ -2,8 +2,7 @@
 
 from steelyard.scaling.ds2 import DS2
 from steelyard.scaling.fixed import Fixed
-from steelyard.scaling.limits import Limited
 from steelyard.scaling.registry import elasticity, elasticity_names
 from steelyard.scaling.zones import Zones
 
-__all__ = ["DS2", "Fixed", "Limited", "Zones", "elasticity", "elasticity_names"]
+__all__ = ["DS2", "Fixed", "Zones", "elasticity", "elasticity_names"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
-from steelyard.core import DataflowObservation, OperatorObservation, OptionError, ParallelismDecision
+from steelyard.core import Action, Observation, OperatorObservation, OptionError
 
 _DIGITS = 9
 """To which a number of instances is rounded before it is rounded up, so that 2.0000000000000004 is 2."""
@@ -31,17 +32,21 @@ class DS2:
     --------
     >>> source = OperatorObservation("log", 2, {}, 60_000, busy=0.6, arrived_per_second=100_000)
     >>> parse = OperatorObservation("map", 3, {"log": 60_000}, 60_000, busy=0.8)
-    >>> DS2().decide(DataflowObservation(0.0, 15.0, (source, parse))).instances
+    >>> DS2().decide(Observation(0.0, 15.0, (source, parse))).parallelism
     {'log': 3, 'map': 5}
     """
 
     overprovisioning: float = 0.2
 
+    name: ClassVar[str] = "ds2"
+    paper: ClassVar[str] = "Kalavri et al. 2018"
+    needs: ClassVar[tuple[str, ...]] = ("operators",)
+
     def __post_init__(self) -> None:
         if not self.overprovisioning >= 0:
             raise OptionError(f"overprovisioning of DS2 must be 0 or more, got {self.overprovisioning!r}")
 
-    def decide(self, observation: DataflowObservation) -> ParallelismDecision:
+    def decide(self, observation: Observation) -> Action:
         """Instances for each operator that did anything; one that did nothing is left as it is."""
         more: dict[str, float] = {}  # how many times as much as it does each operator should do
         chosen: dict[str, int] = {}
@@ -52,7 +57,7 @@ class DS2:
             processed = operator.processed_per_second
             more[operator.name] = target / processed if processed else 1.0
             chosen[operator.name] = self._needed(operator, target)
-        return ParallelismDecision(chosen, "what the true rates ask for")
+        return Action(chosen, "what the true rates ask for")
 
     def _needed(self, operator: OperatorObservation, target: float) -> int:
         """Eq 4.3: target rate over the mean true rate of an instance, rounded up before and after the surplus."""

@@ -1,25 +1,25 @@
-"""No elasticity: the numbers of tasks stay what the last batch had."""
+"""No elasticity: all numbers of tasks and instances stay what they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from steelyard.core import Observation, ScalingDecision
+from steelyard.core import Action, Observation
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Keep the numbers of blocks and buckets.
+    """Keep the numbers of tasks and instances.
 
     Examples
     --------
-    >>> Fixed().decide(Observation(0, 10, 3, 8, 4, 0.5, 1.0))
-    ScalingDecision(blocks=8, buckets=4, reason='')
+    >>> Fixed().decide(Observation(0.0, 1.0))
+    Action(parallelism={}, reason='')
     """
 
     name: ClassVar[str] = "fixed"
 
-    def decide(self, observation: Observation) -> ScalingDecision:
-        """The same numbers again."""
-        return ScalingDecision(observation.blocks, observation.buckets)
+    def decide(self, observation: Observation) -> Action:
+        """Nothing."""
+        return Action()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from steelyard.core import ElasticityPolicy
+from typing import Any
+
+from steelyard.core import ScalingPolicy
 from steelyard.core.registry import Family
 
-ELASTICITY: Family[ElasticityPolicy] = Family(
+ELASTICITY: Family[ScalingPolicy] = Family(
     "steelyard.scaling",
     "elasticity policy",
-    ".elastic(...): how many tasks a batch has",
+    ".elastic(...) and autoscale(...): how many tasks a batch has, how many instances an operator",
     ("decide",),
-    lambda kind: ("microbatch", "groups", "simulator"),
+    lambda kind: ("simulator",) if "operators" in _needs(kind) else ("microbatch", "groups", "simulator"),
 )
+
+
+def _needs(kind: type[Any]) -> tuple[str, ...]:
+    """What every policy of a class needs to see; what depends on parameters is looked at when there is an object."""
+    needs = getattr(kind, "needs", ())
+    return needs if isinstance(needs, tuple) else ()
 
 
 def elasticity_names() -> list[str]:
@@ -19,13 +27,12 @@ def elasticity_names() -> list[str]:
     return ELASTICITY.names()
 
 
-def elasticity(named: str | ElasticityPolicy) -> ElasticityPolicy:
+def elasticity(named: str | ScalingPolicy) -> ScalingPolicy:
     """A policy from its name, with parameters behind a question mark; an object is given back as it is.
 
     >>> elasticity("zones?patience=1").patience
     1
-    >>> elasticity("zone")
-    Traceback (most recent call last):
-    steelyard.core.errors.OptionError: unknown elasticity policy 'zone': did you mean 'zones'? There are: fixed, zones
+    >>> elasticity("ds2?overprovisioning=0").needs
+    ('operators',)
     """
     return ELASTICITY.named(named)

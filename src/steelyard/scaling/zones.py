@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from steelyard.core import Observation, OptionError, ScalingDecision, State
+from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, OptionError, State
 
 UNIT, PROPORTIONAL = "unit", "proportional"
 INCREMENTS = (UNIT, PROPORTIONAL)
@@ -72,11 +72,9 @@ class Zones:
     Examples
     --------
     >>> policy = Zones(patience=2, most_blocks=8)
-    >>> policy.decide(Observation(0, 1000, 50, blocks=4, buckets=2, processing_seconds=0.85, interval_seconds=1.0))
-    ScalingDecision(blocks=4, buckets=2, reason='')
-    >>> for batch, rows in enumerate([1300, 1500], 1):
-    ...     decision = policy.decide(Observation(batch, rows, 50, 4, 2, rows / 1200, 1.0))
-    >>> print(decision.reason)
+    >>> for batch, rows in enumerate([1000, 1300, 1500]):
+    ...     action = policy.decide(BatchObservation(batch, rows, 50, 4, 2, rows / 1200, interval_seconds=1.0).at())
+    >>> print(action.reason)
     W = 1.25, above 0.9 for 2 batches; rows +40 %: blocks 4 -> 5
 
     References
@@ -111,9 +109,9 @@ class Zones:
         self._seen: deque[tuple[float, float]] = deque(maxlen=2 * self.patience)  # rows and keys
 
     @property
-    def needs_interval(self) -> bool:
-        """Whether the engine must know an interval for anything to change."""
-        return not self.interval
+    def needs(self) -> tuple[str, ...]:
+        """What an engine must show."""
+        return ("batch",) if self.interval else ("batch.load",)
 
     def zone(self, load: float) -> int:
         """1 under-utilised, 2 stable, 3 overloaded.
@@ -125,19 +123,21 @@ class Zones:
             return 3
         return 1 if load <= self.threshold - self.step + ROUNDING else 2
 
-    def decide(self, observation: Observation) -> ScalingDecision:
+    def decide(self, observation: Observation) -> Action:
         """Numbers of tasks for the next batch. Numbers outside the bounds are brought inside at once."""
-        blocks = _within(observation.blocks, *self._bounds("blocks", observation.slots))
-        buckets = _within(observation.buckets, *self._bounds("buckets", observation.slots))
-        interval = self.interval or observation.interval_seconds
+        seen = observation.batch
+        assert seen is not None, "an engine that shows no batches is refused"
+        blocks = _within(seen.blocks, *self._bounds(BLOCKS, seen.slots))
+        buckets = _within(seen.buckets, *self._bounds(BUCKETS, seen.slots))
+        interval = self.interval or seen.interval_seconds
         if interval <= 0:
-            return ScalingDecision(blocks, buckets, "W is not known: the query has no interval")
-        load = observation.processing_seconds / interval
-        self._count(load, observation)
-        if (blocks, buckets) != (observation.blocks, observation.buckets):
-            return ScalingDecision(blocks, buckets, "numbers of tasks brought within their bounds")
+            return Action({BLOCKS: blocks, BUCKETS: buckets}, "W is not known: the query has no interval")
+        load = seen.processing_seconds / interval
+        self._count(load, seen)
+        if (blocks, buckets) != (seen.blocks, seen.buckets):
+            return Action({BLOCKS: blocks, BUCKETS: buckets}, "numbers of tasks brought within their bounds")
         direction = self._direction()
-        return self._scaled(direction, load, observation) if direction else ScalingDecision(blocks, buckets)
+        return self._scaled(direction, load, seen) if direction else Action()
 
     def state(self) -> State:
         """Counters, and rows and keys of the last 2d batches."""
@@ -157,12 +157,12 @@ class Zones:
 
     # -- when
 
-    def _count(self, load: float, observation: Observation) -> None:
+    def _count(self, load: float, seen: BatchObservation) -> None:
         zone = self.zone(load)
         self._grace = max(0, self._grace - 1)
         self._above = self._above + 1 if zone == 3 else 0
         self._below = self._below + 1 if zone == 1 else 0
-        self._seen.append((float(observation.rows), float(observation.keys)))
+        self._seen.append((float(seen.rows), float(seen.keys)))
 
     def _direction(self) -> Direction | None:
         """What is due, if anything; a reversal waits until the grace period is over."""
@@ -175,7 +175,7 @@ class Zones:
 
     # -- what
 
-    def _scaled(self, direction: Direction, load: float, seen: Observation) -> ScalingDecision:
+    def _scaled(self, direction: Direction, load: float, seen: BatchObservation) -> Action:
         stages = self._stages(seen)
         chosen, why = self._chosen(direction, stages)
         by = {stage.name: self._by(direction, stage, load) for stage in chosen}
@@ -186,19 +186,17 @@ class Zones:
         side = f"above {self.threshold:g}" if direction == "out" else f"at most {self.threshold - self.step:g}"
         reason = f"W = {load:.3g}, {side} for {self.patience} batch{'es' * (self.patience > 1)}"
         if not any(by.values()):
-            return ScalingDecision(seen.blocks, seen.buckets, f"{reason}; no stage can change")
+            return Action(reason=f"{reason}; no stage can change")
         self._above = self._below = 0
         self._grace, self._last = self.patience + 1, direction  # d batches, and the one that ended
         moved = [f"{stage.name} {stage.tasks} -> {changes[stage.name]}" for stage in stages if by.get(stage.name)]
-        return ScalingDecision(
-            changes["blocks"], changes["buckets"], f"{reason}; {why or 'rows and keys as before'}: {', '.join(moved)}"
-        )
+        return Action(changes, f"{reason}; {why or 'rows and keys as before'}: {', '.join(moved)}")
 
-    def _stages(self, seen: Observation) -> list[_Stage]:
+    def _stages(self, seen: BatchObservation) -> list[_Stage]:
         rows, keys = self._changes()
         return [
-            _Stage("blocks", seen.blocks, *self._bounds("blocks", seen.slots), "rows", rows, seen.map_seconds),
-            _Stage("buckets", seen.buckets, *self._bounds("buckets", seen.slots), "keys", keys, seen.reduce_seconds),
+            _Stage(BLOCKS, seen.blocks, *self._bounds(BLOCKS, seen.slots), "rows", rows, seen.map_seconds),
+            _Stage(BUCKETS, seen.buckets, *self._bounds(BUCKETS, seen.slots), "keys", keys, seen.reduce_seconds),
         ]
 
     def _changes(self) -> tuple[float, float]:
@@ -237,7 +235,7 @@ class Zones:
 
     def _bounds(self, stage: str, slots: int) -> tuple[int, int]:
         blocks, buckets = (self.least_blocks, self.most_blocks), (self.least_buckets, self.most_buckets)
-        least, most = blocks if stage == "blocks" else buckets
+        least, most = blocks if stage == BLOCKS else buckets
         return least, most or max(least, slots or UNBOUNDED)
 
     def _check(self) -> None:

@@ -1,6 +1,6 @@
 """A cluster that is simulated: the library's own policies on machines that nobody has to own."""
 
-from steelyard.sim.control import Autoscaled, Rescaling, autoscale
+from steelyard.sim.control import Autoscaled, autoscale
 from steelyard.sim.dataflow import Edge, Operator, Source, Window
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
@@ -32,7 +32,6 @@ __all__ = [
     "Operator",
     "PerItem",
     "Profile",
-    "Rescaling",
     "Samples",
     "Scenario",
     "Simulation",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import DataflowObservation, OperatorObservation, OptionError
+from steelyard.core import Action, Observation, OperatorObservation, OptionError
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
@@ -35,6 +35,8 @@ class FluidSimulation:
         What runs where.
     step
         Seconds of a step.
+    pause
+        Seconds that a stop and a restart take when it is acted on, while logs grow.
 
     Examples
     --------
@@ -46,11 +48,14 @@ class FluidSimulation:
     (4990.0, 50)
     """
 
-    def __init__(self, scenario: Scenario, step: float = STEP) -> None:
+    what: ClassVar[str] = "a simulation as flows"
+    shows: ClassVar[frozenset[str]] = frozenset({"operators"})
+
+    def __init__(self, scenario: Scenario, step: float = STEP, pause: float = 0.0) -> None:
         if not step > 0:
             raise OptionError(f"step of a simulation must be above 0 seconds, got {step!r}")
         self.scenario = scenario
-        self.step = step
+        self.step, self.pause = step, pause
         self.steps = 0
         self._layout = layout_of(scenario)
         self._flow = flow_of(self._layout)
@@ -98,7 +103,12 @@ class FluidSimulation:
             own["queue"] = waiting[vertex.name] / vertex.instances
         self._paused_until = max(self._paused_until, self.steps + round(pause / self.step))
 
-    def observe(self) -> DataflowObservation:
+    def apply(self, action: Action) -> float:
+        """Stop, and go on after a pause with other numbers of instances."""
+        self.rescale(action.parallelism, self.pause)
+        return self.pause
+
+    def observe(self) -> Observation:
         """What an autoscaler sees of the time since the last sample."""
         seconds = max(self.now - self._sampled_at, self.step)
         came: dict[str, dict[str, float]] = {vertex.name: {} for vertex in self.scenario.vertices}
@@ -107,7 +117,7 @@ class FluidSimulation:
             shares = self._flow.shares[row["first_share"] :][: self._layout.ends_of(number)[1]]
             done = self._flow.instances["processed"][self._layout.instances_of(edge.sender)].sum()
             came[edge.receiver][edge.sender] = float(done * sender["outputs"] * shares.sum() / seconds)
-        return DataflowObservation(
+        return Observation(
             self.now,
             seconds,
             tuple(self._observed(name, received_from, seconds) for name, received_from in came.items()),

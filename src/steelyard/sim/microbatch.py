@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from steelyard.control import Controller
 from steelyard.core import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    BatchObservation,
     BucketAllocator,
-    ElasticityPolicy,
     KeyCounts,
     Observation,
     OptionError,
     Partitioner,
+    ScalingPolicy,
     tell_no_effect,
 )
 from steelyard.core.counts import Ints
@@ -110,7 +115,7 @@ class MicroBatches:
     cores: int = 16
     partitioner: Partitioner | str = "prompt"
     allocator: BucketAllocator | HashAllocator | PromptAllocator = field(default_factory=HashAllocator)
-    elasticity: ElasticityPolicy = field(default_factory=Fixed)
+    elasticity: ScalingPolicy = field(default_factory=Fixed)
     scheduler: str = CENTRAL
     group: int = 10
     costs: BatchCosts = BatchCosts()
@@ -148,49 +153,73 @@ def simulate_batches(query: MicroBatches, batches: int, seed: int = 0) -> pa.Tab
     """
     if batches < 1:
         raise OptionError(f"batches of a simulation must be 1 or more, got {batches}")
-    cutter = partitioner(query.partitioner)
-    if query.blocks == 1 and isinstance(query.elasticity, Fixed):
-        tell_no_effect(f"partitioner {cutter.name!r}", "there is one block", "give blocks=2 or more")
-    random = np.random.default_rng(seed)
-    blocks, buckets = query.blocks, query.buckets
-    wanted, reason = (blocks, buckets), ""
-    finished, rows = 0.0, []
-    for number, (times, keys) in enumerate(_intervals(query, batches, seed)):
+    simulation = _Simulation(query, seed)
+    controller = Controller(simulation, query.elasticity)
+    reason, rows = "", []
+    for times, keys in _intervals(query, batches, seed):
+        rows.append({**simulation.run(times, keys), "reason": reason})
+        decision = controller.look()
+        assert decision is not None, "there are no guards"
+        reason = decision.wanted.reason
+    return pa.Table.from_pylist(rows)
+
+
+class _Simulation:
+    """Batch after batch, each by the numbers of tasks that hold for it."""
+
+    what: ClassVar[str] = "a simulation of micro-batches"
+    shows: ClassVar[frozenset[str]] = frozenset({"batch", "batch.load"})
+
+    def __init__(self, query: MicroBatches, seed: int) -> None:
+        self.query = query
+        self._cutter = partitioner(query.partitioner)
+        if query.blocks == 1 and isinstance(query.elasticity, Fixed):
+            tell_no_effect(f"partitioner {self._cutter.name!r}", "there is one block", "give blocks=2 or more")
+        self._random = np.random.default_rng(seed)
+        self._tasks = self._wanted = {BLOCKS: query.blocks, BUCKETS: query.buckets}
+        self._batches, self._finished = 0, 0.0
+
+    def run(self, times: Floats, keys: Ints) -> dict[str, Any]:
+        """One batch, of these rows."""
+        query, number = self.query, self._batches
         if number % query.scheduled_at_once == 0:
-            blocks, buckets = wanted
+            self._tasks = self._wanted
+        blocks, buckets = self._tasks[BLOCKS], self._tasks[BUCKETS]
         counts = KeyCounts.from_rows(pa.array(keys))
-        plan = cutter.plan(counts, blocks)
-        map_seconds, reduce_seconds = stage_seconds(query, plan, buckets, random)
+        plan = self._cutter.plan(counts, blocks)
+        map_seconds, reduce_seconds = stage_seconds(query, plan, buckets, self._random)
         parts = {
             "driver": query.driver_seconds(blocks, buckets),
             "map": makespan(map_seconds, query.cores),
             "reduce": makespan(reduce_seconds, query.cores),
         }
         ready = (number + 1) * query.interval
-        started = max(ready, finished)
+        started = max(ready, self._finished)
         took = sum(parts.values())
-        finished = started + took
-        rows.append(
-            {
-                "batch": number,
-                "rows": len(times),
-                "keys": len(counts),
-                "blocks": blocks,
-                "buckets": buckets,
-                "ready": ready,
-                "started": started,
-                "finished": finished,
-                **parts,
-                "processing": took,
-                "load": took / query.interval,
-                "latency": finished - float(times.mean()) if len(times) else float("nan"),
-                "reason": reason,
-            }
-        )
-        seen = Observation(number, len(times), len(counts), blocks, buckets, took, query.interval)
-        decision = query.elasticity.decide(seen)
-        wanted, reason = (decision.blocks, decision.buckets), decision.reason
-    return pa.Table.from_pylist(rows)
+        self._batches, self._finished = number + 1, started + took
+        self._seen = BatchObservation(number, len(times), len(counts), blocks, buckets, took, query.interval)
+        return {
+            "batch": number,
+            "rows": len(times),
+            "keys": len(counts),
+            **self._tasks,
+            "ready": ready,
+            "started": started,
+            "finished": self._finished,
+            **parts,
+            "processing": took,
+            "load": self._seen.load,
+            "latency": self._finished - float(times.mean()) if len(times) else float("nan"),
+        }
+
+    def observe(self) -> Observation:
+        """The newest batch."""
+        return self._seen.at(self._finished)
+
+    def apply(self, action: Action) -> float:
+        """From the next batch on that is not scheduled yet; that disturbs nobody."""
+        self._wanted = {**self._wanted, **action.parallelism}
+        return 0.0
 
 
 def stage_seconds(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from steelyard.core import ElasticityPolicy
+from steelyard.core import ScalingPolicy
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupOutcome, GroupWorker, Scheduling
 from steelyard.resident.security import Credentials, Tls
 from steelyard.spark.resident import SparkLauncher, require_barrier
@@ -19,7 +19,7 @@ def run_batches(
     scheduling: Scheduling | None = None,
     *,
     workers: int = 2,
-    elastic: str | ElasticityPolicy | None = None,
+    elastic: str | ScalingPolicy | None = None,
     tls: Tls | None = None,
 ) -> GroupOutcome:
     """Run batches in Spark's tasks, to the end of the source.
@@ -46,7 +46,7 @@ def batch_job(
     scheduling: Scheduling | None = None,
     *,
     workers: int = 2,
-    elastic: str | ElasticityPolicy | None = None,
+    elastic: str | ScalingPolicy | None = None,
     commit: Callable[[int, pa.Table], None] | None = None,
     tls: Tls | None = None,
 ) -> GroupJob:

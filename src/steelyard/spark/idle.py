@@ -7,8 +7,8 @@ from steelyard.core.notices import ROWS_STAY
 from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Collect
-from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
+from steelyard.spark.settings import Settings
 
 LEFT = "partition_by('in_place') leaves rows where they are read"
 MOVE = "name a policy that moves them, as in partition_by('prompt')"

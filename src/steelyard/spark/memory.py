@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any
 
-from steelyard.core import ElasticityPolicy, Learning, Partitioner, TuplePolicy
+from steelyard.core import Learning, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.core.durable import Described
 from steelyard.grouping import OSG
 from steelyard.spark.costs import CostPartitioners
@@ -35,7 +35,7 @@ class PolicyMemory:
     """
 
     def __init__(
-        self, state: StateFolder, partitioner: Partitioner | TuplePolicy | OSG, elastic: ElasticityPolicy
+        self, state: StateFolder, partitioner: Partitioner | TuplePolicy | OSG, elastic: ScalingPolicy
     ) -> None:
         self._state = state
         self.costs = CostPartitioners(partitioner) if isinstance(partitioner, OSG) else None

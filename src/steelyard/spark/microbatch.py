@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import copy
 import logging
-from dataclasses import dataclass, field, replace
-from typing import Any
+import time
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from steelyard.control import Controller
 from steelyard.core import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    BatchObservation,
     BatchReport,
     BlockPlan,
-    ElasticityPolicy,
     KeyCounts,
     Observing,
     OptionError,
     Partitioner,
     RowRule,
-    TuplePolicy,
 )
 from steelyard.core import Observation as Seen
-from steelyard.grouping import OSG
-from steelyard.partition.auto import Auto
-from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
-from steelyard.spark.badrows import BadRows, on_every_row
+from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import AGGREGATE_FAILED
 from steelyard.spark.costs import TaskMeter
@@ -58,6 +59,7 @@ from steelyard.spark.rows import (
     reasons,
     refused,
 )
+from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.state import Commit, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
@@ -67,35 +69,6 @@ from steelyard.spark.windows import Span
 _LOG = logging.getLogger(__name__)
 
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a query runs; none of it changes its answers, and all of it may change at a restart."""
-
-    partitioner: Partitioner | TuplePolicy | OSG
-    elastic: ElasticityPolicy
-    blocks: int
-    buckets: int
-    statistics: str = "carried"
-    mode: str = "append"
-    interval: float = 0.0
-    """Seconds between triggers."""
-    bad: BadRows = field(default_factory=BadRows)
-    is_planned: bool = True
-    """Whether the user named the partitioner, or left the choice to us."""
-    inverse_from: int = 8
-    """Panes of a window from which on it is made from the one before, where that is exact: it takes a job more."""
-
-    def moves_rows(self, bound: Bound) -> bool:
-        """Whether rows go to planned blocks.
-
-        A policy that the user names moves them. Where only built-in aggregates run, the JVM combines a row for less
-        than it costs to move it, so `auto` moves rows only where Python will touch them.
-        """
-        if isinstance(self.partitioner, Auto):
-            return bound.program.map is not None or bool(bound.program.pythons)
-        return not isinstance(self.partitioner, InPlace)
 
 
 class MicroBatch(BatchEngine[BatchReport]):
@@ -115,6 +88,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         Where state lives.
     """
 
+    what: ClassVar[str] = "a query in micro-batches"
     last: Commit
     state: StateFolder
 
@@ -130,6 +104,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
+        self._controller = Controller(self, elastic)
         self._told: set[str] = set()
         self.partials = Partials(spark, bound)
         self._tidy = Tidy(bound)
@@ -157,7 +132,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         self.buckets = self.last.buckets if chosen else settings.buckets
         self.memory = PolicyMemory(self.state, partitioner, elastic)
         self.memory.recall(self.last.policy)
-        self._context = spark.sparkContext
+        self._context, self._began = spark.sparkContext, time.monotonic()
         self._partitions: int | None = None
         """Of the first small batch."""
         self.log = TaskLog(self._context)
@@ -414,30 +389,44 @@ class MicroBatch(BatchEngine[BatchReport]):
     def _watermark_text(self, commit: Commit) -> str | None:
         return instant_text(commit.watermark) if self.program.window is not None else None
 
-    def _finish(self, commit: Commit, report: BatchReport, clock: Clock) -> None:
-        observation = Seen(
-            batch=report.batch,
+    # -- observe and act
+
+    @property
+    def shows(self) -> frozenset[str]:
+        """What `observe` has: how long a batch may take only where the query has an interval."""
+        return frozenset({"batch", "batch.load"} if self.settings.interval else {"batch"})
+
+    def observe(self) -> Seen:
+        """The batch that is being finished."""
+        report, took = self._ending
+        return BatchObservation(
+            number=report.batch,
             rows=report.rows,
             keys=report.keys,
             blocks=self.blocks,
             buckets=self.buckets,
-            processing_seconds=clock.total(),
+            processing_seconds=took,
             interval_seconds=self.settings.interval,
             slots=self._context.defaultParallelism,
-        )
-        decision = self.settings.elastic.decide(observation)
-        changed = (decision.blocks, decision.buckets) != (self.blocks, self.buckets)
+        ).at(time.monotonic() - self._began)
+
+    def apply(self, action: Action) -> float:
+        """Other numbers of tasks from the next batch on, which disturbs nobody."""
+        self.blocks = action.parallelism.get(BLOCKS, self.blocks)
+        self.buckets = action.parallelism.get(BUCKETS, self.buckets)
+        return 0.0
+
+    def _finish(self, commit: Commit, report: BatchReport, clock: Clock) -> None:
+        self._ending = report, clock.total()
+        decision = self._controller.look()
         if isinstance(self.settings.partitioner, Observing):
             self.settings.partitioner.observe(replace(report, seconds=clock.phases | {"total": clock.total()}))
         with clock.phase("commit"):
             counts = self.carried.to_text()
             memory = self.memory.keep(report.batch)
-            self.last = replace(commit, blocks=decision.blocks, buckets=decision.buckets, counts=counts, policy=memory)
+            self.last = replace(commit, blocks=self.blocks, buckets=self.buckets, counts=counts, policy=memory)
             self.state.commit(self.last)
             self.partial_log.keep(self.last.log)
-        self.blocks, self.buckets = decision.blocks, decision.buckets
-        self.reports.append(
-            replace(
-                report, seconds=clock.phases | {"total": clock.total()}, decision=decision.reason if changed else ""
-            )
-        )
+        reason = decision.done.reason if decision and decision.done.parallelism else ""
+        seconds = clock.phases | {"total": clock.total()}
+        self.reports.append(replace(report, seconds=seconds, decision=reason))

@@ -11,12 +11,12 @@ from steelyard.partition.auto import Auto
 from steelyard.partition.prompt import Prompt
 from steelyard.spark.costs import ITEM, CostPartitioners
 from steelyard.spark.isolate import COMPLAINT
-from steelyard.spark.microbatch import Settings
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import Partitioners
 from steelyard.spark.rows import BAD, BLOCK, SPLIT, judged, mapped, quoted, reasons, tidied
+from steelyard.spark.settings import Settings
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
 

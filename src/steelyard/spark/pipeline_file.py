@@ -382,7 +382,7 @@ class _Validation:
         if "elastic" in self.given and "processing_time" not in self.given.get("trigger", {}):
             from steelyard.scaling import elasticity  # noqa: PLC0415
 
-            if getattr(elasticity(self.given["elastic"]["name"]), "needs_interval", False):
+            if "batch.load" in getattr(elasticity(self.given["elastic"]["name"]), "needs", ()):
                 said = "name in [elastic] needs an interval: give processing_time in [trigger], or the policy's own"
                 self.problem(("elastic", "name"), said)
         window = self.given.get("window", {})

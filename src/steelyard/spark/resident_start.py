@@ -27,7 +27,6 @@ from steelyard.scaling import Fixed
 from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
 from steelyard.spark.files import Folder, local_path
-from steelyard.spark.microbatch import Settings
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
@@ -35,6 +34,7 @@ from steelyard.spark.resident_program import Width, columns_read, dataflow_of, r
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
+from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import claim, claimable, opened
 from steelyard.spark.sinks import sink as make_sink
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Never
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from steelyard.core import ElasticityPolicy, KeyCounts, OptionError, Partitioner, TuplePolicy
+from steelyard.core import KeyCounts, OptionError, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.core.durations import micros, spoken
 from steelyard.core.errors import kind_of, nearest
 from steelyard.core.names import with_parameters
@@ -27,13 +27,14 @@ from steelyard.spark.description import Description
 from steelyard.spark.engine import readable_name, start_query
 from steelyard.spark.idle import tell_idle
 from steelyard.spark.map_engine import MapEngine, require_no_keys
-from steelyard.spark.microbatch import MicroBatch, Settings
+from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound, MapFunction, Program, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.scratch import scratch
+from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import FileSink
 from steelyard.spark.sinks import sink as make_sink
 
@@ -98,7 +99,7 @@ class Stream(Description):
     _partitioner: Partitioner | TuplePolicy | OSG | None = None
     _blocks: int | None = None
     _buckets: int | None = None
-    _elastic: ElasticityPolicy = field(default_factory=Fixed)
+    _elastic: ScalingPolicy = field(default_factory=Fixed)
     _statistics: str = "carried"
     _bad: BadRows = field(default_factory=BadRows)
     _mode: str | None = None
@@ -209,7 +210,7 @@ class Stream(Description):
         """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
         return replace(self, _statistics=_one_of("statistics", source, STATISTICS))
 
-    def elastic(self, policy: str | ElasticityPolicy) -> Stream:
+    def elastic(self, policy: str | ScalingPolicy) -> Stream:
         """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object."""
         return replace(self, _elastic=elasticity(policy))
 
@@ -243,7 +244,7 @@ class Stream(Description):
         settings = self._settings()
         if self._engine == "resident":
             return start_resident(self.rows, bound, settings, self._resident())
-        if getattr(settings.elastic, "needs_interval", False) and not settings.interval:
+        if "batch.load" in getattr(settings.elastic, "needs", ()) and not settings.interval:
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"

@@ -1,6 +1,6 @@
 """Changes of plan that wait for a group: the newest wish counts, and what is cut is what holds."""
 
-from steelyard.core import ScalingDecision
+from steelyard.core import BLOCKS, BUCKETS, Action
 from steelyard.resident.groups import Scheduling
 from steelyard.resident.groups.adjusting import Adjuster
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome
@@ -15,7 +15,7 @@ class Wishes:
 
     def decide(self, seen):
         tasks = next(self._wanted)
-        return ScalingDecision(tasks, tasks, f"{tasks} wanted")
+        return Action({BLOCKS: tasks, BUCKETS: tasks}, f"{tasks} wanted")
 
 
 def plan(tasks):
@@ -33,15 +33,15 @@ def ran(batch, tasks=4):
 
 def test_a_policy_that_has_nothing_to_add_does_not_take_its_wish_back():
     changing, _ = adjuster(8, 4)  # zones says the numbers of the batch that it sees until its change holds
-    changing.observe(ran(0), 0.5, 0, 10)
-    changing.observe(ran(1), 0.5, 1, 10)
+    changing.show(ran(0), 0.5, 0, 10)
+    changing.show(ran(1), 0.5, 1, 10)
     assert changing.pending.plan == plan(8)
 
 
 def test_a_plan_that_was_sent_before_the_next_wish_holds_when_it_is_cut_by():
     changing, outcome = adjuster(8, 2)
-    changing.observe(ran(5), 0.5, 7, 10)
-    changing.observe(ran(8), 0.5, 8, 20)  # the group from 10 on was sent with 8
+    changing.show(ran(5), 0.5, 7, 10)
+    changing.show(ran(8), 0.5, 8, 20)  # the group from 10 on was sent with 8
     changing.notice(10, plan(8))
     assert changing.plan == plan(8)
     assert changing.pending.plan == plan(2), "the newest wish waits for the next group"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steelyard.core import OptionError, ScalingDecision
+from steelyard.core import BLOCKS, BUCKETS, Action, OptionError
 from steelyard.resident import JobError, ParquetFiles, Rows, SocketLines, count, max, mean, min, sum
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.resident.jobs import ProcessLauncher, ThreadLauncher
@@ -45,7 +45,7 @@ class Redrawn:
         self._draw = np.random.default_rng(seed)
 
     def decide(self, observation):
-        return ScalingDecision(int(self._draw.integers(1, 7)), int(self._draw.integers(1, 7)), "drawn")
+        return Action({name: int(self._draw.integers(1, 7)) for name in (BLOCKS, BUCKETS)}, "drawn")
 
 
 def by_key(table):
@@ -289,7 +289,7 @@ def test_a_stop_ends_behind_the_batches_that_were_made():
 def test_a_change_holds_for_all_batches_from_one_on_and_at_a_boundary_from_a_group(boundary):
     class Once:
         def decide(self, seen):
-            return ScalingDecision(5, 2, "more") if seen.batch == 2 else ScalingDecision(seen.blocks, seen.buckets)
+            return Action({BLOCKS: 5, BUCKETS: 2}, "more") if seen.batch.number == 2 else Action()
 
     program = BatchProgram(Rows(rows(600)), ("key",), {"n": count()}, batch_rows=20)
     how = Scheduling(interval=0.05, group=10, ahead=2, adjust=2, boundary=boundary, blocks=2, buckets=2)
@@ -304,7 +304,7 @@ def test_a_change_holds_for_all_batches_from_one_on_and_at_a_boundary_from_a_gro
 def test_a_change_far_ahead_is_kept_until_its_batch():
     class Once:
         def decide(self, seen):
-            return ScalingDecision(5, 2, "more") if seen.batch == 0 else ScalingDecision(seen.blocks, seen.buckets)
+            return Action({BLOCKS: 5, BUCKETS: 2}, "more") if seen.batch.number == 0 else Action()
 
     program = BatchProgram(Rows(rows(600)), ("key",), {"n": count()}, batch_rows=20)
     how = Scheduling(interval=0.02, group=5, ahead=1, adjust=13, blocks=2, buckets=2)

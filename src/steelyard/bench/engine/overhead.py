@@ -92,8 +92,9 @@ class Stream:
     def _engine(self) -> MicroBatch:
         from steelyard.partition import partitioner  # noqa: PLC0415
         from steelyard.scaling import Fixed  # noqa: PLC0415
-        from steelyard.spark.microbatch import MicroBatch, Settings  # noqa: PLC0415 - loads Spark
+        from steelyard.spark.microbatch import MicroBatch  # noqa: PLC0415 - loads Spark
         from steelyard.spark.program import Bound, Program, Window  # noqa: PLC0415
+        from steelyard.spark.settings import Settings  # noqa: PLC0415
 
         size = WINDOW_SECONDS * 1_000_000
         uses = {"spread": Spread().of("value")}

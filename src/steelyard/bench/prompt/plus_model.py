@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.shapes import Stream, shape_of
-from steelyard.core import ElasticityPolicy, KeyCounts, Observation
+from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, ScalingPolicy
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
@@ -183,7 +183,7 @@ class Course:
         return int(self.blocks[-1] - self.blocks[0]), int(self.buckets[-1] - self.buckets[0])
 
 
-def simulate(cluster: Cluster, pattern: Pattern, policy: ElasticityPolicy, tasks: tuple[int, int], seed: int) -> Course:
+def simulate(cluster: Cluster, pattern: Pattern, policy: ScalingPolicy, tasks: tuple[int, int], seed: int) -> Course:
     """A run that begins with so many tasks, under a copy of the policy."""
     policy = copy.deepcopy(policy)
     draws = np.random.default_rng([seed, len(pattern.name)])
@@ -200,9 +200,9 @@ def simulate(cluster: Cluster, pattern: Pattern, policy: ElasticityPolicy, tasks
         buckets.append(tasks[1])
         load.append((mapped + reduced) / INTERVAL)
         delay.append(free - closed)
-        seen = Observation(number, count, distinct, *tasks, mapped + reduced, INTERVAL, SLOTS, mapped, reduced)
-        decision = policy.decide(seen)
-        tasks = decision.blocks, decision.buckets
+        seen = BatchObservation(number, count, distinct, *tasks, mapped + reduced, INTERVAL, SLOTS, mapped, reduced)
+        wanted = policy.decide(seen.at(free)).parallelism
+        tasks = wanted.get(BLOCKS, tasks[0]), wanted.get(BUCKETS, tasks[1])
     return Course(rows, keys, np.array(blocks), np.array(buckets), np.array(load), np.array(delay))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import Observation
+from steelyard.core import BatchObservation
 from steelyard.core.plans import spread
 from steelyard.scaling import elasticity
 from steelyard.workloads.rates import Rate
@@ -161,11 +161,11 @@ def spark_course(spark: SparkSession, rate: Rate, batches: int, interval: float)
         rows = int(ends[1] - ends[0])
         taken = _job_seconds(context, rows, blocks, seconds, buckets)
         ran.append(Ran(batch, rows, blocks, taken / interval, (time.time() - heartbeat) / interval))
-        seen = Observation(batch, rows, KEYS, blocks, buckets, taken, interval, slots=WORKERS * SLOTS)
-        decided = policy.decide(seen)
-        if (decided.blocks, decided.buckets) != (blocks, buckets):
-            blocks, buckets = decided.blocks, decided.buckets
-            changes.append(f"batch {batch + 1}: {blocks} map tasks ({decided.reason})")
+        seen = BatchObservation(batch, rows, KEYS, blocks, buckets, taken, interval, slots=WORKERS * SLOTS)
+        wanted = policy.decide(seen.at(time.time() - start))
+        if wanted.parallelism:
+            blocks, buckets = wanted.parallelism["blocks"], wanted.parallelism["buckets"]
+            changes.append(f"batch {batch + 1}: {blocks} map tasks ({wanted.reason})")
     return Course(ONE_BY_ONE, ran, changes)
 
 

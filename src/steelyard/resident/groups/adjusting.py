@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import ClassVar
 
-from steelyard.core import ElasticityPolicy, Observation
+from steelyard.control import Controller
+from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, ScalingPolicy
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import Scheduling
@@ -26,10 +28,14 @@ class Adjuster:
         What ran so far; changes are noted there.
     """
 
+    what: ClassVar[str] = "a job of groups of batches"
+    shows: ClassVar[frozenset[str]] = frozenset({"batch", "batch.load"})
+
     def __init__(
-        self, policy: ElasticityPolicy | None, scheduling: Scheduling, workers: int, outcome: GroupOutcome
+        self, policy: ScalingPolicy | None, scheduling: Scheduling, workers: int, outcome: GroupOutcome
     ) -> None:
-        self._policy, self._scheduling, self._workers, self._outcome = policy, scheduling, workers, outcome
+        self._scheduling, self._workers, self._outcome = scheduling, workers, outcome
+        self._controller = Controller(self, policy) if policy is not None else None
         self.plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
         """What the newest batch was cut by."""
         if outcome.changes:
@@ -44,7 +50,7 @@ class Adjuster:
     @property
     def counting(self) -> bool:
         """Whether somebody looks at the number of keys."""
-        return self._policy is not None
+        return self._controller is not None
 
     def begun(self, run: BatchRun) -> float:
         """When a batch could begin: when it was there, and the one before done."""
@@ -53,7 +59,7 @@ class Adjuster:
 
     def due(self, run: BatchRun | None) -> float | None:
         """The moment from which the batch that runs is overdue; None where nobody asks."""
-        if self._policy is None or run is None or run.batch <= self._observed:
+        if self._controller is None or run is None or run.batch <= self._observed:
             return None
         return self.begun(run) + self._scheduling.overdue * self._scheduling.interval
 
@@ -65,41 +71,51 @@ class Adjuster:
             return max(elapsed, previous.seconds * run.rows / previous.rows)
         return elapsed
 
-    def observe(self, run: BatchRun, seconds: float, released: int, group_end: int) -> PlanChange | None:
+    def show(self, run: BatchRun, seconds: float, released: int, group_end: int) -> PlanChange | None:
         """Show a batch to the policy, once; a change that is to be passed on.
 
         `released` is the newest batch that was cut, and `group_end` the first that is not scheduled.
         """
-        if self._policy is None or run.batch <= self._observed:
+        if self._controller is None or run.batch <= self._observed:
             return None
         self._observed = run.batch
-        how, plan = self._scheduling, run.plan
+        how = self._scheduling
         waits = self.pending is not None and not how.boundary  # at a boundary the newest wish counts
         if waits or run.batch < self._holds_from:  # it ran with a plan that was changed since
             return None
+        # what is cut is cut: receivers may be further than the batch that was seen
+        first = max(group_end if how.boundary else run.batch + how.adjust, released + 1)
+        self._shown = run, seconds, first
+        decision = self._controller.look()
+        # nothing to add where nothing is to change: a policy that has decided says so until its change holds
+        return self.pending if decision and decision.done.parallelism and not how.boundary else None
+
+    def observe(self) -> Observation:
+        """The batch that is shown."""
+        run, seconds, _ = self._shown
         mapped = max(0.0, run.mapped - run.begun) if run.mapped else 0.0
-        seen = Observation(
+        return BatchObservation(
             run.batch,
             run.rows,
             run.keys,
-            plan.blocks,
-            plan.buckets,
+            run.plan.blocks,
+            run.plan.buckets,
             seconds,
-            how.interval,
-            slots=how.slots * self._workers,
+            self._scheduling.interval,
+            slots=self._scheduling.slots * self._workers,
             map_seconds=mapped,
             reduce_seconds=max(0.0, seconds - mapped) if mapped else 0.0,
-        )
-        decision = self._policy.decide(seen)
-        if (decision.blocks, decision.buckets) == (plan.blocks, plan.buckets):
-            return None  # nothing to add: a policy that has decided says so until its change holds
-        # what is cut is cut: receivers may be further than the batch that was seen
-        first = max(group_end if how.boundary else run.batch + how.adjust, released + 1)
-        wanted = ExecutionPlan(decision.blocks, decision.buckets, self._workers)
-        self.pending = PlanChange(run.batch, first, wanted, decision.reason)
-        self._wishes = [*self._wishes[1 - how.history :], self.pending]
-        log.info("from batch %d on: %d blocks, %d buckets (%s)", first, wanted.blocks, wanted.buckets, decision.reason)
-        return None if how.boundary else self.pending
+        ).at(self.begun(run) + seconds - self._outcome.start)
+
+    def apply(self, action: Action) -> float:
+        """Another plan from the next batch on that can follow it, which disturbs nobody."""
+        run, _, first = self._shown
+        tasks = {BLOCKS: run.plan.blocks, BUCKETS: run.plan.buckets} | dict(action.parallelism)
+        wanted = ExecutionPlan(tasks[BLOCKS], tasks[BUCKETS], self._workers)
+        self.pending = PlanChange(run.batch, first, wanted, action.reason)
+        self._wishes = [*self._wishes[1 - self._scheduling.history :], self.pending]
+        log.info("from batch %d on: %d blocks, %d buckets (%s)", first, wanted.blocks, wanted.buckets, action.reason)
+        return 0.0
 
     def notice(self, batch: int, plan: ExecutionPlan) -> None:
         """A batch was cut; by a changed plan, perhaps late, or when another one is wished already."""

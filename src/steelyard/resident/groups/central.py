@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import ElasticityPolicy
+from steelyard.core import ScalingPolicy
 from steelyard.resident.control import message
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.groups.adjusting import Adjuster
@@ -72,7 +72,7 @@ class CentralScheduler:
         self,
         batches: Batches,
         workers: int,
-        policy: ElasticityPolicy | None,
+        policy: ScalingPolicy | None,
         credentials: Credentials,
         host: str = "127.0.0.1",
         generation: int = 0,
@@ -365,7 +365,7 @@ class CentralScheduler:
 
     def _observe(self, run: BatchRun, seconds: float) -> None:
         """Show a batch to the policy, and pass on what it decides."""
-        change = self._adjuster.observe(run, seconds, self._released, self._group_end)
+        change = self._adjuster.show(run, seconds, self._released, self._group_end)
         if change is not None:
             self._all("update", change.plan, first=change.first)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from steelyard.core import ElasticityPolicy, OptionError, tell_no_effect
+from steelyard.core import OptionError, ScalingPolicy, tell_no_effect
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.outcome import GroupOutcome
@@ -46,7 +46,7 @@ class GroupJob:
         scheduling: Scheduling,
         workers: int,
         launcher: Launcher,
-        elastic: str | ElasticityPolicy | None = None,
+        elastic: str | ScalingPolicy | None = None,
         commit: Callable[[int, pa.Table], None] | None = None,
         credentials: Credentials | None = None,
     ) -> None:
@@ -117,7 +117,7 @@ class GroupJob:
         central.run()
 
 
-def _tell_idle(batches: Batches, workers: int, elastic: ElasticityPolicy | None) -> None:
+def _tell_idle(batches: Batches, workers: int, elastic: ScalingPolicy | None) -> None:
     """Tell where the partitioner of groups of batches was chosen, and cannot choose."""
     program = batches.program
     if program.partitioner == BatchProgram.partitioner:  # nobody chose it
@@ -141,7 +141,7 @@ def run_batches(
     *,
     workers: int = 2,
     processes: bool = False,
-    elastic: str | ElasticityPolicy | None = None,
+    elastic: str | ScalingPolicy | None = None,
     tls: Tls | None = None,
 ) -> GroupOutcome:
     """Run batches on this machine, without Spark, to the end of the source.

@@ -1,0 +1,17 @@
+"""The loop that all engines share: look at a job, let a policy decide, let guards say what may be done, and do it."""
+
+from steelyard.control.controller import Controller, Decision, require_shown
+from steelyard.control.guards import Bounds, Budget, Cap, Cooldown, Dwell, Guard, LargestStep
+
+__all__ = [
+    "Bounds",
+    "Budget",
+    "Cap",
+    "Controller",
+    "Cooldown",
+    "Decision",
+    "Dwell",
+    "Guard",
+    "LargestStep",
+    "require_shown",
+]

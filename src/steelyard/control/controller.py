@@ -1,0 +1,132 @@
+"""Who is in charge of a job: looks at it, asks a policy, and has done what the guards allow."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from steelyard.control.guards import Guard
+from steelyard.core import OptionError
+from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy
+from steelyard.core.shown import Shown
+
+HISTORY = 1000
+"""Decisions that are kept."""
+
+
+@dataclass(repr=False)
+class Decision(Shown):
+    """What was decided at one look, and what became of it."""
+
+    seen: Observation
+    wanted: Action
+    """What the policy wants."""
+    done: Action
+    """What guards left of it: nothing, perhaps."""
+    disturbed: float = 0.0
+    """Seconds for which doing it disturbs the job."""
+    came: Observation | None = None
+    """What was seen at the next look after that."""
+
+    @property
+    def time(self) -> float:
+        """When, in the time of the engine."""
+        return self.seen.time
+
+    @property
+    def ends(self) -> float:
+        """When the job goes on undisturbed."""
+        return self.seen.time + self.disturbed
+
+    @property
+    def parallelism(self) -> dict[str, int]:
+        """How many instances or tasks there are from then on."""
+        return {**self.seen.parallelism, **self.done.parallelism}
+
+    def __str__(self) -> str:
+        return f"{self.time:,.0f} s: {self.parallelism}, {self.done.reason}"
+
+
+class Controller:
+    """A policy in charge of an engine.
+
+    It has no clock: who owns the engine calls `look` when a batch has ended or an interval is over, and time is what
+    the engine says.
+
+    Parameters
+    ----------
+    engine
+        What is looked at and acted on.
+    policy
+        Who decides.
+    guards
+        What stands between the two, asked one after the other.
+
+    Examples
+    --------
+    >>> from steelyard.control import LargestStep
+    >>> from steelyard.core.control import OperatorObservation
+    >>> class Job:
+    ...     what, shows, tasks = "a job", frozenset({"operators"}), 2
+    ...     def observe(self):
+    ...         return Observation(10.0, 10.0, (OperatorObservation("map", self.tasks),))
+    ...     def apply(self, action):
+    ...         self.tasks = action.parallelism["map"]
+    ...         return 0.0
+    >>> class Eight:
+    ...     def decide(self, observation):
+    ...         return Action({"map": 8}, "eight are better")
+    >>> print(Controller(Job(), Eight(), [LargestStep(up=3)]).look())
+    10 s: {'map': 5}, eight are better; no more than 3 at once
+    """
+
+    def __init__(self, engine: Controllable, policy: ScalingPolicy, guards: Sequence[Guard] = ()) -> None:
+        if not hasattr(policy, "decide"):
+            raise OptionError(f"policy is an object of steelyard.scaling, as DS2(), got {policy!r}")
+        require_shown(policy, engine.shows, engine.what)
+        self.engine, self.policy = engine, policy
+        self.guards = copy.deepcopy(tuple(guards))  # what they remember belongs to this run
+        self.decisions: deque[Decision] = deque(maxlen=HISTORY)
+        """Those that wanted a change, oldest first, done or not."""
+        self.last: Decision | None = None
+        """The newest that was done."""
+
+    def look(self) -> Decision | None:
+        """Look once; what was decided, or None where a guard says that nobody decides now."""
+        seen = self.engine.observe()
+        if self.last is not None and self.last.came is None and seen.time > self.last.ends:
+            self.last.came = seen
+        if any(guard.waits(seen) for guard in self.guards):
+            return None
+        wanted = allowed = self.policy.decide(seen)
+        for guard in self.guards:
+            allowed = guard.allowed(allowed, seen)
+        changes = allowed.changes(seen)
+        decision = Decision(seen, wanted, Action(changes, allowed.reason))
+        if wanted.changes(seen):
+            self.decisions.append(decision)
+        if changes:
+            decision.disturbed = self.engine.apply(decision.done)
+            for guard in self.guards:
+                guard.acted(decision.time, decision.disturbed)
+            self.last = decision
+        return decision
+
+
+def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
+    """Raise OptionError where a policy needs what an engine cannot show."""
+    for needed in getattr(policy, "needs", ()):
+        if needed not in shows:
+            name = getattr(policy, "name", type(policy).__name__)
+            has = ", ".join(sorted(shows)) or "nothing"
+            raise OptionError(f"{name} needs {_WORDS.get(needed, needed)}, which {what} cannot show (it shows: {has})")
+
+
+_WORDS = {
+    "operators": "to see operators",
+    "batch": "to see batches",
+    "batch.load": "to see how long a batch may take",
+}

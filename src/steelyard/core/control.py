@@ -1,0 +1,159 @@
+"""What every engine shows of a running job, and what a policy may have it do.
+
+An engine shows an `Observation`, a policy answers with an `Action` and its reason in words, and the engine does it.
+Which engine that is, and whether its time is simulated, neither of them knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, runtime_checkable
+
+BLOCKS, BUCKETS = "blocks", "buckets"
+"""What the map and the reduce tasks of a batch are called, where operators of a dataflow have names of their own."""
+
+
+@dataclass(frozen=True)
+class OperatorObservation:
+    """One operator or source over an interval, all instances together unless it says otherwise.
+
+    Parameters
+    ----------
+    name
+        How the dataflow calls it.
+    instances
+        How many there are.
+    received_from
+        Those that send to it, and the tuples per second that came from each; empty for a source.
+    processed_per_second
+        Tuples that it took. For a source: rows that it read.
+    busy, backpressured, idle
+        Shares of the instances' time, which add up to 1: on tuples, held back by full queues, with nothing to do.
+    cpu
+        Share of its cores.
+    queue_filled
+        Share of the places of its queues that are taken at the end; 0 where they have no bound.
+    arrived_per_second
+        For a source: rows that came to its log.
+    lag, lag_per_second
+        For a source: rows that came and are not read, and how fast they grow.
+    """
+
+    name: str
+    instances: int
+    received_from: Mapping[str, float] = field(default_factory=dict)
+    processed_per_second: float = 0.0
+    busy: float = 0.0
+    backpressured: float = 0.0
+    idle: float = 0.0
+    cpu: float = 0.0
+    queue_filled: float = 0.0
+    arrived_per_second: float = 0.0
+    lag: float = 0.0
+    lag_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class BatchObservation:
+    """The batch that just ended, where there are batches."""
+
+    number: int
+    rows: int
+    keys: int
+    """Distinct keys; where a batch has several panes of windows, a key counts once in each. 0 where nobody counted."""
+    blocks: int
+    buckets: int
+    processing_seconds: float
+    interval_seconds: float
+    """Time between two triggers; 0 where batches follow each other without pause."""
+    slots: int = 0
+    """Tasks that can run at the same time; 0 where it is not known."""
+    map_seconds: float = 0.0
+    """The map stage's share of the processing time; 0 where it was not measured."""
+    reduce_seconds: float = 0.0
+    """The reduce stage's share; 0 where it was not measured."""
+
+    @property
+    def load(self) -> float:
+        """W: processing time over batch interval. Above 1 batches queue up."""
+        return self.processing_seconds / self.interval_seconds if self.interval_seconds else 0.0
+
+    def at(self, time: float = 0.0) -> Observation:
+        """As an engine shows it that has nothing else to show."""
+        return Observation(time, max(self.interval_seconds, self.processing_seconds), batch=self)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What an engine saw since the last look. What it cannot know is absent."""
+
+    time: float
+    """When: seconds since the engine began, in its own time, which may be simulated."""
+    seconds: float
+    """How long that was since the last look."""
+    operators: tuple[OperatorObservation, ...] = ()
+    """Senders before their receivers."""
+    batch: BatchObservation | None = None
+
+    @property
+    def parallelism(self) -> dict[str, int]:
+        """How many instances each operator has, how many blocks and buckets a batch."""
+        tasks = {BLOCKS: self.batch.blocks, BUCKETS: self.batch.buckets} if self.batch else {}
+        return {one.name: one.instances for one in self.operators} | tasks
+
+
+@dataclass(frozen=True)
+class Action:
+    """What an engine shall do, and the reason in words. What is not named stays as it is.
+
+    >>> Action({"count": 0})
+    Traceback (most recent call last):
+    ValueError: count has at least 1, got 0
+    """
+
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    """Instances by operator; blocks and buckets of a batch."""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name, count in self.parallelism.items():
+            if count < 1:
+                raise ValueError(f"{name} has at least 1, got {count}")
+
+    def changes(self, seen: Observation) -> dict[str, int]:
+        """What it would change."""
+        now = seen.parallelism
+        return {name: count for name, count in self.parallelism.items() if now.get(name) != count}
+
+
+@runtime_checkable
+class ScalingPolicy(Protocol):
+    """Chooses how many tasks a batch has, or how many instances an operator has, from what an engine saw.
+
+    One that has `needs` is refused by an engine that cannot show all of it, as "operators", "batch" or "batch.load".
+    """
+
+    def decide(self, observation: Observation) -> Action:
+        """Called after each batch, or after each interval."""
+        ...
+
+
+class Controllable(Protocol):
+    """An engine, seen from who is in charge of it: it can be looked at and acted on, and decides nothing."""
+
+    what: ClassVar[str]
+    """What it is, in errors."""
+
+    @property
+    def shows(self) -> frozenset[str]:
+        """What its observations have, of all that may be absent."""
+        ...
+
+    def observe(self) -> Observation:
+        """What happened since the last look."""
+        ...
+
+    def apply(self, action: Action) -> float:
+        """Do it, or have it done when it can be; for how many seconds that disturbs the job, in the engine's time."""
+        ...

@@ -1,0 +1,41 @@
+"""How a query in micro-batches runs, whatever it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from steelyard.core import Partitioner, ScalingPolicy, TuplePolicy
+from steelyard.grouping import OSG
+from steelyard.partition.auto import Auto
+from steelyard.partition.in_place import InPlace
+from steelyard.spark.badrows import BadRows
+from steelyard.spark.program import Bound
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a query runs; none of it changes its answers, and all of it may change at a restart."""
+
+    partitioner: Partitioner | TuplePolicy | OSG
+    elastic: ScalingPolicy
+    blocks: int
+    buckets: int
+    statistics: str = "carried"
+    mode: str = "append"
+    interval: float = 0.0
+    """Seconds between triggers."""
+    bad: BadRows = field(default_factory=BadRows)
+    is_planned: bool = True
+    """Whether the user named the partitioner, or left the choice to us."""
+    inverse_from: int = 8
+    """Panes of a window from which on it is made from the one before, where that is exact: it takes a job more."""
+
+    def moves_rows(self, bound: Bound) -> bool:
+        """Whether rows go to planned blocks.
+
+        A policy that the user names moves them. Where only built-in aggregates run, the JVM combines a row for less
+        than it costs to move it, so `auto` moves rows only where Python will touch them.
+        """
+        if isinstance(self.partitioner, Auto):
+            return bound.program.map is not None or bool(bound.program.pythons)
+        return not isinstance(self.partitioner, InPlace)

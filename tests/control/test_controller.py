@@ -1,0 +1,77 @@
+"""The loop: what is seen, decided, guarded and done, whatever the engine."""
+
+import pytest
+
+from steelyard.control import Bounds, Controller, Cooldown, LargestStep
+from steelyard.core import Action, Observation, OperatorObservation, OptionError
+from steelyard.scaling import DS2, Zones
+
+
+class Job:
+    """An engine that does what it is told, and says so."""
+
+    what, shows = "a job", frozenset({"operators"})
+
+    def __init__(self, **tasks):
+        self.tasks, self.time, self.done = tasks, 0.0, []
+
+    def observe(self):
+        self.time += 10.0
+        return Observation(self.time, 10.0, tuple(OperatorObservation(*one) for one in self.tasks.items()))
+
+    def apply(self, action):
+        self.tasks |= action.parallelism
+        self.done.append(action)
+        return 5.0
+
+
+class Wishes:
+    """Wants these numbers, one after the other, and notes when it was asked."""
+
+    def __init__(self, *wanted):
+        self.wanted, self.asked = iter(wanted), []
+
+    def decide(self, observation):
+        self.asked.append(observation.time)
+        return Action(next(self.wanted), "wanted")
+
+
+def test_only_changes_are_done_and_what_came_of_them_is_written_down():
+    job = Job(a=2, b=1)
+    controller = Controller(job, Wishes({"a": 2}, {"a": 4, "b": 1}, {}, {"b": 2}))
+    decisions = [controller.look() for _ in range(4)]
+    assert job.done == [Action({"a": 4}, "wanted"), Action({"b": 2}, "wanted")]
+    assert job.tasks == {"a": 4, "b": 2}
+    assert list(controller.decisions) == [decisions[1], decisions[3]]
+    assert decisions[1].came.parallelism == {"a": 4, "b": 1}
+    assert (decisions[1].time, decisions[1].ends, decisions[1].came.time) == (20.0, 25.0, 30.0)
+    assert decisions[3].came is None
+    assert controller.last is decisions[3]
+
+
+def test_guards_are_asked_in_order_and_a_refused_change_is_written_down_too():
+    job = Job(a=2)
+    controller = Controller(job, Wishes({"a": 9}, {"a": 9}), [LargestStep(up=3), Bounds(most=4)])
+    first, second = controller.look(), controller.look()
+    assert job.done == [Action({"a": 4}, "wanted; no more than 3 at once; kept within its bounds")]
+    assert first.wanted == second.wanted == Action({"a": 9}, "wanted")
+    assert not second.done.parallelism
+    assert list(controller.decisions) == [first, second]
+
+
+def test_in_a_cooldown_the_policy_is_not_asked_and_guards_remember_one_run_only():
+    guards = [Cooldown(20.0)]
+    for _ in range(2):
+        policy = Wishes({"a": 3}, {"a": 4}, {"a": 5})
+        controller = Controller(Job(a=2), policy, guards)
+        looks = [controller.look() for _ in range(5)]
+        assert policy.asked == [10.0, 40.0]  # 10 + 5 of disturbance + 20
+        assert [look is None for look in looks] == [False, True, True, False, True]
+
+
+def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
+    with pytest.raises(OptionError, match="zones needs to see how long a batch may take, which a job cannot show"):
+        Controller(Job(a=1), Zones())
+    Controller(Job(a=1), DS2())
+    with pytest.raises(OptionError, match="policy is an object"):
+        Controller(Job(a=1), "ds2")  # type: ignore[arg-type]

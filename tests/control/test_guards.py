@@ -1,0 +1,103 @@
+"""What guards leave of what a policy wants, and when nobody is asked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.control import Bounds, Budget, Cap, Cooldown, Dwell, LargestStep
+from steelyard.control.guards import squeezed
+from steelyard.core import Action, Observation, OperatorObservation, OptionError
+
+numbers = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 200), min_size=1)
+
+
+def seen(time=0.0, **instances):
+    return Observation(time, 15.0, tuple(OperatorObservation(name, count) for name, count in instances.items()))
+
+
+@given(numbers, st.integers(6, 100))
+def test_a_squeeze_fits_and_leaves_everybody_one(instances, workers):
+    cut = squeezed(instances, workers)
+    assert sum(cut.values()) == min(workers, sum(instances.values()))
+    assert min(cut.values()) >= 1
+    assert all(cut[name] <= count + 1 for name, count in instances.items())
+
+
+def test_a_squeeze_to_less_than_an_instance_each_is_refused():
+    with pytest.raises(OptionError, match="allow more"):
+        squeezed({"a": 3, "b": 3}, 1)
+
+
+@given(now=numbers, wanted=numbers, least=st.integers(1, 50), more=st.integers(0, 50), up=st.integers(1, 30))
+def test_what_is_left_is_within_bounds_and_steps_and_the_reason_says_what_was_cut(now, wanted, least, more, up):
+    before = seen(**now)
+    bounded = Bounds(least, least + more).allowed(Action(wanted, "why"), before)
+    assert all(least <= count <= least + more for count in bounded.parallelism.values())
+    stepped = LargestStep(up, up).allowed(Action(wanted, "why"), before)
+    assert all(abs(count - now[name]) <= up for name, count in stepped.parallelism.items() if name in now)
+    for left in (bounded, stepped):
+        assert (left.reason == "why") == (dict(left.parallelism) == wanted)
+        assert left.parallelism.keys() == wanted.keys()
+
+
+@given(now=numbers, wanted=numbers, workers=st.integers(12, 300))
+def test_a_cap_counts_operators_too_that_nobody_wants_to_change(now, wanted, workers):
+    left = Cap(workers).allowed(Action(wanted), seen(**now))
+    together = {**now, **left.parallelism}
+    assert sum(together.values()) <= max(workers, len(together))
+
+
+def test_nobody_decides_for_a_while_after_a_change():
+    guard = Cooldown(300.0)
+    assert not guard.waits(seen(0.0))
+    guard.acted(100.0, 30.0)
+    assert guard.waits(seen(429.0))
+    assert not guard.waits(seen(430.0))
+
+
+def test_a_wish_must_last_and_the_smallest_of_the_wishes_is_done():
+    guard = Dwell(60.0)
+    assert [
+        guard.allowed(Action({"a": wanted}), seen(time, a=4)).parallelism["a"]
+        for time, wanted in [(0, 8), (30, 6), (60, 7), (90, 9), (120, 3), (150, 3), (180, 3), (210, 2)]
+    ] == [4, 4, 6, 6, 4, 4, 3, 3]
+    guard.acted(210.0, 5.0)
+    assert guard.allowed(Action({"a": 9}), seen(211, a=3)).parallelism["a"] == 3
+
+
+def test_an_operator_that_nobody_named_for_a_moment_was_not_wished_for():
+    guard = Dwell(10.0)
+    guard.allowed(Action({"a": 8}), seen(0, a=4))
+    guard.allowed(Action(), seen(10, a=4))
+    assert guard.allowed(Action({"a": 8}), seen(20, a=4)).parallelism["a"] == 4
+    assert guard.allowed(Action({"a": 8}), seen(30, a=4)).parallelism["a"] == 8
+
+
+def test_changes_disturb_only_for_so_long_in_a_while():
+    guard = Budget(seconds=60.0, per=1000.0)
+    for time, allowed in [(0.0, True), (100.0, True), (200.0, False), (999.0, False), (1000.0, True)]:
+        left = guard.allowed(Action({"a": 5}), seen(time, a=4))
+        assert bool(left.parallelism) == allowed, time
+        if allowed:
+            guard.acted(time, 30.0)
+        else:
+            assert "60 s of the 60 s are spent" in left.reason
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Bounds(0),
+        lambda: Bounds(3, 2),
+        lambda: Bounds(own={"a": (2, 1)}),
+        lambda: LargestStep(0),
+        lambda: LargestStep(down=0),
+        lambda: Cap(0),
+        lambda: Cooldown(-1.0),
+        lambda: Dwell(float("nan")),
+        lambda: Budget(-1.0),
+    ],
+)
+def test_wrong_limits_are_refused(wrong):
+    with pytest.raises(OptionError):
+        wrong()
