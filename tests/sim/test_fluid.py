@@ -194,7 +194,7 @@ def test_an_autoscaler_follows_the_load_within_its_bounds():
         Operator("sink", Exactly(0.0002), capacity=1000),
     )
     guards = (LargestStep(15), Cap(30), Cooldown(300.0))
-    run = autoscale(scenario, "ds2", seconds=3600, guards=guards, pause=10)
+    run = autoscale(scenario, "ds2", seconds=3600, guards=guards, downtime=10)
     workers = [sum(one.parallelism.values()) for one in run.changes]
     assert max(workers) == 30
     assert workers[-1] < 12

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steelyard.control import Controller, Cooldown, Decision, Guard
+from steelyard.control import Bounds, Controller, Cooldown, Decision, Guard
 from steelyard.core import OptionError, ScalingPolicy
 from steelyard.core.shown import Shown
 from steelyard.scaling import elasticity
+from steelyard.sim.dataflow import Source
 from steelyard.sim.fluid import STEP, FluidSimulation
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
+from steelyard.sim.simulation import Simulation
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,10 +40,13 @@ def autoscale(
     *,
     every: float = 15.0,
     guards: Sequence[Guard] = (Cooldown(),),
-    pause: float = 30.0,
+    downtime: float = 30.0,
     step: float = STEP,
+    seed: int | None = None,
 ) -> Autoscaled:
-    """Run a scenario as flows for so many seconds, with a policy that changes its numbers of instances.
+    """Run a scenario for so many seconds, with a policy that changes its numbers of instances.
+
+    It runs as flows, or tuple by tuple where there is a seed.
 
     Parameters
     ----------
@@ -56,18 +61,25 @@ def autoscale(
     guards
         What stands between the policy and the cluster; by default 300 seconds after a change in which nobody decides
         (the same, section 4).
-    pause
+    downtime
         Seconds that a stop and a restart take, while logs grow.
     step
-        Seconds of a step.
+        Seconds of a step of flows.
+    seed
+        Of the tuples. Their sources keep their numbers of instances.
     """
     for name, value in (("seconds", seconds), ("every", every)):
         if not value > 0:
             raise OptionError(f"{name} must be above 0, got {value!r}")
-    simulation = FluidSimulation(scenario, step, pause)
+    simulation: FluidSimulation | Simulation
+    if seed is None:
+        simulation = FluidSimulation(scenario, step, downtime)
+    else:
+        simulation = Simulation(scenario, seed, downtime=downtime)
+        fixed = {one.name: one.instances for one in scenario.vertices if isinstance(one, Source)}
+        guards = [*guards, Bounds(own={name: (count, count) for name, count in fixed.items()})]
     controller = Controller(simulation, elasticity(policy), guards)
     while simulation.now < seconds - step / 2:
         simulation.advance(min(every, seconds - simulation.now))
         controller.look()
-        simulation.sample()
     return Autoscaled(simulation.result(), tuple(controller.decisions))

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import Action, Observation, OperatorObservation, OptionError
+from steelyard.core import Action, Observation, OptionError
 from steelyard.kernels.fluid import NONE, run_steps
-from steelyard.sim.dataflow import Operator, Source
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.flows import flow_of, like_hash
 from steelyard.sim.layout import layout_of
+from steelyard.sim.observed import observed
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
 from steelyard.workloads import Rate
@@ -35,12 +35,12 @@ class FluidSimulation:
         What runs where.
     step
         Seconds of a step.
-    pause
-        Seconds that a stop and a restart take when it is acted on, while logs grow.
+    downtime
+        Seconds that a stop and a restart take when a policy acts on it, while logs grow.
 
     Examples
     --------
-    >>> from steelyard.sim import Exactly
+    >>> from steelyard.sim import Exactly, Operator, Source
     >>> scenario = Scenario.chain(Source("log", rate=100), Operator("map", Exactly(0.02), capacity=10))
     >>> simulation = FluidSimulation(scenario)
     >>> simulation.advance(100)
@@ -51,11 +51,11 @@ class FluidSimulation:
     what: ClassVar[str] = "a simulation as flows"
     shows: ClassVar[frozenset[str]] = frozenset({"operators"})
 
-    def __init__(self, scenario: Scenario, step: float = STEP, pause: float = 0.0) -> None:
+    def __init__(self, scenario: Scenario, step: float = STEP, downtime: float = 0.0) -> None:
         if not step > 0:
             raise OptionError(f"step of a simulation must be above 0 seconds, got {step!r}")
         self.scenario = scenario
-        self.step, self.pause = step, pause
+        self.step, self.downtime = step, downtime
         self.steps = 0
         self._layout = layout_of(scenario)
         self._flow = flow_of(self._layout)
@@ -65,7 +65,6 @@ class FluidSimulation:
         self._sampled_at = 0.0
         self._read: dict[str, float] = {source.name: 0.0 for source in self._layout.sources}
         self._tables: dict[str, list[dict[str, Any]]] = {"instances": [], "sources": [], "machines": []}
-        self._lag_before: dict[str, float] = {}
 
     @property
     def now(self) -> float:
@@ -105,23 +104,13 @@ class FluidSimulation:
 
     def apply(self, action: Action) -> float:
         """Stop, and go on after a pause with other numbers of instances."""
-        self.rescale(action.parallelism, self.pause)
-        return self.pause
+        self.rescale(action.parallelism, self.downtime)
+        return self.downtime
 
     def observe(self) -> Observation:
-        """What an autoscaler sees of the time since the last sample."""
-        seconds = max(self.now - self._sampled_at, self.step)
-        came: dict[str, dict[str, float]] = {vertex.name: {} for vertex in self.scenario.vertices}
-        for row, number in zip(self._flow.edges, self._layout.edges, strict=True):
-            edge, sender = self.scenario.edges[number], self._flow.operators[row["sender"]]
-            shares = self._flow.shares[row["first_share"] :][: self._layout.ends_of(number)[1]]
-            done = self._flow.instances["processed"][self._layout.instances_of(edge.sender)].sum()
-            came[edge.receiver][edge.sender] = float(done * sender["outputs"] * shares.sum() / seconds)
-        return Observation(
-            self.now,
-            seconds,
-            tuple(self._observed(name, received_from, seconds) for name, received_from in came.items()),
-        )
+        """The interval since the last look, which is closed; at the same moment again, the same."""
+        self.sample()
+        return observed(self.scenario, self._tables["instances"], self._tables["sources"])
 
     def sample(self) -> None:
         """Close an interval of the metrics."""
@@ -188,28 +177,6 @@ class FluidSimulation:
     def _queues(self, name: str) -> Any:
         return self._flow.instances[self._layout.instances_of(name)]["queue"]
 
-    def _observed(self, name: str, received_from: dict[str, float], seconds: float) -> OperatorObservation:
-        vertex, own = self.scenario.vertex(name), self._flow.instances[self._layout.instances_of(name)]
-        of_threads = own["threads"].sum() * seconds
-        busy, blocked = own["busy"].sum() / of_threads, own["blocked"].sum() / of_threads
-        bounded = isinstance(vertex, Operator) and vertex.capacity
-        source = isinstance(vertex, Source)
-        lag = float(own["queue"].sum()) if source else 0.0
-        return OperatorObservation(
-            name=name,
-            instances=vertex.instances,
-            received_from=received_from,
-            processed_per_second=float(own["processed"].sum()) / seconds,
-            busy=float(busy),
-            backpressured=float(blocked),
-            idle=float(max(1 - busy - blocked, 0.0)),
-            cpu=float((own["processed"] * own["core_seconds"]).sum() / of_threads),
-            queue_filled=float(own["queue"].sum() / own["capacity"].sum()) if bounded else 0.0,
-            arrived_per_second=float(own["received"].sum()) / seconds if source else 0.0,
-            lag=lag,
-            lag_per_second=(lag - self._lag_before.get(name, 0.0)) / seconds if source else 0.0,
-        )
-
     def _sample_sources(self, names: Any, numbers: Any) -> None:
         rows = self._flow.instances
         of_sources = np.flatnonzero(rows["source"] != NONE)
@@ -219,7 +186,6 @@ class FluidSimulation:
             come = float(source.rate.rows_until(self.now))
             come = min(come, source.rows) if source.rows else come
             arrived[names[of_sources] == source.name] = come / source.instances
-            self._lag_before[source.name] = float(self._queues(source.name).sum())
         lag = rows["queue"][of_sources]
         waiting = [
             max(0.0, self.now - float(rate.time_of_row((have - behind) * self.scenario.vertex(name).instances)))

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steelyard.core import Observation
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import Cluster, Rows
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
+from steelyard.sim.observed import observed
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
 
@@ -136,6 +138,10 @@ class Sampler:
             self._ages_before[number] = counts
         self._sums_before = sums[:, 0].copy()
         sums[:, 1] = 0.0
+
+    def observed(self, scenario: Scenario) -> Observation:
+        """The newest interval, as a policy sees it."""
+        return observed(scenario, self._instances, self._sources)
 
     def trace(self, rows: Rows) -> pa.Table:
         """Traced tuples as a table, in the order in which they left."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core.errors import OptionError
+from steelyard.core import Action, Observation, OptionError
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_windows import more_keys
 from steelyard.sim.build import build, log_chunk
@@ -50,6 +51,8 @@ class Simulation:
         Two simulations of a scenario with one seed are the same.
     trace
         Whether every tuple that leaves the cluster is written down.
+    downtime
+        Seconds that a stop and a restart take when a policy acts on it, beside letting out what is under way.
 
     Examples
     --------
@@ -61,9 +64,12 @@ class Simulation:
     [0.25, 0.5, 0.75]
     """
 
-    def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False) -> None:
+    what: ClassVar[str] = "a simulation tuple by tuple"
+    shows: ClassVar[frozenset[str]] = frozenset({"operators"})
+
+    def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False, downtime: float = 0.0) -> None:
         self.scenario = scenario
-        self.seed = seed
+        self.seed, self.downtime = seed, downtime
         self._layout = layout_of(scenario)
         self._cluster = build(self._layout, seed, trace)
         self._routers = Routers(self._layout)
@@ -301,7 +307,10 @@ class Simulation:
         if not isinstance(scenario, Scenario):
             raise OptionError(f"restart goes on with a scenario, as scenario.with_instances(map=8), got {scenario!r}")
         if layout_of(scenario).sources != self._layout.sources:
-            raise OptionError("a restart must keep the sources and their partitions: change operators or machines only")
+            raise OptionError(
+                "a restart must keep the sources and their partitions: change operators or machines only "
+                "(for a policy: guards=[Bounds(own={source: (n, n)})])"
+            )
         for vertex in self.scenario.vertices:
             if (
                 isinstance(vertex, Operator)
@@ -345,6 +354,15 @@ class Simulation:
     def sample(self) -> None:
         """Close an interval of the metrics: `result` has a row for it, from the sample before until now."""
         self._sampler.sample(self._cluster)
+
+    def observe(self) -> Observation:
+        """The interval since the last look, which is closed; at the same moment again, the same."""
+        self.sample()
+        return self._sampler.observed(self.scenario)
+
+    def apply(self, action: Action) -> float:
+        """Stop, and go on with other numbers of instances; how long nothing was read."""
+        return self.restart(self.scenario.with_instances(**action.parallelism), self.downtime)
 
     def trace(self) -> pa.Table:
         """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""
