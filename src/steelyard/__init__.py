@@ -9,7 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard.core import BadRowError, BatchError, NoEffectWarning, OptionError, StateError, SteelyardError
+    from steelyard.control import Metrics, ProgressFile, on_progress
+    from steelyard.core import (
+        BadRowError,
+        BatchError,
+        NoEffectWarning,
+        OptionError,
+        Progress,
+        StateError,
+        SteelyardError,
+    )
     from steelyard.partition import partitioner, partitioner_names
     from steelyard.spark.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
     from steelyard.spark.aggregator import Aggregator
@@ -22,7 +31,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "steelyard.core": ("BadRowError", "BatchError", "NoEffectWarning", "OptionError", "StateError", "SteelyardError"),
+    "steelyard.control": ("Metrics", "ProgressFile", "on_progress"),
+    "steelyard.core": (
+        "BadRowError",
+        "BatchError",
+        "NoEffectWarning",
+        "OptionError",
+        "Progress",
+        "StateError",
+        "SteelyardError",
+    ),
     "steelyard.partition": ("partitioner", "partitioner_names"),
     "steelyard.spark.aggregates": (
         "approx_distinct",
@@ -48,8 +66,11 @@ __all__ = [
     "Aggregator",
     "BadRowError",
     "BatchError",
+    "Metrics",
     "NoEffectWarning",
     "OptionError",
+    "Progress",
+    "ProgressFile",
     "Query",
     "SimilarityJoin",
     "StateError",
@@ -61,6 +82,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "on_progress",
     "partitioner",
     "partitioner_names",
     "session",

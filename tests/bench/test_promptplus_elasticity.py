@@ -25,8 +25,8 @@ from steelyard.bench.prompt.plus_model import (
     simulate,
 )
 from steelyard.bench.prompt.plus_on_spark import Measured
-from steelyard.core import BatchReport
 from steelyard.scaling import Fixed, Zones
+from steelyard.spark.said import batch_progress
 
 COSTS = TaskCosts(1e-3, 1e-5, 1e-5, 2e-4, 4e-6, 1e-5)
 CLUSTER = Cluster(COSTS, Evenness(1.0, 1.0, 1.0))
@@ -40,7 +40,12 @@ def found():
 def spark_run(blocks, load):
     """Reports as the engine gives them."""
     seconds = {"total": load * promptplus_spark.INTERVAL}
-    return Measured([BatchReport(i, 10, 2, blocks=many, buckets=2, seconds=seconds) for i, many in enumerate(blocks)])
+    return Measured(
+        [
+            batch_progress(i, rows=10, keys=2, blocks=many, buckets=2, policy="", seconds=seconds)
+            for i, many in enumerate(blocks)
+        ]
+    )
 
 
 def test_few_and_many_tasks_are_at_the_same_load_before_anything_changes():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,8 +17,8 @@ from steelyard.bench.s3j import uniform as s3j_uniform
 from steelyard.bench.s3j.balancing import Course, Plan, Watched
 from steelyard.bench.s3j.speed import Case, Timed
 from steelyard.core import OptionError
-from steelyard.core.reports import JoinReport
 from steelyard.similarity import Greedy, WorksetLoad, metric
+from steelyard.spark.said import join_progress
 from steelyard.workloads.vectors import Vectors
 
 T = 0.02
@@ -160,8 +158,8 @@ def test_the_kernel_is_timed_beside_a_matrix_product():
 
 
 def test_the_critical_path_is_that_of_the_busiest_worker(tmp_path):
-    report = JoinReport(0, loads=(8.0, 1.0, 0.0), task_seconds=(2.0, 1.0, 0.5), state_bytes=1_000)
-    evened = replace(report, loads=(4.0, 3.0, 2.0), task_seconds=(1.0, 1.0, 1.0), moved_bytes=50)
+    report = join_progress(0, loads=(8.0, 1.0, 0.0), task_seconds=(2.0, 1.0, 0.5), state_bytes=1_000)
+    evened = join_progress(0, state_bytes=1_000, loads=(4.0, 3.0, 2.0), task_seconds=(1.0, 1.0, 1.0), moved_bytes=50)
     still, moving = Course([report] * 4), Course([report, report, evened, evened], [Plan(1.5, 0.4, 2)])
     loads = [WorksetLoad(0, n, worker=0, load=1.0) for n in range(6)]
     result = s3j_balancing.result_of(still, moving, 10, s3j_uniform.balanced([loads] * 3, workers=3))

@@ -69,6 +69,21 @@ def test_in_a_cooldown_the_policy_is_not_asked_and_guards_remember_one_run_only(
         assert [look is None for look in looks] == [False, True, True, False, True]
 
 
+def test_decisions_are_events_those_that_were_refused_too_and_so_is_what_they_brought():
+    told = []
+    controller = Controller(Job(a=2), Wishes({"a": 9}, {}, {"a": 9}), [Bounds(most=4)], told.append)
+    for _ in range(3):
+        controller.look()
+    assert [(one.kind, one.done, one.wanted) for one in told] == [
+        ("decision", {"a": 4}, {"a": 9}),
+        ("brought", {"a": 4}, {"a": 9}),
+        ("decision", {}, {"a": 9}),
+    ]
+    assert told[0].decision == "wanted; kept within its bounds"
+    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"arrived_per_second", "lag", "busy"})
+    assert str(told[0]) == "decision: 10 s: {'a': 4}, wanted; kept within its bounds"
+
+
 def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
     with pytest.raises(OptionError, match="zones needs to see how long a batch may take, which a job cannot show"):
         Controller(Job(a=1), Zones())

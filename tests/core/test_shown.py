@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 import pyarrow as pa
 import pytest
 
-from steelyard.core import BatchReport, BlockPlan, BucketPlan, JoinReport, KeyCounts
+from steelyard.core import BlockPlan, BucketPlan, KeyCounts, Progress
 from steelyard.partition import Prompt
 from steelyard.resident import Flow, Memory, Rows, count, run
 from steelyard.resident.groups import BatchProgram, Scheduling, run_batches
 from steelyard.sim import Edge, Exactly, Operator, Scenario, Source, simulate
+from steelyard.spark.said import join_progress
 
 
 class Tags(HTMLParser):
@@ -51,8 +52,8 @@ SCENARIO = Scenario((Source("log", rate=100), Operator("<map>", Exactly(0.004)))
         (lambda: Prompt().plan(COUNTS, 2), "BlockPlan(prompt: 2 keys, 8 rows in 2 blocks"),
         (lambda: BlockPlan.of(KeyCounts.of({}), 2, key=[], block=[], rows=[], policy="<b>"), "BlockPlan(<b>: 0 keys"),
         (lambda: BucketPlan(pa.array([0, 1]).to_numpy(), pa.array([3, 4]).to_numpy(), 2), "BucketPlan(2 clusters in 2"),
-        (lambda: BatchReport(3, rows=10, bad_rows={"<i>no</i>": 1}), "BatchReport(batch 3: 10 rows in"),
-        (lambda: JoinReport(3, rows=10), "JoinReport(batch 3: 10 rows, 0 pairs"),
+        (lambda: Progress(3, rows=10, bad_rows={"<i>no</i>": 1}), "Progress(batch 3: 10 rows, 1 bad, 0 results"),
+        (lambda: join_progress(3, rows=10), "Progress(batch 3: 10 rows with 0 comparisons"),
         (finished, "Results(dataflow words; sinks <out> 2 rows; epochs"),
         (lambda: finished().outcome, "Outcome(sinks 1; instances 3; epochs"),
         (batches, "GroupOutcome(batches "),

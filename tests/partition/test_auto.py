@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from steelyard.core import BatchReport, KeyCounts, Learning, Observing, OptionError, RowRule, TaskReport
+from steelyard.core import (
+    BatchObservation,
+    KeyCounts,
+    Learning,
+    Observation,
+    Observing,
+    OptionError,
+    RowRule,
+    TaskObservation,
+)
 from steelyard.core.plans import spread
 from steelyard.partition import partitioner
 from steelyard.partition.auto import Auto, Fit
@@ -35,7 +44,7 @@ class World:
     clusters: bool = True
     """Whether tasks report them; those of built-in aggregates do not."""
 
-    def run(self, plan, number: int = 0) -> BatchReport:
+    def run(self, plan, number: int = 0) -> Observation:
         """A batch by a plan."""
         if plan.rule is RowRule.IN_PLACE:
             sizes = spread(plan.counts.total, BLOCKS) * 1.0
@@ -43,13 +52,13 @@ class World:
         else:
             sizes = plan.sizes * 1.0
         tasks = tuple(
-            TaskReport(i, int(rows), int(keys) * self.clusters, self.row * rows + self.key * keys, 0.0)
+            TaskObservation(i, int(rows), int(keys) * self.clusters, self.row * rows + self.key * keys, 0.0)
             for i, (rows, keys) in enumerate(zip(sizes, plan.cardinalities, strict=True))
         )
         longest = max(task.seconds for task in tasks)
         moving = 0.0 if plan.rule is RowRule.IN_PLACE else self.moved * plan.counts.total
         total = self.fixed + longest + moving + self.merged * int(plan.cardinalities.sum())
-        return BatchReport(number, plan.counts.total, blocks=BLOCKS, tasks=tasks, seconds={"total": total})
+        return BatchObservation(number, plan.counts.total, 0, BLOCKS, 1, total, 0.0, tasks=tasks).at()
 
 
 WORLDS = {
@@ -77,9 +86,10 @@ def test_it_is_hardly_slower_than_the_best_candidate_in_any_world(world, exponen
             planned = auto._policies[auto._chosen].plan(counts, BLOCKS)
         report = costs.run(planned, number)
         auto.observe(report)
-        taken.append(report.seconds["total"])
+        taken.append(report.batch.processing_seconds)
     fixed = {
-        name: costs.run(partitioner(name).plan(counts, BLOCKS)).seconds["total"] for name in auto.candidates.split(",")
+        name: costs.run(partitioner(name).plan(counts, BLOCKS)).batch.processing_seconds
+        for name in auto.candidates.split(",")
     }
     assert sum(taken) <= 1.05 * 100 * min(fixed.values()), (fixed, taken[:8], taken[-1])
 
@@ -100,7 +110,7 @@ def test_what_the_first_batch_of_a_candidate_compiles_is_not_held_against_it(res
         report = costs.run(plan, number)
         first = 0.0 if auto._chosen in compiled else 8.0
         compiled.add(auto._chosen)
-        auto.observe(replace(report, seconds={"total": report.seconds["total"] + first}))
+        auto.observe(replace(report.batch, processing_seconds=report.batch.processing_seconds + first).at())
         if number >= 4:  # before, what rows cost could hardly be told from what keys do
             assert plan.policy == "auto (prompt)"
 
@@ -114,9 +124,12 @@ def test_batches_of_two_sizes_in_turn_do_not_lead_it_astray(exponent):
         plan = auto._policies[auto._chosen].plan(sizes[number % 2], BLOCKS)  # what comes is of the other size
         report = costs.run(plan, number)
         auto.observe(report)
-        taken.append(report.seconds["total"])
+        taken.append(report.batch.processing_seconds)
     best = min(
-        sum(costs.run(partitioner(name).plan(sizes[number % 2], BLOCKS)).seconds["total"] for number in range(60))
+        sum(
+            costs.run(partitioner(name).plan(sizes[number % 2], BLOCKS)).batch.processing_seconds
+            for number in range(60)
+        )
         for name in auto.candidates.split(",")
     )
     assert sum(taken) <= 1.2 * best
@@ -168,7 +181,8 @@ def test_one_odd_batch_does_not_ban_a_candidate():
         auto.observe(costs.run(auto.plan(counts, BLOCKS), number))
     plan = auto.plan(counts, BLOCKS)
     assert plan.rule is RowRule.IN_PLACE
-    auto.observe(BatchReport(20, 1_000, tasks=(TaskReport(0, 1_000, 10, 0.1, 0.0),), seconds={"total": 0.2}))
+    odd = (TaskObservation(0, 1_000, 10, 0.1, 0.0),)
+    auto.observe(BatchObservation(20, 1_000, 10, BLOCKS, 1, 0.2, 0.0, tasks=odd).at())
     for number in range(21, 40):
         plan = auto.plan(counts, BLOCKS)
         auto.observe(costs.run(plan, number))
@@ -233,7 +247,8 @@ def test_a_batch_without_rows_teaches_nothing():
     auto = Auto()
     auto.plan(zipf(1.0), BLOCKS)
     before = {name: array.tolist() for name, array in auto.state().items()}
-    auto.observe(BatchReport(0))
+    auto.observe(BatchObservation(0, 0, 0, BLOCKS, 1, 0.1, 0.0).at())
+    auto.observe(Observation(1.0, 1.0))
     assert {name: array.tolist() for name, array in auto.state().items()} == before
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.cli import main
-from steelyard.core import BatchReport
+from steelyard.core import Progress
 from steelyard.spark.pipeline import build, control_c, end_batch, follow
 from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline, schema_columns
 from steelyard.spark.toml_lines import key_lines
@@ -306,7 +306,7 @@ class ThreeLooks:
 
     @property
     def recent_progress(self):
-        return [BatchReport(batch) for batch in range(self.looks, 2 * self.looks)]
+        return [Progress(batch) for batch in range(self.looks, 2 * self.looks)]
 
 
 def test_every_batch_is_reported_once_and_in_order():
@@ -322,7 +322,7 @@ class BusyQuery:
 
     def __init__(self, busy=True):
         self.status = {"isTriggerActive": busy}
-        self.reports = [BatchReport(0), BatchReport(1)]
+        self.reports = [Progress(0), Progress(1)]
         self.looks = 0
 
     @property

@@ -212,7 +212,7 @@ def test_worksets_move_in_mid_window_and_ship_only_themselves(spark, tmp_path):
     reports = [fed.give(join.rows.where(f"at >= {n * 40 * SECOND} and at < {(n + 1) * 40 * SECOND}")) for n in range(3)]
     assert sum(report.moves for report in reports) > 0
     assert 0 < sum(report.moved_bytes for report in reports) < sum(report.state_bytes for report in reports)
-    assert "imbalance" in reports[0].reason
+    assert "imbalance" in reports[0].decision
     same(fed.pairs(), brute_force(rows, rows, "angular", 0.01, 3600), ordered=False)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from steelyard.control.guards import Guard
-from steelyard.core import OptionError
+from steelyard.core import OptionError, Progress
 from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy
+from steelyard.core.progress import BROUGHT, DECISION
 from steelyard.core.shown import Shown
 
 HISTORY = 1000
@@ -46,6 +47,24 @@ class Decision(Shown):
         """How many instances or tasks there are from then on."""
         return {**self.seen.parallelism, **self.done.parallelism}
 
+    def progress(self, kind: str) -> Progress:
+        """As an event: that it was taken, or what it brought."""
+        figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
+        return Progress(
+            self.seen.batch.number if self.seen.batch else -1,
+            decision=self.done.reason or self.wanted.reason,
+            kind=kind,
+            words=str(self),
+            details={
+                "at_seconds": self.time,
+                "wanted": self.wanted.changes(self.seen),
+                "done": dict(self.done.parallelism),
+                "parallelism": self.parallelism,
+                "disturbed_seconds": self.disturbed,
+                **figures,
+            },
+        )
+
     def __str__(self) -> str:
         return f"{self.time:,.0f} s: {self.parallelism}, {self.done.reason}"
 
@@ -64,6 +83,8 @@ class Controller:
         Who decides.
     guards
         What stands between the two, asked one after the other.
+    tell
+        Gets an event for each change that was wanted, done or not, and one for what each that was done brought.
 
     Examples
     --------
@@ -83,22 +104,31 @@ class Controller:
     10 s: {'map': 5}, eight are better; no more than 3 at once
     """
 
-    def __init__(self, engine: Controllable, policy: ScalingPolicy, guards: Sequence[Guard] = ()) -> None:
+    def __init__(
+        self,
+        engine: Controllable,
+        policy: ScalingPolicy,
+        guards: Sequence[Guard] = (),
+        tell: Callable[[Progress], object] = lambda progress: None,
+    ) -> None:
         if not hasattr(policy, "decide"):
             raise OptionError(f"policy is an object of steelyard.scaling, as DS2(), got {policy!r}")
         require_shown(policy, engine.shows, engine.what)
-        self.engine, self.policy = engine, policy
+        self.engine, self.policy, self._tell = engine, policy, tell
         self.guards = copy.deepcopy(tuple(guards))  # what they remember belongs to this run
         self.decisions: deque[Decision] = deque(maxlen=HISTORY)
         """Those that wanted a change, oldest first, done or not."""
         self.last: Decision | None = None
         """The newest that was done."""
+        self.seen = Observation(0.0, 0.0)
+        """What was seen at the newest look."""
 
     def look(self) -> Decision | None:
         """Look once; what was decided, or None where a guard says that nobody decides now."""
-        seen = self.engine.observe()
+        self.seen = seen = self.engine.observe()
         if self.last is not None and self.last.came is None and seen.time > self.last.ends:
             self.last.came = seen
+            self._tell(self.last.progress(BROUGHT))
         if any(guard.waits(seen) for guard in self.guards):
             return None
         wanted = allowed = self.policy.decide(seen)
@@ -106,13 +136,14 @@ class Controller:
             allowed = guard.allowed(allowed, seen)
         changes = allowed.changes(seen)
         decision = Decision(seen, wanted, Action(changes, allowed.reason))
-        if wanted.changes(seen):
-            self.decisions.append(decision)
         if changes:
             decision.disturbed = self.engine.apply(decision.done)
             for guard in self.guards:
                 guard.acted(decision.time, decision.disturbed)
             self.last = decision
+        if changes or wanted.changes(seen):
+            self.decisions.append(decision)
+            self._tell(decision.progress(DECISION))
         return decision
 
 

@@ -9,6 +9,7 @@ from steelyard.core.control import (
     Observation,
     OperatorObservation,
     ScalingPolicy,
+    TaskObservation,
 )
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
@@ -26,7 +27,7 @@ from steelyard.core.policies import (
     State,
     TuplePolicy,
 )
-from steelyard.core.reports import BatchReport, JoinReport, TaskReport
+from steelyard.core.progress import Progress
 
 __all__ = [
     "BLOCKS",
@@ -35,14 +36,12 @@ __all__ = [
     "BadRowError",
     "BatchError",
     "BatchObservation",
-    "BatchReport",
     "Batched",
     "BlockPlan",
     "BucketAllocator",
     "BucketPlan",
     "Controllable",
     "Cooperative",
-    "JoinReport",
     "KeyCounts",
     "Learning",
     "NoEffectWarning",
@@ -51,6 +50,7 @@ __all__ = [
     "OperatorObservation",
     "OptionError",
     "Partitioner",
+    "Progress",
     "Routed",
     "Router",
     "RowRule",
@@ -58,7 +58,7 @@ __all__ = [
     "State",
     "StateError",
     "SteelyardError",
-    "TaskReport",
+    "TaskObservation",
     "TuplePolicy",
     "tell_no_effect",
 ]

@@ -55,6 +55,19 @@ class OperatorObservation:
 
 
 @dataclass(frozen=True)
+class TaskObservation:
+    """What one map task did with its block, measured inside the task."""
+
+    block: int
+    rows: int
+    clusters: int
+    seconds: float
+    """Wall-clock time in the task's own code."""
+    cpu_seconds: float
+    """Processor time of the task's process, which does not count waiting."""
+
+
+@dataclass(frozen=True)
 class BatchObservation:
     """The batch that just ended, where there are batches."""
 
@@ -73,6 +86,10 @@ class BatchObservation:
     """The map stage's share of the processing time; 0 where it was not measured."""
     reduce_seconds: float = 0.0
     """The reduce stage's share; 0 where it was not measured."""
+    planning_seconds: float = 0.0
+    """What planning took of the processing time."""
+    tasks: tuple[TaskObservation, ...] = ()
+    """Map tasks; none where nobody measured them."""
 
     @property
     def load(self) -> float:
@@ -101,6 +118,20 @@ class Observation:
         """How many instances each operator has, how many blocks and buckets a batch."""
         tasks = {BLOCKS: self.batch.blocks, BUCKETS: self.batch.buckets} if self.batch else {}
         return {one.name: one.instances for one in self.operators} | tasks
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """How the job does, in a few numbers: what a decision is judged by."""
+        found: dict[str, float] = {}
+        if self.operators:
+            found["arrived_per_second"] = sum(one.arrived_per_second for one in self.operators)
+            found["lag"] = sum(one.lag for one in self.operators)
+            found["busy"] = max(one.busy for one in self.operators)
+        if self.batch is not None:
+            found["rows"] = self.batch.rows
+            found["seconds"] = self.batch.processing_seconds
+            found["load"] = self.batch.load
+        return found
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from steelyard.core.control import Observation
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.core.plans import BlockPlan, BucketPlan
-from steelyard.core.reports import BatchReport
 
 
 @runtime_checkable
@@ -126,8 +126,8 @@ class Learning(Protocol):
 class Observing(Protocol):
     """A policy that looks at what its decisions cost."""
 
-    def observe(self, report: BatchReport) -> None:
-        """Called in the driver after each batch, before its commit."""
+    def observe(self, observation: Observation) -> None:
+        """Called after each batch, in the driver, before its commit."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from steelyard.core import BatchReport, BlockPlan, KeyCounts, OptionError, Partitioner, RowRule, State
+from steelyard.core import BatchObservation, BlockPlan, KeyCounts, Observation, OptionError, Partitioner, RowRule, State
 from steelyard.partition.hash import Hash
 from steelyard.partition.in_place import InPlace
 from steelyard.partition.prompt import Prompt
@@ -110,9 +110,10 @@ class Auto:
         """Seconds that a batch would take by a plan of one of the candidates."""
         return self._learnt.promise(plan)
 
-    def observe(self, report: BatchReport) -> None:
+    def observe(self, observation: Observation) -> None:
         """Learn from a batch that followed the last plan."""
-        self._learnt.learn(self._chosen, report, self._followed)
+        if observation.batch is not None:
+            self._learnt.learn(self._chosen, observation.batch, self._followed)
 
     def _best(self, promised: dict[str, float], even: float) -> str:
         """The candidate to follow; `even` is the promise of rows in place if the source should be even now."""
@@ -298,13 +299,13 @@ class Prices:
     def _longest(self, shape: Floats) -> float:
         return float((shape @ self.tasks.prices).max(initial=0.0))
 
-    def learn(self, name: str, report: BatchReport, followed: BlockPlan | None) -> None:
+    def learn(self, name: str, seen: BatchObservation, followed: BlockPlan | None) -> None:
         """Take in a batch that a candidate ran, by a plan if one was followed.
 
         A batch without rows, or without reports of tasks, says nothing.
         """
-        tasks = [task for task in report.tasks if task.rows]
-        if not tasks or not report.rows:
+        tasks = [task for task in seen.tasks if task.rows]
+        if not tasks or not seen.rows:
             return
         taken = np.array([[task.rows, task.clusters] for task in tasks], dtype=np.float64)
         seconds = np.array([task.seconds for task in tasks])
@@ -323,7 +324,7 @@ class Prices:
             one: 1 + (denser - 1) * (1 if one == name else self.memory) for one, denser in self.denser.items()
         }
         # What planning takes is known beforehand and small, but for the first time, when it may be compiled.
-        rest = max(0.0, report.seconds.get("total", 0.0) - report.seconds.get("plan", 0.0) - longest)
+        rest = max(0.0, seen.processing_seconds - seen.planning_seconds - longest)
         if name in self.cold:
             self.cold.discard(name)
             self.first_rest[name] = rest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from steelyard.core import BadRowError, BatchError, BatchReport, JoinReport, OptionError, SteelyardError
+from steelyard.core import BadRowError, BatchError, OptionError, Progress, SteelyardError
 from steelyard.core.shown import counted
 from steelyard.spark.sinks import FileSink
 
@@ -16,7 +16,7 @@ EVERY = 10
 POLICIES = ("fail", "drop", "dead_letter")
 
 
-def on_every_row(report: BatchReport | JoinReport, tried: Mapping[str, int]) -> str | None:
+def on_every_row(report: Progress, tried: Mapping[str, int]) -> str | None:
     """The reason why each of the rows that a function was `tried` on is bad, if there were enough of them to tell."""
     hopeless = (reason for reason, rows in tried.items() if rows >= EVERY and report.bad_rows.get(reason) == rows)
     return next(hopeless, None)
@@ -49,9 +49,7 @@ class BadRows:
         if self.policy == "dead_letter":
             raise OptionError("to_df() writes no dead letters: choose .on_bad_rows('drop') or .on_bad_rows('fail')")
 
-    def complaint(
-        self, title: str, report: BatchReport | JoinReport, letters: DataFrame, tried: Mapping[str, int]
-    ) -> SteelyardError:
+    def complaint(self, title: str, report: Progress, letters: DataFrame, tried: Mapping[str, int]) -> SteelyardError:
         """What the user reads when a query fails on bad rows: how many, why, one of them, and the remedy.
 
         Where a function of the user's raised on each of the rows that it was `tried` on, by reason, it is the function

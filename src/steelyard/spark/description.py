@@ -9,10 +9,13 @@ from typing import Any, ClassVar, Literal, Never, Self, TypeAlias, overload
 
 from pyspark.sql import DataFrame
 
+from steelyard.control import Metrics
+from steelyard.control.listeners import LOOPBACK
 from steelyard.core import OptionError
 from steelyard.core.durations import micros, spoken
 from steelyard.core.hints import Hinting
 from steelyard.core.shown import Shown
+from steelyard.spark.query import Query
 from steelyard.spark.sinks import check_sink
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -62,6 +65,7 @@ class Description(Shown, Hinting):
     _checkpoint: str | None
     _trigger: dict[str, Any]
     _name: str | None
+    _metrics: tuple[int, str] | None
 
     @overload
     def sink(self, kind: Literal["parquet"], *, path: Path, **options: str | int | float | bool) -> Self: ...
@@ -108,6 +112,26 @@ class Description(Shown, Hinting):
     def name(self, name: str) -> Self:
         """A name for the query."""
         return self._with(_name=name)
+
+    def metrics(self, port: int = 9464, host: str = LOOPBACK) -> Self:
+        """Answer a Prometheus server at this port while the query runs; by default only one on this machine.
+
+        One port for all queries of a program: `sy.on_progress(sy.Metrics(port))`.
+        """
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 1 << 16:
+            raise OptionError(f"metrics: port is a whole number below 65536, got {port!r}")
+        return self._with(_metrics=(port, host))
+
+    def _start(self, begin: Callable[[], Query]) -> Query:
+        """Start a query and those that listen to it, which are made first: a port may be taken."""
+        if self._metrics is None:
+            return begin()
+        metrics = Metrics(*self._metrics, one_query=True)
+        try:
+            return begin().on_progress(metrics)
+        except BaseException:
+            metrics.close()
+            raise
 
     def _with(self, **fields: Any) -> Self:
         described: Any = self  # a dataclass, which a class that is none cannot say

@@ -8,18 +8,18 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
-from steelyard.core import BatchError, SteelyardError
+from steelyard.control import Feed
+from steelyard.core import BatchError, Progress, SteelyardError
 from steelyard.core.durable import damaged, told
 from steelyard.core.errors import place_of
+from steelyard.core.progress import FAILED
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
 from steelyard.spark.scratch import let_go
@@ -33,11 +33,8 @@ FIRST = "the first batch starts Python workers, and Spark compiles its plan: sec
 """What a person who waits for the first result wants to know."""
 _CALL_SITE = "callSite.short"
 """The property of a thread of Spark's that has the name of its stages."""
-REPORTS = 100
-"""Batches whose reports are kept."""
 LONGEST = 500
 """Characters of a reason that a user is shown; the log has all."""
-Report = TypeVar("Report")
 _TRACEBACK = "Traceback (most recent call last):"
 _OURS = re.compile(rf"^{re.escape(BatchError.__module__)}\.{BatchError.__name__}: ", re.MULTILINE)
 """Begins a sentence of ours in the text of a task's error."""
@@ -47,19 +44,19 @@ class StoppedError(SteelyardError):
     """A batch came while the query was being stopped; it is done at the next start."""
 
 
-class BatchEngine(ABC, Generic[Report]):
+class BatchEngine(ABC):
     """Works on one batch after the other, each exactly once; `last` is the newest commit."""
 
     last: Committed
     state: CheckpointFolder
 
     def __init__(self) -> None:
-        self.reports: deque[Report] = deque(maxlen=REPORTS)
+        self.feed = Feed()
         self.stopping = False
         self.title = "steelyard"
         self._busy = threading.Lock()
 
-    def process(self, batch: DataFrame, number: int) -> Report | None:
+    def process(self, batch: DataFrame, number: int) -> Progress | None:
         """One batch, from its rows to its commit; None for a batch that was committed before a crash."""
         with self._busy:
             if self.stopping:
@@ -92,7 +89,7 @@ class BatchEngine(ABC, Generic[Report]):
         return Clock(begun)
 
     @abstractmethod
-    def _process(self, batch: DataFrame, number: int) -> Report:
+    def _process(self, batch: DataFrame, number: int) -> Progress:
         """The same for a batch that is new."""
 
     def let_end(self, seconds: float) -> bool:
@@ -104,31 +101,41 @@ class BatchEngine(ABC, Generic[Report]):
         return ended
 
 
-def start_query(
-    engine: BatchEngine[Report], rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str
-) -> Query[Report]:
+def start_query(engine: BatchEngine, rows: DataFrame, checkpoint: str, trigger: dict[str, Any], name: str) -> Query:
     """A query that gives the engine every batch of a stream."""
     engine.state.require_spark()
     failures: list[BaseException] = []
 
     engine.title = name
+    feed = engine.feed
+    feed.begin(name)
+    started = threading.Event()
 
     def work(batch: DataFrame, number: int) -> None:
+        started.wait()  # events carry the ids that Spark has drawn
         try:
-            if engine.process(batch, number) is not None and len(engine.reports) == 1:
-                log.info("query %s: the first batch is done: %s", name, engine.reports[0])
+            if engine.process(batch, number) is not None and len(feed.progress) == 1:
+                log.info("query %s: the first batch is done: %s", name, feed.progress[0])
         except BaseException as error:
             if engine.stopping:
                 raise
             failures.append(in_a_sentence(error, f"{name}, batch {number}"))
+            feed.tell(Progress(number, kind=FAILED, decision=str(failures[0])))
             log.error("%s", failures[0])
             raise failures[0].with_traceback(None) from None  # all that Spark's UI shows of it
+
+    def ended() -> None:
+        let_go(checkpoint)
+        feed.close()
 
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
     if trigger:
         writer = writer.trigger(**trigger)
     log.info("query %s has started; %s", name, FIRST)
-    return Query(writer.queryName(name).start(), engine, failures, partial(let_go, checkpoint))
+    query = writer.queryName(name).start()
+    feed.id, feed.run_id = query.id, query.runId
+    started.set()
+    return Query(query, engine, failures, ended)
 
 
 _QUERIES = itertools.count(1)

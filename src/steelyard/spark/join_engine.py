@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from steelyard.core import JoinReport, Learning
+from steelyard.core import Learning, Progress
+from steelyard.core.progress import MOVED
+from steelyard.core.shown import counted
 from steelyard.similarity import Balancer, Greedy, Trigger, WorkersSeen, WorksetLoad
 from steelyard.similarity.members import split_key
 from steelyard.similarity.pairblocks import EVERYTHING
@@ -37,6 +39,7 @@ from steelyard.spark.join_state import (
 )
 from steelyard.spark.join_tasks import JOIN, PLACE, mover
 from steelyard.spark.routing import packed, unpacked
+from steelyard.spark.said import join_progress
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.tasklog import TaskLog
 
@@ -70,7 +73,7 @@ class JoinSettings:
     split: bool = False
 
 
-class JoinEngine(BatchEngine[JoinReport]):
+class JoinEngine(BatchEngine):
     """Joins one batch after the other, each exactly once.
 
     Parameters
@@ -125,7 +128,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         if isinstance(self.settings.balancer, Learning) and self.last.balancer:
             self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
 
-    def _process(self, batch: DataFrame, number: int) -> JoinReport:
+    def _process(self, batch: DataFrame, number: int) -> Progress:
         # The first records, and dead letters, are read beside the join: Spark is to count its input rows once.
         if self.last.centroids and self.settings.bad.policy != "dead_letter":
             return self._work(batch, number)
@@ -135,7 +138,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         finally:
             batch.unpersist()
 
-    def _work(self, batch: DataFrame, number: int) -> JoinReport:
+    def _work(self, batch: DataFrame, number: int) -> Progress:
         spark, clock = batch.sparkSession, self._clock(batch, number)
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "4m")  # as `sy.session` has it
@@ -169,7 +172,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             closed = replace(run, closed=self.program.closed_by(commit.watermark))
             commit = self._in_blocks(spark, commit, closed, report.members / placed)
         with clock.phase("balance"):
-            commit, report = self._balanced(spark, commit, replace(report, results=results), run)
+            commit, report = self._balanced(spark, commit, report.more(results=results), run)
         return self._finish(commit, report, clock)
 
     def _joined(
@@ -200,7 +203,7 @@ class JoinEngine(BatchEngine[JoinReport]):
     def _found(self, entries: Mapping[Any, dict[str, Any]]) -> int:
         return sum(entry["pairs"] for (stage, _), entry in entries.items() if stage == JOIN and "pairs" in entry)
 
-    def _accounted(self, entries: Mapping[Any, dict[str, Any]], number: int) -> JoinReport:
+    def _accounted(self, entries: Mapping[Any, dict[str, Any]], number: int) -> Progress:
         by_stage: dict[str, list[dict[str, Any]]] = {ROUTE: [], PLACE: [], JOIN: []}
         for (stage, _), entry in entries.items():
             by_stage[stage].append(entry)
@@ -211,8 +214,8 @@ class JoinEngine(BatchEngine[JoinReport]):
             loads[entry["worker"]] = float(entry["comparisons"].sum() + entry["free"].sum())
             seconds[entry["worker"]] = entry["seconds"]
         bad = sum(entry.get("bad", 0) for entry in routes)
-        return JoinReport(
-            batch=number,
+        return join_progress(
+            number,
             rows=sum(entry["rows"] for entry in routes),
             late_rows=sum(entry.get("late", 0) for entry in routes),
             bad_rows={BAD: bad} if bad else {},
@@ -226,7 +229,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             task_seconds=tuple(seconds),
         )
 
-    def _refuse(self, batch: DataFrame, report: JoinReport) -> None:
+    def _refuse(self, batch: DataFrame, report: Progress) -> None:
         bad = self.settings.bad
         if not report.bad_rows or bad.policy == "drop":
             return
@@ -273,8 +276,8 @@ class JoinEngine(BatchEngine[JoinReport]):
         return moved
 
     def _balanced(
-        self, spark: SparkSession, commit: JoinCommit, report: JoinReport, run: Run
-    ) -> tuple[JoinCommit, JoinReport]:
+        self, spark: SparkSession, commit: JoinCommit, report: Progress, run: Run
+    ) -> tuple[JoinCommit, Progress]:
         trigger = self.settings.trigger
         if trigger is None or self.program.workers == 1 or not self._loads:
             return commit, report
@@ -285,7 +288,7 @@ class JoinEngine(BatchEngine[JoinReport]):
             totals[one.worker] += one.load
         verdict = trigger.should(WorkersSeen(totals, report.task_seconds, window_started=closed > run.closed))
         if not verdict:
-            return commit, replace(report, reason=verdict.reason)
+            return commit, report.more(decision=verdict.reason)
         moves = self.settings.balancer.moves(loads, self.program.workers)
         self._loads.clear()
         cuts = self._cuts(loads, commit) if self.settings.split else {}
@@ -300,10 +303,11 @@ class JoinEngine(BatchEngine[JoinReport]):
             if one.workset in cuts:
                 going.setdefault(one.worker, []).append(one.workset)
         if not going:
-            return commit, replace(report, reason=f"{verdict.reason}; no move helps")
+            return commit, report.more(decision=f"{verdict.reason}; no move helps")
         then = replace(commit, assignment=assignment, splits={**commit.splits, **cuts})
         then, size = self._shipped(spark, then, going, replace(run, closed=closed))
-        return then, replace(report, moves=moved, splits=len(cuts), moved_bytes=size, reason=verdict.reason)
+        said = f"{report.words}, {counted(moved, 'workset')} moved ({size} bytes)"
+        return then, report.more(moves=moved, splits=len(cuts), moved_bytes=size, decision=verdict.reason, words=said)
 
     def _cuts(self, loads: list[WorksetLoad], commit: JoinCommit) -> dict[int, int]:
         """Worksets that have more than a worker's share of all load, which no move can mend, and in how many parts."""
@@ -338,7 +342,7 @@ class JoinEngine(BatchEngine[JoinReport]):
         size = sum(segment["bytes"] for _, _, segment in shipped)
         return replace(commit, records=records, left=left), size
 
-    def _finish(self, commit: JoinCommit, report: JoinReport, clock: Clock) -> JoinReport:
+    def _finish(self, commit: JoinCommit, report: Progress, clock: Clock) -> Progress:
         with clock.phase("commit"):
             learnt = ""
             if isinstance(self.settings.balancer, Learning):
@@ -347,12 +351,13 @@ class JoinEngine(BatchEngine[JoinReport]):
             self.state.commit(self.last)
         times = clock.phases | {"total": clock.total()}
         watermark = instant_text(commit.watermark) if commit.watermark > MIN_WATERMARK else None
-        seen = replace(report, watermark=watermark, state_bytes=commit.state_bytes, seconds=times)
-        self.reports.append(seen)
-        return self.reports[-1]
+        seen = self.feed.tell(report.more(watermark=watermark, state_bytes=commit.state_bytes, seconds=times))
+        if seen.moves or seen.splits:
+            self.feed.tell(seen.more(kind=MOVED))
+        return seen
 
 
-def _without_records(batch: DataFrame, number: int) -> JoinReport:
+def _without_records(batch: DataFrame, number: int) -> Progress:
     """The report of a batch of which no row has a record that can be read."""
     rows = batch.count()
-    return JoinReport(number, rows=rows, bad_rows={BAD: rows} if rows else {})
+    return join_progress(number, rows=rows, bad_rows={BAD: rows} if rows else {})

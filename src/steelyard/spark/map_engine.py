@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import BatchReport, OptionError, Partitioner, RowRule
+from steelyard.core import OptionError, Partitioner, Progress, RowRule
 from steelyard.core.counts import KeyCounts
 from steelyard.core.policies import TuplePolicy
 from steelyard.grouping import OSG
@@ -26,7 +26,7 @@ class MapEngine(MicroBatch):
     function sees each row once.
     """
 
-    def _process(self, batch: DataFrame, number: int) -> BatchReport:
+    def _process(self, batch: DataFrame, number: int) -> Progress:
         self._begin(batch)
         clock = self._clock(batch, number)
         plan, source, counted = self._planned(batch, clock)
@@ -47,8 +47,7 @@ class MapEngine(MicroBatch):
             if counted is not batch:
                 counted.unpersist()
         commit = replace(self.last, batch=number, delay=self.program.delay)
-        self._finish(commit, replace(report, results=results), clock)
-        return self.reports[-1]
+        return self._finish(commit, report.more(results=results), clock)
 
     def _measure_columns(self, in_blocks: bool) -> list[Column]:
         return [F.count(F.lit(1)).alias("rows"), *self._bad_measures(), *self._block_measures(in_blocks)]

@@ -22,12 +22,12 @@ from steelyard.core import (
     BUCKETS,
     Action,
     BatchObservation,
-    BatchReport,
     BlockPlan,
     KeyCounts,
     Observing,
     OptionError,
     Partitioner,
+    Progress,
     RowRule,
 )
 from steelyard.core import Observation as Seen
@@ -59,6 +59,7 @@ from steelyard.spark.rows import (
     reasons,
     refused,
 )
+from steelyard.spark.said import batch_progress
 from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.state import Commit, StateFolder
@@ -71,7 +72,7 @@ _LOG = logging.getLogger(__name__)
 MAP_RAISED, AGGREGATE_RAISED = "the map function raised", "an aggregate raised"
 
 
-class MicroBatch(BatchEngine[BatchReport]):
+class MicroBatch(BatchEngine):
     """Runs a program over one batch after the other, each exactly once.
 
     Parameters
@@ -104,7 +105,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
-        self._controller = Controller(self, elastic)
+        self._controller = Controller(self, elastic, tell=self.feed.tell)
         self._told: set[str] = set()
         self.partials = Partials(spark, bound)
         self._tidy = Tidy(bound)
@@ -137,7 +138,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         """Of the first small batch."""
         self.log = TaskLog(self._context)
 
-    def _process(self, batch: DataFrame, number: int) -> BatchReport:
+    def _process(self, batch: DataFrame, number: int) -> Progress:
         spark = self._begin(batch)
         clock = self._clock(batch, number)
         plan, source, counted = self._planned(batch, clock)
@@ -160,8 +161,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             commit = self.emission.compacted(spark, commit)
         with clock.phase("statistics"):
             self._carry(spark, written, report)
-        self._finish(commit, replace(report, results=results, watermark=self._watermark_text(commit)), clock)
-        return self.reports[-1]
+        return self._finish(commit, report.more(results=results, watermark=self._watermark_text(commit)), clock)
 
     def _begin(self, batch: DataFrame) -> SparkSession:
         """Make the batch's session ready for its jobs, and give it."""
@@ -240,7 +240,7 @@ class MicroBatch(BatchEngine[BatchReport]):
         """
         if self.program.pythons or self.program.map is not None or self.settings.moves_rows(self.bound):
             return False
-        if not self.reports or self.reports[-1].rows > SMALL_ROWS:
+        if not self.feed.progress or self.feed.progress[-1].rows > SMALL_ROWS:
             return False
         if self._partitions is None:
             self._partitions = partitions(batch)
@@ -311,7 +311,7 @@ class MicroBatch(BatchEngine[BatchReport]):
 
     # -- report
 
-    def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> BatchReport:
+    def _accounted(self, seen: dict[str, Any], number: int, plan: BlockPlan | None, source: str) -> Progress:
         entries = self.log.take()
         if self.memory.partitioners is not None:
             self.memory.partitioners.learn(entries, number)
@@ -328,8 +328,8 @@ class MicroBatch(BatchEngine[BatchReport]):
         mean = sum(sizes) / max(1, self.blocks if moves else len(sizes)) if sizes else 0
         self._given_to_map = sum(entry["rows"] for (stage, _), entry in entries.items() if stage == MAP)
         self._frequent = [entry["frequent"] for entry in entries.values() if "frequent" in entry]
-        return BatchReport(
-            batch=number,
+        return batch_progress(
+            number,
             rows=seen["rows"],
             keys=seen["keys"],
             late_rows=seen["late"],
@@ -337,7 +337,6 @@ class MicroBatch(BatchEngine[BatchReport]):
             blocks=self.blocks if moves else len(tasks),
             buckets=self.buckets,
             policy=plan.policy if plan else self.settings.partitioner.name if moves else "",
-            placement="blocks" if moves else "in_place",
             statistics=source,
             plan=plan.metrics if plan else {},
             tasks=tasks,
@@ -345,7 +344,7 @@ class MicroBatch(BatchEngine[BatchReport]):
             state_rows=seen["kept"] or 0,
         )
 
-    def _refuse_bad_rows(self, rows: DataFrame, written: Written | None, report: BatchReport) -> None:
+    def _refuse_bad_rows(self, rows: DataFrame, written: Written | None, report: Progress) -> None:
         """Do with the bad ones among rows after the map function, and among partials, what is to be done."""
         bad = self.settings.bad
         if not report.bad_rows:
@@ -371,12 +370,12 @@ class MicroBatch(BatchEngine[BatchReport]):
             raise bad.complaint(self.title, report, letters, tried)
         bad.keep(letters, report.batch)
 
-    def _warn_once(self, report: BatchReport, reason: str, words: str, *values: object) -> None:
+    def _warn_once(self, report: Progress, reason: str, words: str, *values: object) -> None:
         if words not in self._told:
             self._told.add(words)
             _LOG.warning(f"%s, batch %d: %s {words}", self.title, report.batch, reason, *values)
 
-    def _carry(self, spark: SparkSession, written: Written, report: BatchReport) -> None:
+    def _carry(self, spark: SparkSession, written: Written, report: Progress) -> None:
         wanted = getattr(self.settings.partitioner, "needs_counts", False) and self.settings.statistics == "carried"
         if not wanted or report.statistics != "carried" or not report.state_rows:
             return
@@ -398,16 +397,18 @@ class MicroBatch(BatchEngine[BatchReport]):
 
     def observe(self) -> Seen:
         """The batch that is being finished."""
-        report, took = self._ending
+        report, clock = self._ending
         return BatchObservation(
             number=report.batch,
             rows=report.rows,
             keys=report.keys,
             blocks=self.blocks,
             buckets=self.buckets,
-            processing_seconds=took,
+            processing_seconds=clock.total(),
             interval_seconds=self.settings.interval,
             slots=self._context.defaultParallelism,
+            planning_seconds=clock.phases.get("plan", 0.0),
+            tasks=report.tasks,
         ).at(time.monotonic() - self._began)
 
     def apply(self, action: Action) -> float:
@@ -416,11 +417,11 @@ class MicroBatch(BatchEngine[BatchReport]):
         self.buckets = action.parallelism.get(BUCKETS, self.buckets)
         return 0.0
 
-    def _finish(self, commit: Commit, report: BatchReport, clock: Clock) -> None:
-        self._ending = report, clock.total()
+    def _finish(self, commit: Commit, report: Progress, clock: Clock) -> Progress:
+        self._ending = report, clock
         decision = self._controller.look()
         if isinstance(self.settings.partitioner, Observing):
-            self.settings.partitioner.observe(replace(report, seconds=clock.phases | {"total": clock.total()}))
+            self.settings.partitioner.observe(self._controller.seen)
         with clock.phase("commit"):
             counts = self.carried.to_text()
             memory = self.memory.keep(report.batch)
@@ -429,4 +430,4 @@ class MicroBatch(BatchEngine[BatchReport]):
             self.partial_log.keep(self.last.log)
         reason = decision.done.reason if decision and decision.done.parallelism else ""
         seconds = clock.phases | {"total": clock.total()}
-        self.reports.append(replace(report, seconds=seconds, decision=reason))
+        return self.feed.tell(report.more(seconds=seconds, decision=reason))

@@ -18,7 +18,6 @@ from steelyard.spark.pipeline_file import FUNCTIONS, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from steelyard.core import BatchReport
     from steelyard.spark.query import Query
     from steelyard.spark.stream import Stream
 
@@ -118,7 +117,7 @@ def control_c() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def follow(query: Query[BatchReport], report: Callable[[str], None], asked: Callable[[], bool]) -> None:
+def follow(query: Query, report: Callable[[str], None], asked: Callable[[], bool]) -> None:
     """Report every batch once, in order, until the query ends or its end is `asked` for."""
     last = -1
     active = True
@@ -133,7 +132,7 @@ def follow(query: Query[BatchReport], report: Callable[[str], None], asked: Call
             time.sleep(POLL_SECONDS)
 
 
-def end_batch(query: Query[BatchReport]) -> None:
+def end_batch(query: Query) -> None:
     """Wait until the batch under way has ended, or none is, but not for ever."""
     newest = query.last_progress
     deadline = time.monotonic() + GRACE_SECONDS

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from steelyard.core import SteelyardError
+from steelyard.control import Feed
+from steelyard.core import Progress, SteelyardError
 from steelyard.core.hints import Hinting
 from steelyard.core.shown import Shown
 
-Report_co = TypeVar("Report_co", covariant=True)
 LOOK_EVERY = 0.05
 """Seconds between two looks at whether a query is still active."""
 
@@ -27,7 +27,7 @@ class Committed(Protocol):
         ...
 
 
-class Engine(Protocol[Report_co]):
+class Engine(Protocol):
     """What a query needs of the engine that works on its batches."""
 
     @property
@@ -36,8 +36,8 @@ class Engine(Protocol[Report_co]):
         ...
 
     @property
-    def reports(self) -> Sequence[Report_co]:
-        """Of the last batches, oldest first."""
+    def feed(self) -> Feed:
+        """All that happens."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Engine(Protocol[Report_co]):
         ...
 
 
-class Query(Shown, Hinting, Generic[Report_co]):
+class Query(Shown, Hinting):
     """What `Stream.start()` gives: watch it, wait for it, stop it.
 
     Parameters
@@ -66,7 +66,7 @@ class Query(Shown, Hinting, Generic[Report_co]):
     """
 
     _hints: ClassVar[dict[str, str]] = {
-        "runId": "did you mean 'id'?",
+        "runId": "did you mean 'run_id'?",
         "progress": "did you mean 'last_progress'?",
         "explain": "'last_progress' has what was decided for the newest batch",
     }
@@ -74,7 +74,7 @@ class Query(Shown, Hinting, Generic[Report_co]):
     def __init__(
         self,
         spark_query: StreamingQuery,
-        engine: Engine[Report_co],
+        engine: Engine,
         failures: list[BaseException],
         ended: Callable[[], None] = lambda: None,
     ) -> None:
@@ -82,11 +82,17 @@ class Query(Shown, Hinting, Generic[Report_co]):
         self._engine = engine
         self._failures = failures
         self._when_ended = ended
+        self._feed = engine.feed
 
     @property
     def id(self) -> str:
         """The query's id, which stays the same over restarts from one checkpoint."""
         return self._query.id
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run, another one for each start."""
+        return self._query.runId
 
     @property
     def name(self) -> str | None:
@@ -107,14 +113,23 @@ class Query(Shown, Hinting, Generic[Report_co]):
         return {**said, "committedBatch": self._engine.last.batch}
 
     @property
-    def last_progress(self) -> Report_co | None:
-        """The report of the newest batch."""
-        return self._engine.reports[-1] if self._engine.reports else None
+    def last_progress(self) -> Progress | None:
+        """What the newest batch, or epoch, was."""
+        return self._feed.progress[-1] if self._feed.progress else None
 
     @property
-    def recent_progress(self) -> list[Report_co]:
-        """The reports of the last hundred batches, oldest first."""
-        return list(self._engine.reports)
+    def recent_progress(self) -> list[Progress]:
+        """What the last hundred batches, or epochs, were, oldest first."""
+        return list(self._feed.progress)
+
+    def on_progress(self, listener: Callable[[Progress], object]) -> Query:
+        """Call a function with everything that happens: batches, decisions, moves, failures.
+
+        It is called in a thread of its own: one that is slow, or raises, does not harm the query. What happened before
+        is told first, the last hundred events of it.
+        """
+        self._feed.listen(listener)
+        return self
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""

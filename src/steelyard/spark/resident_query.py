@@ -6,18 +6,18 @@ import logging
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, BatchError, OptionError, SteelyardError
-from steelyard.core.shown import Shown, counted
+from steelyard.control import Feed
+from steelyard.core import BadRowError, BatchError, OptionError, Progress, SteelyardError
+from steelyard.core.progress import EPOCH, FAILED, RECOVERED
+from steelyard.core.shown import ordinal
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
-from steelyard.spark.engine import REPORTS, instant_text
+from steelyard.spark.engine import instant_text
 from steelyard.spark.query import Query
 from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
 
@@ -27,63 +27,15 @@ _LOOK_SECONDS = 0.1
 """Between two looks at what a job has done."""
 
 
-@dataclass(frozen=True, repr=False)
-class EpochReport(Shown):
-    """What a query on the resident engine had done when an epoch was committed; counts are since its start.
-
-    Parameters
-    ----------
-    batch
-        The epoch: snapshots that were committed so far.
-    rows
-        Rows that were aggregated.
-    late_rows
-        Rows behind the watermark; where a policy splits keys, partials of such rows.
-    bad_rows
-        Rows that were refused, where they are dropped.
-    results
-        Result rows that the sink has got.
-    watermark
-        How far event time has come in all instances; None before the first row.
-    restarts
-        Generations of workers that failed.
-    seconds
-        Since the start.
-    """
-
-    batch: int
-    rows: int = 0
-    late_rows: int = 0
-    bad_rows: int = 0
-    results: int = 0
-    watermark: str | None = None
-    restarts: int = 0
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        return asdict(self)
-
-    def _facts(self) -> Mapping[str, object]:
-        """All that is not nothing."""
-        return {name: value for name, value in self.to_dict().items() if value != 0}
-
-    def __str__(self) -> str:
-        bad = f", {self.bad_rows} bad" if self.bad_rows else ""
-        late = f", {self.late_rows} late" if self.late_rows else ""
-        seen, given = counted(self.rows, "row"), counted(self.results, "result")
-        return f"epoch {self.batch}: {seen}{bad}{late}, {given}, {self.seconds:.2f} s"
-
-
-class ResidentQuery(Query[EpochReport]):
+class ResidentQuery(Query):
     """What `Stream.start()` gives on the resident engine: watch it, wait for it, stop it.
 
     Parameters
     ----------
     job
         What runs; the query starts it, in a thread.
-    name
-        What the query is called.
+    name, id
+        What the query is called, and what stays the same over restarts from one checkpoint.
     show
         Called with the results of each epoch that was committed, where the driver keeps them.
     ended
@@ -94,15 +46,18 @@ class ResidentQuery(Query[EpochReport]):
         self,
         job: Job,
         name: str,
+        id: str,
         show: Callable[[list[pa.RecordBatch], int], None] | None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._when_ended = ended
-        self._id, self._name = str(uuid.uuid4()), name
+        self._feed = Feed()
+        self._feed.begin(name, id, str(uuid.uuid4()))
+        self._name = name
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
         self._job, self._show = job, show
         self._begun = time.monotonic()
-        self._reports: deque[EpochReport] = deque(maxlen=REPORTS)
+        self._restarts = 0
         self._failure: BaseException | None = None
         self._shown = 0
         self._watching = threading.Lock()
@@ -116,9 +71,11 @@ class ResidentQuery(Query[EpochReport]):
             self._look()
         except Exception as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error, self._name)
+            self._feed.tell(Progress(self._job.outcome.epochs, kind=FAILED, decision=str(self._failure)))
         finally:
             self._when_ended()
             self._ended.set()
+            self._feed.close()
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
@@ -140,10 +97,18 @@ class ResidentQuery(Query[EpochReport]):
                 if new:
                     self._show(new, epochs)
                     self._shown += len(new)
-            if epochs and (not self._reports or self._reports[-1].batch < epochs):
-                self._reports.append(self._report(epochs))
+            if outcome.restarts > self._restarts:
+                self._restarts = outcome.restarts
+                said = f"workers failed and began anew from epoch {epochs}, for the {ordinal(self._restarts)} time"
+                self._feed.tell(Progress(epochs, kind=RECOVERED, decision=said))
+            if epochs and (self.last_progress is None or self.last_progress.batch < epochs):
+                self._feed.tell(self._progress(epochs))
 
-    def _report(self, epochs: int) -> EpochReport:
+    def _progress(self, epochs: int) -> Progress:
+        """What was done when an epoch was committed; counts are since the start.
+
+        Late rows are partials of rows where a policy splits keys. `restarts` are generations of workers that failed.
+        """
         metrics = {**self._job.outcome.metrics, **self._job.metrics}
 
         def total(operator: str, what: str) -> int:
@@ -155,21 +120,28 @@ class ResidentQuery(Query[EpochReport]):
             if name.rpartition("#")[0] == AGGREGATE and one["watermark"] is not None
         ]
         known = [at for at in times if MIN_WATERMARK < at < MAX_WATERMARK]
-        return EpochReport(
-            batch=epochs,
+        refused = total(SOURCE, "refused")
+        return Progress(
+            epochs,
             rows=total(SOURCE, "rows_out"),
             late_rows=total(AGGREGATE, "refused"),
-            bad_rows=total(SOURCE, "refused"),
+            bad_rows={"refused": refused} if refused else {},
             results=total(SINK, "rows_in"),
             watermark=instant_text(min(known)) if known else None,
-            restarts=self._job.outcome.restarts,
-            seconds=time.monotonic() - self._begun,
+            seconds={"total": time.monotonic() - self._begun},
+            kind=EPOCH,
+            details={"restarts": self._job.outcome.restarts},
         )
 
     @property
     def id(self) -> str:
-        """Another one for each start."""
-        return self._id
+        """The query's id, which stays the same over restarts from one checkpoint."""
+        return self._feed.id
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run, another one for each start."""
+        return self._feed.run_id
 
     @property
     def name(self) -> str:
@@ -192,16 +164,6 @@ class ResidentQuery(Query[EpochReport]):
             "isTriggerActive": False,  # there are no batches that one would have to wait for
             "committedBatch": epochs,
         }
-
-    @property
-    def last_progress(self) -> EpochReport | None:
-        """The report of the newest epoch."""
-        return self._reports[-1] if self._reports else None
-
-    @property
-    def recent_progress(self) -> list[EpochReport]:
-        """The reports of the last hundred epochs, oldest first."""
-        return list(self._reports)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""

@@ -101,7 +101,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
             note=note,
         ),
     )
-    return ResidentQuery(made, how.name, show, partial(let_go, str(checkpoint)))
+    return ResidentQuery(made, how.name, notes.id, show, partial(let_go, str(checkpoint)))
 
 
 def planned(
@@ -210,6 +210,11 @@ class _Notes:
                 )
         self.identity = kept.get("identity") or _former_identity(checkpoint)
         self.known = kept["known"]
+
+    @property
+    def id(self) -> str:
+        """The identity in the form of Spark's ids."""
+        return str(uuid.UUID(self.identity.ljust(32, "0")))
 
     def write(self) -> str:
         """Keep them, in one step; gives their seal."""

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.core import JoinReport, OptionError, tell_no_effect
+from steelyard.core import OptionError, tell_no_effect
 from steelyard.core.durations import micros
 from steelyard.similarity import Balancer, Metric, Trigger, Windows, counterexample
 from steelyard.similarity import metric as named_metric
@@ -54,6 +54,7 @@ class SimilarityJoin(Description):
     _checkpoint: str | None = None
     _trigger: dict[str, Any] = field(default_factory=dict)
     _name: str | None = None
+    _metrics: tuple[int, str] | None = None
 
     def _facts(self) -> Mapping[str, object]:
         return {
@@ -83,7 +84,7 @@ class SimilarityJoin(Description):
         """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""
         return replace(self, settings=replace(self.settings, bad=BadRows(policy, path)))
 
-    def start(self) -> Query[JoinReport]:
+    def start(self) -> Query:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
             raise OptionError("start() needs streaming DataFrames (spark.readStream); for static ones use to_df()")
@@ -102,7 +103,7 @@ class SimilarityJoin(Description):
         engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
         if self.settings.trigger is not None and self.program.workers == 1:
             tell_no_effect("balance(...)", "one worker has all worksets", "give workers=2 or more")
-        return start_query(engine, self.rows, checkpoint, self._trigger, name)
+        return self._start(lambda: start_query(engine, self.rows, checkpoint, self._trigger, name))
 
     def to_df(self) -> DataFrame:
         """The pairs of static DataFrames. Lazy, but for the sample that space partitions are chosen from.

@@ -107,6 +107,7 @@ class Stream(Description):
     _checkpoint: str | None = None
     _trigger: dict[str, Any] = field(default_factory=dict)
     _name: str | None = None
+    _metrics: tuple[int, str] | None = None
     _engine: str = "microbatch"
     _workers: int | None = None
 
@@ -233,7 +234,7 @@ class Stream(Description):
             raise OptionError(f"engine: workers are those of 'resident', at least 1, got {workers} for {name!r}")
         return replace(self, _engine=chosen, _workers=workers)
 
-    def start(self) -> Query[Any]:
+    def start(self) -> Query:
         """Check everything, and start the query."""
         if not self.rows.isStreaming:
             raise OptionError("start() needs a streaming DataFrame (spark.readStream); for a static one use to_df()")
@@ -243,7 +244,7 @@ class Stream(Description):
         spark = self.rows.sparkSession
         settings = self._settings()
         if self._engine == "resident":
-            return start_resident(self.rows, bound, settings, self._resident())
+            return self._start(lambda: start_resident(self.rows, bound, settings, self._resident()))
         if "batch.load" in getattr(settings.elastic, "needs", ()) and not settings.interval:
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
@@ -257,7 +258,7 @@ class Stream(Description):
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
         tell_idle(bound, settings)
-        return start_query(engine, self.rows, checkpoint, self._trigger, self._called())
+        return self._start(lambda: start_query(engine, self.rows, checkpoint, self._trigger, self._called()))
 
     def _called(self) -> str:
         """The query's name: the given one, or one made of what it computes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from steelyard.core import TaskReport
+from steelyard.core import TaskObservation
 
 Entry = dict[str, Any]
 
@@ -47,14 +47,14 @@ class TaskLog:
         return entries
 
 
-def task_reports(entries: dict[Any, Entry]) -> tuple[TaskReport, ...]:
+def task_reports(entries: dict[Any, Entry]) -> tuple[TaskObservation, ...]:
     """One report a block, its stages added up."""
     blocks = sorted({block for _, block in entries})
     reports = []
     for block in blocks:
         stages = [entry for (_, at), entry in entries.items() if at == block]
         reports.append(
-            TaskReport(
+            TaskObservation(
                 block,
                 rows=max(entry["rows"] for entry in stages),
                 clusters=max(entry.get("clusters", 0) for entry in stages),

@@ -109,7 +109,7 @@ class Fed:
     @property
     def largest_over_mean(self) -> float:
         """Of the last batch that counts, in rows of a task."""
-        return self.engine.reports[-2].largest_over_mean
+        return float(self.engine.feed.progress[-2].largest_over_mean)
 
     def answers(self) -> pa.Table:
         """Keys and totals of the newest window that closed."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.bench.demo.work import LookUp
-from steelyard.core import BatchReport
+from steelyard.core import Progress
 from steelyard.workloads.zipf import Zipf
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _run_steelyard(way: str, rows: DataFrame, scenario: Scenario, place: Path, w
         query.stop()
 
 
-def _of_report(way: str, report: BatchReport, scenario: Scenario) -> Measured:
+def _of_report(way: str, report: Progress, scenario: Scenario) -> Measured:
     tasks = tuple(Task(task.rows, task.clusters, task.seconds) for task in report.tasks)
     return Measured(way, report.batch, report.seconds["total"], tasks, _counts(scenario, report.batch), report.policy)
 

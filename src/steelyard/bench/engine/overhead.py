@@ -19,7 +19,7 @@ from steelyard.bench import charts
 from steelyard.bench.engine.aggregate import Spread, write_rows
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
-from steelyard.core import BatchReport
+from steelyard.core import Progress
 from steelyard.grouping import OSG
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Stream:
         rows = self.rows if share == 1.0 else self.rows.sample(fraction=share, seed=0)
         return rows.withColumn("event_time", F.timestamp_seconds(F.lit(self.batch * WINDOW_SECONDS)))
 
-    def next(self, share: float = 1.0) -> BatchReport:
+    def next(self, share: float = 1.0) -> Progress:
         """Process the rows once more, or a share of them."""
         rows = self._timed_rows(share)
         report = self.engine.process(rows, self.batch)
@@ -164,7 +164,7 @@ def time_size(
     """The cost of a batch of `rows` in each way; the ways take turns."""
     frame = spark.read.parquet(str(folder))
     streams = {way: Stream(spark, frame, way, folder.parent / f"{folder.name}-{way}") for way in WAYS}
-    reports: dict[str, list[BatchReport]] = {way: [] for way in WAYS}
+    reports: dict[str, list[Progress]] = {way: [] for way in WAYS}
     for share in warm_ups:
         for stream in streams.values():
             stream.next(share)

@@ -19,7 +19,7 @@ from steelyard.bench import charts
 from steelyard.bench.environment import cores
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
-from steelyard.core.reports import BatchReport
+from steelyard.core import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ class Way:
     spark: SparkSession
     query: Any = None
     updates: dict[int, pa.Table] = field(default_factory=dict)
-    reports: dict[int, BatchReport] = field(default_factory=dict)
+    reports: dict[int, Progress] = field(default_factory=dict)
     """Of our own batches."""
 
     def start(self) -> None:

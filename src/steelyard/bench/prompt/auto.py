@@ -14,7 +14,7 @@ from steelyard.bench import charts
 from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Table, Target
-from steelyard.core import Batched, BatchReport, KeyCounts, Observing, Partitioner, RowRule, TaskReport
+from steelyard.core import Batched, BatchObservation, KeyCounts, Observing, Partitioner, RowRule, TaskObservation
 from steelyard.core.counts import Ints
 from steelyard.core.plans import spread
 from steelyard.partition import policy
@@ -133,10 +133,10 @@ class Chosen:
         rest = spread(len(keys) - largest, BLOCKS - 1)
         return tallied(keys, np.repeat(np.arange(BLOCKS), [largest, *rest]))
 
-    def told(self, report: BatchReport) -> None:
+    def told(self, batch: BatchObservation) -> None:
         """Show the policy what its batch took, if it looks."""
         if isinstance(self.policy, Observing):
-            self.policy.observe(report)
+            self.policy.observe(batch.at())
 
 
 def scattered(keys: Ints) -> Ints:
@@ -207,11 +207,11 @@ def taken_by_auto(workload: Workload, batches: Sequence[Ints], costs: TaskCosts,
         total += seconds
         noisy = costs.map_seconds(*layout[:2]) * draws.lognormal(0.0, NOISE, BLOCKS)
         tasks = tuple(
-            TaskReport(block, int(rows), int(distinct), float(taken), 0.0)
+            TaskObservation(block, int(rows), int(distinct), float(taken), 0.0)
             for block, (rows, distinct, taken) in enumerate(zip(*layout[:2], noisy, strict=True))
         )
-        said = {"total": seconds * draws.lognormal(0.0, NOISE)}
-        chosen.told(BatchReport(number, len(keys), blocks=BLOCKS, tasks=tasks, seconds=said))
+        said = seconds * draws.lognormal(0.0, NOISE)
+        chosen.told(BatchObservation(number, len(keys), 0, BLOCKS, BUCKETS, said, 0.0, tasks=tasks))
     return total
 
 

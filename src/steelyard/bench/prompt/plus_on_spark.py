@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.registry import Run
-from steelyard.core import BatchReport
+from steelyard.core import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,11 +32,11 @@ START = (2, 2)
 class Measured:
     """Reports of the batches that count."""
 
-    reports: Sequence[BatchReport]
+    reports: Sequence[Progress]
 
     def load(self, batch: int) -> float:
         """W of a batch."""
-        return self.reports[batch].seconds["total"] / INTERVAL
+        return float(self.reports[batch].seconds["total"]) / INTERVAL
 
     @property
     def blocks(self) -> list[int]:

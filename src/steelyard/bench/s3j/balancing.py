@@ -17,7 +17,7 @@ from steelyard.bench.claims import Claim, claims_table, tally
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
 from steelyard.bench.s3j import uniform as s3j_uniform
-from steelyard.core.reports import JoinReport
+from steelyard.core import Progress
 from steelyard.similarity import Balancer, EveryWindow, Greedy, Move, Trigger, WorksetLoad, imbalance
 from steelyard.similarity.balancer import after
 from steelyard.workloads.vectors import Vectors
@@ -141,9 +141,9 @@ class Fed:
         self.sink = Kept()
         kind = first.rows.schema["id"].dataType
         self.engine = JoinEngine(spark, first.program, kind, settings, self.sink, str(checkpoint), first._signature())
-        self.reports: list[JoinReport] = []
+        self.reports: list[Progress] = []
 
-    def next(self) -> JoinReport:
+    def next(self) -> Progress:
         """Join the next window."""
         number = len(self.reports)
         report = self.engine.process(self.joins[number].rows, number)
@@ -156,16 +156,16 @@ class Fed:
 class Course:
     """What the workers did over the windows, with or without moves."""
 
-    reports: Sequence[JoinReport]
+    reports: Sequence[Progress]
     plans: Sequence[Plan] = ()
 
     def critical(self, window: int) -> float:
         """Load of the most loaded worker: comparisons and free pairs."""
-        return max(self.reports[window].loads)
+        return float(max(self.reports[window].loads))
 
     def critical_seconds(self, window: int) -> float:
         """Seconds of the slowest worker's task."""
-        return max(self.reports[window].task_seconds)
+        return float(max(self.reports[window].task_seconds))
 
     @property
     def moved_bytes(self) -> int:
