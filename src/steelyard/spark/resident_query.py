@@ -74,8 +74,8 @@ class ResidentQuery(Query):
             self._feed.tell(Progress(self._job.outcome.epochs, kind=FAILED, decision=str(self._failure)))
         finally:
             self._when_ended()
-            self._ended.set()
             self._feed.close()
+            self._ended.set()
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
