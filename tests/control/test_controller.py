@@ -10,7 +10,7 @@ from steelyard.scaling import DS2, Zones
 class Job:
     """An engine that does what it is told, and says so."""
 
-    what, shows = "a job", frozenset({"operators"})
+    what, shows = "a job", frozenset({"operators", "arrivals"})
 
     def __init__(self, **tasks):
         self.tasks, self.time, self.done = tasks, 0.0, []

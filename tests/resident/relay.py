@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 
-from steelyard.resident.jobs import ThreadLauncher
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.security import Tls
 
 

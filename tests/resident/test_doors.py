@@ -24,7 +24,8 @@ from steelyard.resident.groups import BatchProgram, Scheduling
 from steelyard.resident.groups.job import GroupJob
 from steelyard.resident.groups.program import Batches
 from steelyard.resident.groups.worker import GroupWorker
-from steelyard.resident.jobs import Job, ThreadLauncher
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.listener import MAX_PENDING, Listener
 from steelyard.resident.peers import TO_COORDINATOR, WorkerError
 from steelyard.resident.pulse import Pulse

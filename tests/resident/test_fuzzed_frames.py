@@ -24,7 +24,8 @@ from steelyard.resident.groups import BatchProgram, Scheduling, run_batches
 from steelyard.resident.groups.messages import require_due, unpacked
 from steelyard.resident.groups.protocol import EVENTS as GROUP_EVENTS
 from steelyard.resident.groups.protocol import ORDERS as GROUP_ORDERS
-from steelyard.resident.jobs import Job, ThreadLauncher
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.operator import Attempt
 from steelyard.resident.seal import Seal
 from steelyard.resident.security import Credentials

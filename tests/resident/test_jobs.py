@@ -30,7 +30,7 @@ from steelyard.resident import (
     SocketLines,
     Step,
     count,
-    jobs,
+    launchers,
     run,
     sum,
 )
@@ -38,7 +38,8 @@ from steelyard.resident.channel import CREDIT
 from steelyard.resident.connection import Connection
 from steelyard.resident.coordinator import Coordinator, GenerationError, Present
 from steelyard.resident.deployment import Deployment, Events
-from steelyard.resident.jobs import Job, ProcessLauncher, ThreadLauncher
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import Manifest, difference, shape_of
 from steelyard.resident.operator import Attempt
 from steelyard.resident.peers import TO_COORDINATOR, TO_PEER, WorkerError
@@ -170,7 +171,7 @@ def frozen():
 
 
 def test_a_worker_that_falls_silent_is_taken_for_dead(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(launchers, "LEAVE_SECONDS", 0.2)
     dataflow = troubled(tmp_path, frozen, 0, rows=1000)
     results = run(dataflow, workers=2, processes=True, settings=Settings(heartbeat=0.1, silence=4.0, restarts=10))
     assert results.outcome.restarts >= 1  # a machine that is slow enough makes others seem dead, too

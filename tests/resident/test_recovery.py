@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from steelyard.core.dataflow import Placement
 from steelyard.resident import Flow, Memory, Rows, Settings, Step, count, run, sum
-from steelyard.resident.jobs import Job, ThreadLauncher
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.sources import Read, Reader
 from steelyard.workloads.workload import TIMESTAMP
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from steelyard.core import BadRowError, BatchError
-from steelyard.resident.jobs import JobError
+from steelyard.resident.generations import JobError
 from steelyard.spark.isolate import isolate
 from steelyard.spark.program import Bound, MapFunction, Program
 from steelyard.spark.resident_program import _Tidy

@@ -6,16 +6,18 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from steelyard.control.guards import Guard
 from steelyard.core import OptionError, Progress
-from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy
+from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy, Timed
 from steelyard.core.progress import BROUGHT, DECISION
 from steelyard.core.shown import Shown
 
 HISTORY = 1000
 """Decisions that are kept."""
+_ROUNDING = 1e-6
+"""Of an interval: less time than that is none."""
 
 
 @dataclass(repr=False)
@@ -47,6 +49,11 @@ class Decision(Shown):
         """How many instances or tasks there are from then on."""
         return {**self.seen.parallelism, **self.done.parallelism}
 
+    @property
+    def placement(self) -> dict[str, int]:
+        """Where instances are from then on, as far as that is known."""
+        return {**self.seen.placement, **self.done.placement}
+
     def progress(self, kind: str) -> Progress:
         """As an event: that it was taken, or what it brought."""
         figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
@@ -57,8 +64,8 @@ class Decision(Shown):
             words=str(self),
             details={
                 "at_seconds": self.time,
-                "wanted": self.wanted.changes(self.seen),
-                "done": dict(self.done.parallelism),
+                "wanted": _numbers(self.wanted.changes(self.seen)),
+                "done": _numbers(self.done),
                 "parallelism": self.parallelism,
                 "disturbed_seconds": self.disturbed,
                 **figures,
@@ -66,7 +73,8 @@ class Decision(Shown):
         )
 
     def __str__(self) -> str:
-        return f"{self.time:,.0f} s: {self.parallelism}, {self.done.reason}"
+        moves = f", {self.done.placement}" if self.done.placement else ""
+        return f"{self.time:,.0f} s: {self.parallelism}{moves}, {self.done.reason}"
 
 
 class Controller:
@@ -134,17 +142,28 @@ class Controller:
         wanted = allowed = self.policy.decide(seen)
         for guard in self.guards:
             allowed = guard.allowed(allowed, seen)
-        changes = allowed.changes(seen)
-        decision = Decision(seen, wanted, Action(changes, allowed.reason))
-        if changes:
+        decision = Decision(seen, wanted, allowed.changes(seen))
+        if not decision.done.is_nothing:
             decision.disturbed = self.engine.apply(decision.done)
             for guard in self.guards:
                 guard.acted(decision.time, decision.disturbed)
             self.last = decision
-        if changes or wanted.changes(seen):
+        if not (decision.done.is_nothing and wanted.changes(seen).is_nothing):
             self.decisions.append(decision)
             self._tell(decision.progress(DECISION))
         return decision
+
+    def run(self, seconds: float, every: float) -> None:
+        """Look every so many seconds, until so many are over or the engine has ended."""
+        engine = cast(Timed, self.engine)
+        while not engine.ended and seconds - engine.now > every * _ROUNDING:
+            engine.advance(min(every, seconds - engine.now))
+            if not engine.ended:
+                self.look()
+
+
+def _numbers(action: Action) -> dict[str, int]:
+    return {**action.parallelism, **action.placement}
 
 
 def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
@@ -158,6 +177,8 @@ def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
 
 _WORDS = {
     "operators": "to see operators",
+    "arrivals": "to see what comes to sources",
+    "placement": "to see where instances are",
     "batch": "to see batches",
     "batch.load": "to see how long a batch may take",
 }

@@ -204,8 +204,10 @@ class Budget(Guard):
         next_one = self._spent[-1][1] if self._spent else 0.0
         if spent + next_one <= self.seconds:
             return action
+        if action.changes(seen).is_nothing:
+            return action
         why = f"{spent:g} s of the {self.seconds:g} s are spent for which changes may disturb the job"
-        return _cut(action, {}, why, action.changes(seen))
+        return Action(reason="; ".join(filter(None, [action.reason, why])))
 
     def acted(self, time: float, disturbed: float) -> None:
         """So much is spent."""

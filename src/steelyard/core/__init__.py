@@ -10,6 +10,7 @@ from steelyard.core.control import (
     OperatorObservation,
     ScalingPolicy,
     TaskObservation,
+    Timed,
 )
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
@@ -59,6 +60,7 @@ __all__ = [
     "StateError",
     "SteelyardError",
     "TaskObservation",
+    "Timed",
     "TuplePolicy",
     "tell_no_effect",
 ]

@@ -7,7 +7,7 @@ Which engine that is, and whether its time is simulated, neither of them knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 BLOCKS, BUCKETS = "blocks", "buckets"
@@ -112,6 +112,8 @@ class Observation:
     operators: tuple[OperatorObservation, ...] = ()
     """Senders before their receivers."""
     batch: BatchObservation | None = None
+    placement: Mapping[str, int] = field(default_factory=dict)
+    """The worker of each instance, which is called as in `count#0`."""
 
     @property
     def parallelism(self) -> dict[str, int]:
@@ -146,23 +148,38 @@ class Action:
     parallelism: Mapping[str, int] = field(default_factory=dict)
     """Instances by operator; blocks and buckets of a batch."""
     reason: str = ""
+    placement: Mapping[str, int] = field(default_factory=dict)
+    """Workers by instance, as in `{"count#0": 1}`."""
 
     def __post_init__(self) -> None:
         for name, count in self.parallelism.items():
             if count < 1:
                 raise ValueError(f"{name} has at least 1, got {count}")
 
-    def changes(self, seen: Observation) -> dict[str, int]:
-        """What it would change."""
-        now = seen.parallelism
-        return {name: count for name, count in self.parallelism.items() if now.get(name) != count}
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self.parallelism or self.placement)
+
+    def changes(self, seen: Observation) -> Action:
+        """What of it is not so already."""
+        return replace(
+            self,
+            parallelism=_others(self.parallelism, seen.parallelism),
+            placement=_others(self.placement, seen.placement),
+        )
+
+
+def _others(wanted: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {name: value for name, value in wanted.items() if now.get(name) != value}
 
 
 @runtime_checkable
 class ScalingPolicy(Protocol):
     """Chooses how many tasks a batch has, or how many instances an operator has, from what an engine saw.
 
-    One that has `needs` is refused by an engine that cannot show all of it, as "operators", "batch" or "batch.load".
+    One that has `needs` is refused by an engine that cannot show all of it: `operators`, `arrivals` (what comes to
+    sources, and their lag), `placement`, `batch`, or `batch.load` (how long a batch may take).
     """
 
     def decide(self, observation: Observation) -> Action:
@@ -186,5 +203,26 @@ class Controllable(Protocol):
         ...
 
     def apply(self, action: Action) -> float:
-        """Do it, or have it done when it can be; for how many seconds that disturbs the job, in the engine's time."""
+        """Do it, or have it done when it can be; for how many seconds that disturbs the job, in the engine's time.
+
+        0 where that is not known beforehand.
+        """
+        ...
+
+
+class Timed(Controllable, Protocol):
+    """An engine that is looked at after a while, and not after a batch. Its time may be simulated."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since it began."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will happen any more."""
+        ...
+
+    def advance(self, seconds: float) -> None:
+        """Come back after so many seconds, or when it has ended."""
         ...

@@ -10,7 +10,8 @@ from steelyard.resident.aggregates import count, max, mean, min, sum, variance
 from steelyard.resident.coordinator import Settings
 from steelyard.resident.file_sources import JsonLines, ParquetFiles
 from steelyard.resident.flow import Flow, Stream
-from steelyard.resident.jobs import JobError, Results, run
+from steelyard.resident.generations import JobError
+from steelyard.resident.jobs import Results, run
 from steelyard.resident.operator import InstanceContext, Step
 from steelyard.resident.security import Tls
 from steelyard.resident.sinks import Callback, Memory, Parquet

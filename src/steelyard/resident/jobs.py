@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import logging
-import multiprocessing
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from steelyard.core import OptionError
-from steelyard.core.dataflow import Dataflow, Placement
-from steelyard.core.durable import told
+from steelyard.core import Action, Observation, OptionError
+from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.shown import Shown
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
 from steelyard.resident.gang import GenerationError
+from steelyard.resident.generations import Generations, JobError
 from steelyard.resident.idle import tell_idle_edges
+from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import difference, shape_of
+from steelyard.resident.observed import Looks
 from steelyard.resident.operator import Attempt
-from steelyard.resident.peers import Address, WorkerError
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.snapshot import SnapshotStore
-from steelyard.resident.worker import Worker
-
-log = logging.getLogger(__name__)
-
-START_SECONDS = 60.0
-"""How long processes have to tell their addresses."""
-LEAVE_SECONDS = 5.0
-"""How long processes have to end by themselves before they are ended."""
 
 
-class Launcher(Protocol):
-    """Starts workers somewhere: in threads, in processes, in the tasks of a Spark job."""
-
-    host: str
-    """The interface that the coordinator listens at."""
-
-    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
-        """Start all workers of a generation; what keeps them from starting is told to `coordinator.abort`."""
-        ...
-
-    def gather(self, failed: bool = False) -> None:
-        """Wait until all workers of the last generation are gone; `failed` where some may hang."""
-        ...
-
-    def require(self, workers: int) -> None:
-        """OptionError where there is no room for so many workers."""
-        ...
-
-
-class JobError(GenerationError):
-    """A job whose generations failed too often."""
-
-
-class Job:
+class Job(Generations[Coordinator]):
     """A dataflow that runs to its end; a generation that fails is followed by the next, from the last snapshot.
 
     Parameters
@@ -73,6 +40,9 @@ class Job:
         The job's secret; one is made where none is given.
     """
 
+    what: ClassVar[str] = "a resident job"
+    shows: ClassVar[frozenset[str]] = frozenset({"operators", "placement"})
+
     def __init__(
         self,
         dataflow: Dataflow,
@@ -83,32 +53,25 @@ class Job:
     ) -> None:
         _require_all_placed(dataflow, placement)
         tell_idle_edges(dataflow)
-        self._dataflow, self._placement, self._launcher = dataflow, placement, launcher
+        super().__init__(launcher, dataflow, credentials)
+        self._dataflow, self._placement = dataflow, placement
         self._settings = settings or Settings()
-        self._credentials = credentials or Credentials.new()
-        self._coordinator: Coordinator | None = None
+        self._run_name = ""
         self.outcome = Outcome()
         """What it gave so far."""
-        self._stopped = False
         self._wanted: Placement | None = None
-        self._changing = threading.Lock()
+        self._looks = Looks(dataflow)
+        self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The newest metrics of each instance."""
-        return dict(self._coordinator.metrics) if self._coordinator else {}
+        return dict(self._driver.metrics) if self._driver else {}
 
     @property
     def workers(self) -> dict[int, Present]:
         """By number: the workers of the newest generation that have come, each with its machine and process."""
-        return dict(self._coordinator.present) if self._coordinator else {}
-
-    def stop(self) -> None:
-        """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
-        with self._changing:
-            self._stopped = True
-            if self._coordinator is not None:
-                self._coordinator.request_stop()
+        return dict(self._driver.present) if self._driver else {}
 
     def move(self, placement: Placement) -> None:
         """Go on with another placement, also of another number of workers. Any thread may call it while `run` runs.
@@ -127,8 +90,34 @@ class Job:
         self._launcher.require(placement.workers)
         with self._changing:
             self._wanted = placement
-            if self._coordinator is not None:
-                self._coordinator.request_stop()
+            if self._driver is not None:
+                self._driver.request_stop()
+
+    @property
+    def now(self) -> float:
+        """Seconds since it was made, or since `run` was called."""
+        return time.monotonic() - self._begun
+
+    @property
+    def ended(self) -> bool:
+        """Whether `run` has come to its end."""
+        return self._ended.is_set()
+
+    def advance(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the end. For a thread beside the one of `run`."""
+        self._ended.wait(seconds)
+
+    def observe(self) -> Observation:
+        """What instances did since the last look, as far as workers have said."""
+        return self._looks.observed(self.metrics, self._placement, self.now)
+
+    def apply(self, action: Action) -> float:
+        """Go on with instances on other workers; how long that stops the job is not known beforehand."""
+        if action.parallelism:
+            raise OptionError(f"a resident job keeps its numbers of instances, got {dict(action.parallelism)}")
+        places = {**self._placement.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
+        self.move(Placement(places, self._placement.workers))
+        return 0.0
 
     def run(self) -> Outcome:
         """Run until the end.
@@ -143,32 +132,25 @@ class Job:
         StateError
             Where the newest snapshot is damaged.
         """
-        self._require_same_dataflow()
-        outcome, run = self.outcome, secrets.token_hex(4)
-        for generation in itertools.count():
-            failed = True
-            try:
-                self._generation(Attempt(run, generation), outcome)
-                failed = False
-                if not self._moved():
-                    return outcome
-                outcome.moves += 1
-            except GenerationError as error:
-                outcome.restarts += 1
-                self._diagnose(error, generation, outcome)
-            finally:
-                self._launcher.gather(failed)
-                if self._coordinator is not None:
-                    self._coordinator.close()
-        raise AssertionError("generations have no end of their own")
+        self._begun, self._run_name = time.monotonic(), secrets.token_hex(4)
+        try:
+            self._require_same_dataflow()
+            self._generations()
+        finally:
+            self._ended.set()
+        return self.outcome
 
-    def _moved(self) -> bool:
-        """Whether a generation that has ended is to be followed by one with another placement."""
+    def _is_to_end(self) -> bool:
+        return self._stopped or self._wanted is not None
+
+    def _goes_on(self) -> bool:
+        """Whether it is to be followed by a generation with another placement."""
         with self._changing:
             wanted, self._wanted = self._wanted, None
-            if wanted is None or self._stopped or self._coordinator is None or self._coordinator.ended:
+            if wanted is None or self._stopped or self._driver is None or self._driver.ended:
                 return False
             self._placement = wanted
+            self.outcome.moves += 1
             return True
 
     def _require_same_dataflow(self) -> None:
@@ -186,35 +168,31 @@ class Job:
             )
         store.make()
 
-    def _generation(self, attempt: Attempt, outcome: Outcome) -> None:
-        coordinator = Coordinator(
+    def _directed(self, number: int) -> Coordinator:
+        return Coordinator(
             self._dataflow,
             self._placement,
             self._credentials,
             self._settings,
             self._launcher.host,
-            attempt,
-            outcome,
+            Attempt(self._run_name, number),
+            self.outcome,
         )
-        with self._changing:
-            self._coordinator = coordinator
-            if self._stopped or self._wanted is not None:
-                coordinator.request_stop()
-        self._launcher.launch(self._dataflow, self._credentials, attempt.generation, coordinator)
-        coordinator.run()
 
-    def _diagnose(self, error: GenerationError, generation: int, outcome: Outcome) -> None:
-        """Decide whether and where to go on; JobError where there is no way to."""
-        if error.final:
-            raise told(error) or JobError(str(error)) from error
+    def _may_fail(self, error: GenerationError) -> bool:
+        outcome = self.outcome
+        outcome.restarts += 1
         _require_replay(self._dataflow, error)
         if outcome.restarts > self._settings.restarts:
-            raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
+            return False
         if not self._settings.store:  # everything comes again
             outcome.epochs = 0
             outcome.results.clear()
-        resume = f"the snapshot of epoch {outcome.epochs}" if outcome.epochs else "the beginning"
-        log.warning("generation %d failed: %s; the next goes on from %s", generation, error, resume)
+        return True
+
+    def _resumes_from(self) -> str:
+        epochs = self.outcome.epochs
+        return f"the snapshot of epoch {epochs}" if epochs else "the beginning"
 
 
 def _require_all_placed(dataflow: Dataflow, placement: Placement) -> None:
@@ -230,111 +208,6 @@ def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:
         reader = getattr(source.logic, "reader", None)
         if reader is not None and not reader.replayable:
             raise JobError(f"{error}; source {source.name!r} cannot be read again, so there is no restart") from error
-
-
-class ThreadLauncher:
-    """Workers as threads of this process: for tests, and for dataflows that are mostly Arrow's own work.
-
-    `kind` is what a worker is: something that is made as a `Worker` is.
-    """
-
-    host = "127.0.0.1"
-
-    def __init__(self, kind: Any = Worker) -> None:
-        self._kind = kind
-        self.workers: list[Any] = []
-        self._threads: list[threading.Thread] = []
-
-    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
-        """One thread per worker."""
-        count = coordinator.workers
-        self.workers = [self._kind(number, dataflow, credentials, self.host, generation) for number in range(count)]
-        peers = self.among([worker.address for worker in self.workers], generation)
-        self._threads = [
-            threading.Thread(target=_served, args=(worker, coordinator.address, peers), daemon=True)
-            for worker in self.workers
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def among(self, peers: list[Address], generation: int) -> list[Address]:
-        """Where workers reach each other."""
-        return peers
-
-    def gather(self, failed: bool = False) -> None:
-        """Wait for the threads."""
-        for thread in self._threads:
-            thread.join()
-
-    def require(self, workers: int) -> None:
-        """There is always room."""
-
-
-def _served(worker: Any, coordinator: Address, peers: Sequence[Address]) -> None:
-    try:
-        worker.run(coordinator, peers)
-    except WorkerError as error:
-        log.info("worker %d ended: %s", worker.number, error)
-
-
-class ProcessLauncher:
-    """Workers as processes, forked, so that a dataflow with functions of any kind reaches them."""
-
-    host = "127.0.0.1"
-
-    def __init__(self, kind: Any = Worker) -> None:
-        self._kind = kind
-        self.processes: list[Any] = []
-
-    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
-        """One process a worker; they tell each other their addresses through pipes."""
-        context = multiprocessing.get_context("fork")
-        pipes = [context.Pipe() for _ in range(coordinator.workers)]
-        self.processes = [
-            context.Process(
-                target=_forked,
-                args=(self._kind, number, dataflow, credentials, generation, coordinator.address, pipe),
-                daemon=True,
-            )
-            for number, (_, pipe) in enumerate(pipes)
-        ]
-        for process in self.processes:
-            process.start()
-        for _, theirs in pipes:
-            theirs.close()  # else a child that dies would not be noticed
-        peers = [_address(number, ours) for number, (ours, _) in enumerate(pipes)]
-        for ours, _ in pipes:
-            ours.send_bytes(json.dumps(peers).encode())
-
-    def gather(self, failed: bool = False) -> None:
-        """Wait for the processes; one that does not end is ended."""
-        for process in self.processes:
-            process.join(LEAVE_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-    def require(self, workers: int) -> None:
-        """There is always room."""
-
-
-def _address(number: int, pipe: Any) -> Address:
-    try:
-        if not pipe.poll(START_SECONDS):
-            raise GenerationError(f"worker {number} did not start within {START_SECONDS:g} s")
-        host, _, port = pipe.recv_bytes().decode().rpartition(" ")
-    except (EOFError, OSError) as error:
-        raise GenerationError(f"worker {number} died before it had an address: {error}") from error
-    return host, int(port)
-
-
-def _forked(
-    kind: Any, number: int, dataflow: Any, credentials: Credentials, generation: int, coordinator: Address, pipe: Any
-) -> None:
-    worker = kind(number, dataflow, credentials, ProcessLauncher.host, generation)
-    pipe.send_bytes(f"{worker.address[0]} {worker.address[1]}".encode())
-    peers = [(host, port) for host, port in json.loads(pipe.recv_bytes())]
-    _served(worker, coordinator, peers)
 
 
 def run(

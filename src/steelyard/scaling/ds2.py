@@ -40,7 +40,7 @@ class DS2:
 
     name: ClassVar[str] = "ds2"
     paper: ClassVar[str] = "Kalavri et al. 2018"
-    needs: ClassVar[tuple[str, ...]] = ("operators",)
+    needs: ClassVar[tuple[str, ...]] = ("operators", "arrivals")
 
     def __post_init__(self) -> None:
         if not self.overprovisioning >= 0:

@@ -14,8 +14,8 @@ class Fixed:
 
     Examples
     --------
-    >>> Fixed().decide(Observation(0.0, 1.0))
-    Action(parallelism={}, reason='')
+    >>> Fixed().decide(Observation(0.0, 1.0)).is_nothing
+    True
     """
 
     name: ClassVar[str] = "fixed"

@@ -33,6 +33,6 @@ def elasticity(named: str | ScalingPolicy) -> ScalingPolicy:
     >>> elasticity("zones?patience=1").patience
     1
     >>> elasticity("ds2?overprovisioning=0").needs
-    ('operators',)
+    ('operators', 'arrivals')
     """
     return ELASTICITY.named(named)

@@ -27,7 +27,7 @@ class Autoscaled(Shown):
     @property
     def changes(self) -> list[Decision]:
         """Those that were done."""
-        return [one for one in self.decisions if one.done.parallelism]
+        return [one for one in self.decisions if not one.done.is_nothing]
 
     def __str__(self) -> str:
         return "\n".join([str(self.result), *(f"  {one}" for one in self.changes)])
@@ -79,7 +79,5 @@ def autoscale(
         fixed = {one.name: one.instances for one in scenario.vertices if isinstance(one, Source)}
         guards = [*guards, Bounds(own={name: (count, count) for name, count in fixed.items()})]
     controller = Controller(simulation, elasticity(policy), guards)
-    while simulation.now < seconds - step / 2:
-        simulation.advance(min(every, seconds - simulation.now))
-        controller.look()
+    controller.run(seconds, every)
     return Autoscaled(simulation.result(), tuple(controller.decisions))

@@ -49,7 +49,7 @@ class FluidSimulation:
     """
 
     what: ClassVar[str] = "a simulation as flows"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators"})
+    shows: ClassVar[frozenset[str]] = frozenset({"operators", "arrivals"})
 
     def __init__(self, scenario: Scenario, step: float = STEP, downtime: float = 0.0) -> None:
         if not step > 0:
@@ -70,6 +70,11 @@ class FluidSimulation:
     def now(self) -> float:
         """Seconds since the start."""
         return self.steps * self.step
+
+    @property
+    def ended(self) -> bool:
+        """Never: flows go on."""
+        return False
 
     @property
     def pausing(self) -> bool:

@@ -60,7 +60,19 @@ def simulate(
     if not every >= 0:
         raise OptionError(f"every must be 0, for {SAMPLES_A_RUN} rows of metrics, or more seconds, got {every!r}")
     simulation = Simulation(scenario, seed, trace)
-    step = every or seconds / SAMPLES_A_RUN
+    _run(simulation, seconds, every or seconds / SAMPLES_A_RUN, checkpoints, failures)
+    result = simulation.result()
+    return result.with_trace(simulation.trace()) if trace else result
+
+
+def _run(
+    simulation: Simulation,
+    seconds: float,
+    step: float,
+    checkpoints: Checkpoints | None,
+    failures: Sequence[Failure],
+) -> None:
+    """Until so many seconds are over; metrics every `step`, checkpoints and failures when they are due."""
     saved_at = checkpoints.every if checkpoints else np.inf
     coming = sorted(failures, key=lambda failure: failure.at)
     sampled = 0
@@ -87,5 +99,3 @@ def simulate(
         if simulation.now >= next_sample - 1e-9:
             simulation.sample()
             sampled = int(simulation.now / step + 1e-9)
-    result = simulation.result()
-    return result.with_trace(simulation.trace()) if trace else result

@@ -65,7 +65,7 @@ class Simulation:
     """
 
     what: ClassVar[str] = "a simulation tuple by tuple"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators"})
+    shows: ClassVar[frozenset[str]] = frozenset({"operators", "arrivals"})
 
     def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False, downtime: float = 0.0) -> None:
         self.scenario = scenario
@@ -98,6 +98,11 @@ class Simulation:
     def now(self) -> float:
         """Seconds since the start."""
         return float(self._cluster.now[0])
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will happen any more."""
+        return self.drained
 
     @property
     def events(self) -> int:

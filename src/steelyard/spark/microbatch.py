@@ -428,6 +428,6 @@ class MicroBatch(BatchEngine):
             self.last = replace(commit, blocks=self.blocks, buckets=self.buckets, counts=counts, policy=memory)
             self.state.commit(self.last)
             self.partial_log.keep(self.last.log)
-        reason = decision.done.reason if decision and decision.done.parallelism else ""
+        reason = decision.done.reason if decision and not decision.done.is_nothing else ""
         seconds = clock.phases | {"total": clock.total()}
         return self.feed.tell(report.more(seconds=seconds, decision=reason))

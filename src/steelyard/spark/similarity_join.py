@@ -202,11 +202,9 @@ def similarity_join(
         require_classic(frame, "sy.similarity_join")
     measure = named_metric(metric)
     t = _threshold(measure, threshold, similarity)
-    for side, frame in (("left", left), ("right", right)):
-        for option, column in (("on", on), ("id", id), ("time", time)):
-            if frame is not None and column is not None and column not in frame.columns:
-                raise OptionError.unknown(f"column for {option} of the {side} DataFrame", column, frame.columns)
+    for side, frame in {"left": left, "right": right}.items():
         if frame is not None:
+            _require_columns(side, frame, {"on": on, "id": id, "time": time})
             _require_records(measure, frame, on)
     if slide is not None and window is None:
         raise OptionError("slide goes with a window: similarity_join(..., window='1 minute', slide='10 seconds')")
@@ -214,9 +212,7 @@ def similarity_join(
         raise OptionError("windows over static DataFrames need a time column: similarity_join(..., time='column')")
     if workers is not None and workers < 1:
         raise OptionError(f"workers must be at least 1, got {workers}")
-    windows = None
-    if window is not None:
-        windows = Windows(micros(window, "window"), micros(slide, "slide") if slide is not None else 0)
+    windows = _windows(window, slide)
     rows = _side(left, SELF if right is None else LEFT, on, id, time)
     if right is not None:
         rows = _union(rows, _side(right, RIGHT, on, id, time))
@@ -229,6 +225,19 @@ def similarity_join(
     settings = JoinSettings(space, seed, micros(watermark, "watermark") if watermark else 0)
     asked = {"threshold": threshold, "similarity": similarity}
     return SimilarityJoin(rows, program, settings, {name: value for name, value in asked.items() if value is not None})
+
+
+def _windows(window: str | None, slide: str | None) -> Windows | None:
+    if window is None:
+        return None
+    return Windows(micros(window, "window"), micros(slide, "slide") if slide is not None else 0)
+
+
+def _require_columns(side: str, frame: DataFrame, asked: Mapping[str, str | None]) -> None:
+    """OptionError for a column that is not there."""
+    for option, column in asked.items():
+        if column is not None and column not in frame.columns:
+            raise OptionError.unknown(f"column for {option} of the {side} DataFrame", column, frame.columns)
 
 
 def _threshold(measure: Metric, threshold: float | None, similarity: float | None) -> float:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from steelyard.core import BLOCKS, BUCKETS, Action, OptionError
 from steelyard.resident import JobError, ParquetFiles, Rows, SocketLines, count, max, mean, min, sum
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
-from steelyard.resident.jobs import ProcessLauncher, ThreadLauncher
+from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.sources import Read
 from steelyard.workloads.rates import Constant
 

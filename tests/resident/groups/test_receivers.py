@@ -23,7 +23,7 @@ from steelyard.resident.groups.dealing import Share, shares
 from steelyard.resident.groups.frames import in_frames, together
 from steelyard.resident.groups.messages import AGREED
 from steelyard.resident.groups.plan import ExecutionPlan, Schedule
-from steelyard.resident.jobs import ProcessLauncher, ThreadLauncher
+from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.operator import MIN_WATERMARK
 from steelyard.resident.sources import Read
 from steelyard.workloads.rates import Constant

@@ -15,7 +15,7 @@ from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.messages import BLOCK, Note, packed
 from steelyard.resident.groups.plan import MAX_TASKS, ExecutionPlan
 from steelyard.resident.groups.program import Batches
-from steelyard.resident.jobs import ThreadLauncher
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.security import Credentials
 from steelyard.resident.sources import Read, Reader
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes

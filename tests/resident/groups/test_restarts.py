@@ -15,7 +15,7 @@ from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Sched
 from steelyard.resident.groups.cutting import Closed, Cutter
 from steelyard.resident.groups.dealing import Share
 from steelyard.resident.groups.frames import one_batch, table_in_frames, together
-from steelyard.resident.jobs import ThreadLauncher
+from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.sources import Read, Reader
 from steelyard.workloads.rates import Constant
 
@@ -34,7 +34,7 @@ def failing(program, scheduling, at, workers=1, then=lambda job: None):
         assert batch not in got, "a batch was handed on twice"
         got[batch] = table
         if batch == at and not job.outcome.restarts:
-            job._central.abort("a worker died")
+            job._driver.abort("a worker died")
             then(job)
 
     job = GroupJob(program, scheduling, workers, ThreadLauncher(GroupWorker), None, commit)
@@ -130,7 +130,7 @@ def test_rows_that_are_not_what_they_were_are_named():
 
     program = BatchProgram(Compacted(), ("k",), {"n": count()}, batch_rows=4, window="1 second", time="t")
     job = GroupJob(program, Scheduling(interval=0.02, restarts=1), 1, ThreadLauncher(GroupWorker))
-    job._commit = lambda batch, table: job._central.abort("a worker died") if batch == 1 else None
+    job._commit = lambda batch, table: job._driver.abort("a worker died") if batch == 1 else None
     with pytest.raises(JobError, match=r"split 'topic:0' came to offset 1004 before, and to 1009 now"):
         job.run()
 
@@ -241,7 +241,7 @@ def test_no_task_of_a_failed_generation_runs_beside_the_next():
     program = BatchProgram(Rows(pa.table({"k": [1, 2]})), ("k",), {"n": count()}, function=slow)
     job = GroupJob(program, ONE, 1, ThreadLauncher(GroupWorker))
     thread = running(job, first.is_set)
-    job._central.abort("a worker died")
+    job._driver.abort("a worker died")
     thread.join(20)
     assert job.outcome.restarts == 1
     assert (most[0], running_now[0]) == (1, 0)

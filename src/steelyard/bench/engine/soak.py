@@ -20,7 +20,8 @@ from steelyard.bench.result import Result, Series, Table, Target
 from steelyard.core.dataflow import Placement
 from steelyard.resident import Callback, Flow, Settings
 from steelyard.resident.channel import CREDIT
-from steelyard.resident.jobs import Job, ProcessLauncher
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ProcessLauncher
 from steelyard.resident.sources import Read, Reader
 
 if TYPE_CHECKING:

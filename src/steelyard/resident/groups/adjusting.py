@@ -88,7 +88,7 @@ class Adjuster:
         self._shown = run, seconds, first
         decision = self._controller.look()
         # nothing to add where nothing is to change: a policy that has decided says so until its change holds
-        return self.pending if decision and decision.done.parallelism and not how.boundary else None
+        return self.pending if decision and not decision.done.is_nothing and not how.boundary else None
 
     def observe(self) -> Observation:
         """The batch that is shown."""

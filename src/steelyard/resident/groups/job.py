@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from steelyard.core import OptionError, ScalingPolicy, tell_no_effect
 from steelyard.resident.gang import GenerationError
+from steelyard.resident.generations import Generations
 from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.outcome import GroupOutcome
 from steelyard.resident.groups.program import Batches, BatchProgram, Scheduling
 from steelyard.resident.groups.worker import GroupWorker
-from steelyard.resident.jobs import JobError, Launcher, ProcessLauncher, ThreadLauncher
+from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.security import Credentials, Tls
 from steelyard.scaling.registry import elasticity
 
-log = logging.getLogger(__name__)
 
-
-class GroupJob:
+class GroupJob(Generations[CentralScheduler]):
     """Batches that are scheduled ahead; workers that fail are followed by others, from the last snapshot.
 
     Parameters
@@ -52,55 +49,26 @@ class GroupJob:
     ) -> None:
         if workers < 1:
             raise OptionError(f"workers must be 1 or more, got {workers}")
-        self._batches, self._workers, self._launcher = Batches(program, scheduling), workers, launcher
+        self._batches, self._workers = Batches(program, scheduling), workers
+        super().__init__(launcher, self._batches, credentials)
         self._policy = None if elastic is None else elasticity(elastic)
         _tell_idle(self._batches, workers, self._policy)
         self._commit = commit
-        self._credentials = credentials or Credentials.new()
-        self._central: CentralScheduler | None = None
-        self._stopped = False
-        self._changing = threading.Lock()
         self.outcome = GroupOutcome()
 
     @property
     def pids(self) -> dict[int, int]:
         """The process of each worker, as its own machine numbers it."""
-        return dict(self._central.pids) if self._central else {}
-
-    def stop(self) -> None:
-        """Make no more batches, let those that were made come to their end. Any thread may call it."""
-        with self._changing:
-            self._stopped = True
-            if self._central is not None:
-                self._central.request_stop()
+        return dict(self._driver.pids) if self._driver else {}
 
     def run(self) -> GroupOutcome:
         """Run until the end; JobError where workers failed too often."""
-        scheduling = self._batches.scheduling
-        for generation in range(scheduling.restarts + 1):
-            failed = True
-            try:
-                self._generation(generation)
-                failed = False
-                return self.outcome
-            except GenerationError as error:
-                if error.final:
-                    raise JobError(str(error)) from error
-                if generation == scheduling.restarts:
-                    raise JobError(f"{error} (generation {generation}, the last of {generation + 1})") from error
-                self.outcome.restarts = generation + 1
-                again = f"generation {generation} failed: {error}; the next goes on from batch {self.outcome.saved}"
-                log.warning(again)
-            finally:
-                self._launcher.gather(failed)
-                if self._central is not None:
-                    self._central.close()
-        raise AssertionError("the last generation returns or raises")
+        self._generations()
+        return self.outcome
 
-    def _generation(self, number: int) -> None:
-        batches = self._batches
-        central = CentralScheduler(
-            batches,
+    def _directed(self, number: int) -> CentralScheduler:
+        return CentralScheduler(
+            self._batches,
             self._workers,
             self._policy,
             self._credentials,
@@ -109,12 +77,15 @@ class GroupJob:
             self.outcome,
             self._commit,
         )
-        with self._changing:
-            self._central = central
-            if self._stopped:
-                central.request_stop()
-        self._launcher.launch(batches, self._credentials, number, central)
-        central.run()
+
+    def _may_fail(self, error: GenerationError) -> bool:
+        if self.outcome.restarts == self._batches.scheduling.restarts:
+            return False
+        self.outcome.restarts += 1
+        return True
+
+    def _resumes_from(self) -> str:
+        return f"batch {self.outcome.saved}"
 
 
 def _tell_idle(batches: Batches, workers: int, elastic: ScalingPolicy | None) -> None:

@@ -1,0 +1,120 @@
+"""Generations of workers, one after the other, until one has come to its end: what any job of workers is."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Protocol, TypeVar
+
+from steelyard.core.durable import told
+from steelyard.resident.gang import GenerationError
+from steelyard.resident.launchers import Launcher
+from steelyard.resident.security import Credentials
+
+log = logging.getLogger(__name__)
+
+
+class JobError(GenerationError):
+    """A job whose generations failed too often."""
+
+
+class Driver(Protocol):
+    """Who directs the workers of one generation, from the driver."""
+
+    def run(self) -> Any:
+        """To the end; GenerationError where a worker fails."""
+        ...
+
+    def request_stop(self) -> None:
+        """Come to an end soon. Any thread may call it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        ...
+
+
+D = TypeVar("D", bound=Driver)
+
+
+class Generations(ABC, Generic[D]):
+    """Starts workers and who directs them; those that fail are followed by others.
+
+    Parameters
+    ----------
+    launcher
+        Starts workers.
+    given
+        What they are given to run.
+    credentials
+        The job's secret; one is made where none is given.
+    """
+
+    def __init__(self, launcher: Launcher, given: Any, credentials: Credentials | None) -> None:
+        self._launcher, self._given = launcher, given
+        self._credentials = credentials or Credentials.new()
+        self._driver: D | None = None
+        self._stopped = False
+        self._changing = threading.Lock()
+
+    def stop(self) -> None:
+        """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
+        with self._changing:
+            self._stopped = True
+            if self._driver is not None:
+                self._driver.request_stop()
+
+    def _generations(self) -> None:
+        """Run until a generation comes to its end and none is to follow; JobError where they failed too often."""
+        for number in itertools.count():
+            failed = True
+            try:
+                self._generation(number)
+                failed = False
+                if not self._goes_on():
+                    return
+            except GenerationError as error:
+                self._diagnose(error, number)
+            finally:
+                self._launcher.gather(failed)
+                if self._driver is not None:
+                    self._driver.close()
+
+    def _generation(self, number: int) -> None:
+        driver = self._directed(number)
+        with self._changing:
+            self._driver = driver
+            if self._is_to_end():
+                driver.request_stop()
+        self._launcher.launch(self._given, self._credentials, number, driver)
+        driver.run()
+
+    def _diagnose(self, error: GenerationError, number: int) -> None:
+        """Decide whether and where to go on; JobError where there is no way to."""
+        if error.final:
+            raise told(error) or JobError(str(error)) from error
+        if not self._may_fail(error):
+            raise JobError(f"{error} (generation {number}, the last of {number + 1})") from error
+        log.warning("generation %d failed: %s; the next goes on from %s", number, error, self._resumes_from())
+
+    def _is_to_end(self) -> bool:
+        """Whether a generation that begins is to end at once."""
+        return self._stopped
+
+    def _goes_on(self) -> bool:
+        """Whether a generation that has come to its end is followed by another."""
+        return False
+
+    @abstractmethod
+    def _directed(self, number: int) -> D:
+        """Who directs a generation."""
+
+    @abstractmethod
+    def _may_fail(self, error: GenerationError) -> bool:
+        """Count a failure, and make ready for what follows; whether another generation may."""
+
+    @abstractmethod
+    def _resumes_from(self) -> str:
+        """Where it goes on, in words."""

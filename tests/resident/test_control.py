@@ -1,0 +1,107 @@
+"""A policy in charge of a resident job: what it sees is what instances did, and instances go where it wants them."""
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from steelyard.control import Controller
+from steelyard.core import Action, OptionError
+from steelyard.core.dataflow import Placement
+from steelyard.resident import Flow, Memory, Rows, Settings, count
+from steelyard.resident.jobs import Job
+from steelyard.resident.launchers import ThreadLauncher
+from steelyard.resident.observed import Looks
+from steelyard.scaling import DS2, Fixed
+
+ROWS = pa.table({"n": list(range(600)), "k": [n % 5 for n in range(600)]})
+
+
+def flow_of(seconds=0.0):
+    """Rows that are mapped, each batch of 10 in so many seconds, and counted by key."""
+
+    def slowly(batch):
+        time.sleep(seconds)
+        return batch
+
+    flow = Flow("counts")
+    read = flow.source(Rows(ROWS), batch_rows=10, name="in")
+    mapped = read.shuffle().map(slowly, ROWS.schema, parallelism=2, name="map")
+    mapped.key_by("k").aggregate(n=count(), emit="end", parallelism=1, name="count").sink(Memory(), name="out")
+    return flow.dataflow()
+
+
+def counts(results):
+    table = pa.Table.from_batches(results["out"])
+    return dict(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True))
+
+
+def metrics(dataflow, **known):
+    """As workers tell them, the same for every instance."""
+    plain = dict.fromkeys(("rows_in", "rows_out", "busy", "blocked", "idle", "useful"), 0)
+    return {str(instance): {**plain, **known} for instance in dataflow.instances}
+
+
+def test_a_look_shows_what_came_since_the_last_one():
+    dataflow = flow_of()
+    looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
+    looks.observed(metrics(dataflow, rows_in=100, rows_out=50, busy=1.0, idle=1.0), there, 2.0)
+    seen = looks.observed(
+        metrics(dataflow, rows_in=200, rows_out=110, busy=2.5, blocked=0.5, idle=1.0, useful=1.0), there, 4.0
+    )
+    assert (seen.time, seen.seconds) == (4.0, 2.0)
+    assert seen.parallelism == {"in": 1, "map": 2, "count": 1, "out": 1}
+    assert seen.placement == {"in#0": 0, "map#0": 0, "map#1": 1, "count#0": 0, "out#0": 0}
+    read, mapped, *_ = seen.operators
+    assert read.processed_per_second == 30.0
+    assert (mapped.processed_per_second, mapped.received_from) == (100.0, {"in": 100.0})
+    assert (mapped.busy, mapped.backpressured, mapped.idle, mapped.cpu) == (0.75, 0.25, 0.0, 0.5)
+
+
+def test_instances_that_began_anew_count_from_nothing():
+    dataflow = flow_of()
+    looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
+    looks.observed(metrics(dataflow, rows_in=100, busy=9.0), there, 10.0)
+    seen = looks.observed(metrics(dataflow, rows_in=30, busy=1.0), there, 11.0)
+    assert seen.operators[1].processed_per_second == 60.0
+    assert seen.operators[1].busy == 1.0
+
+
+def test_a_policy_moves_instances_while_a_job_runs_and_the_answer_stays(tmp_path):
+    class Together:
+        """All on the worker that has the first instance, as soon as rows flow."""
+
+        needs = ("operators", "placement")
+
+        def decide(self, observation):
+            flowing = any(one.name == "map" and one.processed_per_second > 0 for one in observation.operators)
+            return Action(placement=dict.fromkeys(observation.placement, 1), reason="together") if flowing else Action()
+
+    dataflow = flow_of(0.05)
+    settings = Settings(store=str(tmp_path), heartbeat=0.05)
+    job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), settings)
+    runs = threading.Thread(target=job.run)
+    runs.start()
+    controller = Controller(job, Together())
+    controller.run(60.0, every=0.1)
+    runs.join(60)
+    assert job.ended
+    assert job.outcome.moves == 1
+    first = controller.decisions[0]
+    assert first.done.placement == {"in#0": 1, "map#0": 1, "count#0": 1, "out#0": 1}
+    assert set(job.observe().placement.values()) == {1}
+    assert counts(job.outcome.results) == dict.fromkeys(range(5), 120)
+
+
+def test_what_a_job_cannot_show_or_do_is_told(tmp_path):
+    dataflow = flow_of()
+    job = Job(dataflow, Placement.spread(dataflow, 1), ThreadLauncher(), Settings(store=str(tmp_path)))
+    with pytest.raises(OptionError, match="ds2 needs to see what comes to sources, which a resident job cannot show"):
+        Controller(job, DS2())
+    with pytest.raises(OptionError, match="keeps its numbers of instances"):
+        job.apply(Action({"map": 3}))
+    controller = Controller(job, Fixed())
+    job.run()
+    controller.run(10.0, every=1.0)
+    assert controller.last is None
