@@ -313,7 +313,6 @@ def test_what_only_spark_can_do_with_the_source_is_named(spark, tmp_path, change
         (lambda s: s.on_bad_rows("dead_letter", "/tmp/letters"), "no dead-letter table"),
         (lambda s: s.elastic("zones?interval=1"), "leave out .elastic"),
         (lambda s: s.trigger(processing_time="1 second"), "add .trigger\\(available_now=True\\)"),
-        (lambda s: s.sink("foreach_batch", function=print), "no foreach_batch sink"),
     ],
 )
 def test_what_the_resident_engine_has_not_is_named_with_the_remedy(spark, tmp_path, change, says):
@@ -322,6 +321,34 @@ def test_what_the_resident_engine_has_not_is_named_with_the_remedy(spark, tmp_pa
     described = program(read, "10 seconds", None).sink("memory", name="refused").engine("resident")
     with pytest.raises(OptionError, match=says):
         change(described).start()
+
+
+@pytest.mark.parametrize("engine", ["microbatch", "resident"])
+def test_a_function_and_any_format_of_sparks_get_the_windows_on_either_engine(spark, tmp_path, engine):
+    write(tmp_path / "in", rows_of(1, 300), 3, "parquet")
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).engine(engine)
+    taken, failing = {}, [True]
+
+    def take(results, batch):
+        if failing:
+            failing.clear()
+            raise OSError("the table is locked")
+        taken[batch] = sorted(map(str, results.toArrow().to_pylist()))
+
+    by_function = described.sink("foreach_batch", function=take).checkpoint(str(tmp_path / "state"))
+    with pytest.raises(sy.SteelyardError, match="the table is locked"):
+        by_function.start().await_termination(120)
+    assert by_function.start().await_termination(120)
+    as_json = described.sink("json", path=str(tmp_path / "out")).checkpoint(str(tmp_path / "other"))
+    for _ in range(2):
+        assert as_json.start().await_termination(120)
+    in_memory = described.sink("memory", name=f"all_{engine}").start()
+    assert in_memory.await_termination(120)
+    expected = sorted(map(str, spark.table(f"all_{engine}").toArrow().to_pylist()))
+    assert len(expected) > 3
+    assert sorted(row for rows in taken.values() for row in rows) == expected
+    assert spark.read.json(str(tmp_path / "out")).count() == len(expected)
 
 
 def test_another_engine_and_workers_without_one_are_refused(spark):

@@ -19,6 +19,7 @@ from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.durable import Described
 from steelyard.core.shown import Shown
 from steelyard.resident.control import message, packed
+from steelyard.resident.delivery import Deliver, Delivery, Results
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, shape_of
 from steelyard.resident.operator import ALONE, Attempt
@@ -53,6 +54,9 @@ class Settings:
         How many generations may fail before the job does.
     note
         Kept in every commit, for the one who starts the job.
+    deliver
+        Called with each epoch that is committed, and the batches of memory sinks; without it they are kept. What an
+        epoch gave is part of its commit: where the driver ended before it was handed on, it is at the next start.
     """
 
     store: str | None = None
@@ -62,10 +66,13 @@ class Settings:
     join: float = 120.0
     restarts: int = 3
     note: str = ""
+    deliver: Deliver | None = None
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.store is None:
             raise OptionError(f"interval={self.interval} needs a folder for the snapshots: give store= too")
+        if self.deliver is not None and self.store is None:
+            raise OptionError("deliver= hands results on when they are in a snapshot: give a folder for it, store= too")
         if self.interval is not None and self.interval <= 0:
             raise OptionError(f"interval must be above 0 seconds, got {self.interval}")
         if not 0 < self.heartbeat < self.silence:
@@ -128,6 +135,8 @@ class Coordinator:
         Which attempt this is, of which run of the job.
     outcome
         Where results go when their epoch is committed; shared by all generations of a job.
+    delivery
+        Hands them on instead, likewise.
     """
 
     def __init__(
@@ -139,8 +148,9 @@ class Coordinator:
         host: str = "127.0.0.1",
         attempt: Attempt = ALONE,
         outcome: Outcome | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
-        self._attempt = attempt
+        self._attempt, self._delivery = attempt, delivery
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
@@ -269,16 +279,29 @@ class Coordinator:
         """States first, then the commit, which makes the epoch's results visible."""
         epoch = self.outcome.epochs + 1
         answers = self._order("snapshot", epoch=epoch)
+        with self._collecting:
+            given, self._pending = self._pending, {}
+        kept: Described | None = None
         if self._store is not None:
-            files = self._files(epoch, answers)
-            self._store.commit(
-                Manifest(epoch, str(self._attempt), shape_of(self._dataflow), files, self._settings.note)
-            )
+            files, results = self._files(epoch, answers), {}
+            if self._delivery is not None:
+                kept = self._kept(epoch, given, self._store) if given else None
+                results = self._delivery.waiting | ({str(epoch): kept} if kept else {})
+            shape, note = shape_of(self._dataflow), self._settings.note
+            self._store.commit(Manifest(epoch, str(self._attempt), shape, files, note, results=results))
         self.outcome.epochs = epoch
-        for sink, batches in self._pending.items():
-            self.outcome.results.setdefault(sink, []).extend(batches)
-        self._pending = {}
+        if self._delivery is not None:
+            self._delivery.put(epoch, given, kept)
+        else:
+            for sink, batches in given.items():
+                self.outcome.results.setdefault(sink, []).extend(batches)
         self._order("committed", epoch=epoch)
+
+    def _kept(self, epoch: int, given: Results, store: SnapshotStore) -> Described:
+        """The file of what an epoch gave."""
+        schemas = self._dataflow.schemas
+        whole = {sink: pa.Table.from_batches(batches, schemas[sink]) for sink, batches in given.items()}
+        return store.write(epoch, "results", whole, self._attempt)
 
     def _files(self, epoch: int, answers: Mapping[int, Mapping[str, Any]]) -> dict[str, Described]:
         """By instance: the file of its state, as the worker that hosts it named it. Nobody names any other."""

@@ -14,6 +14,7 @@ from steelyard.core import Action, Observation, OptionError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.shown import Shown
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
+from steelyard.resident.delivery import Delivery
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.generations import Generations, JobError
 from steelyard.resident.idle import tell_idle_edges
@@ -61,12 +62,18 @@ class Job(Generations[Coordinator]):
         """What it gave so far."""
         self._wanted: Placement | None = None
         self._looks = Looks(dataflow)
+        self._delivery: Delivery | None = None
         self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The newest metrics of each instance."""
         return dict(self._driver.metrics) if self._driver else {}
+
+    @property
+    def delivered(self) -> int:
+        """The newest epoch that is committed, and handed on where that is wanted."""
+        return self._delivery.delivered if self._delivery is not None else self.outcome.epochs
 
     @property
     def workers(self) -> dict[int, Present]:
@@ -133,11 +140,20 @@ class Job(Generations[Coordinator]):
             Where the newest snapshot is damaged.
         """
         self._begun, self._run_name = time.monotonic(), secrets.token_hex(4)
+        complete = False
         try:
             self._require_same_dataflow()
+            if self._settings.deliver is not None and self._settings.store is not None:
+                store = SnapshotStore(self._settings.store)
+                self._delivery = Delivery(self._settings.deliver, store, failed=self.stop)
             self._generations()
+            complete = True
         finally:
-            self._ended.set()
+            try:
+                if self._delivery is not None:
+                    self._delivery.close(wait=complete)
+            finally:
+                self._ended.set()
         return self.outcome
 
     def _is_to_end(self) -> bool:
@@ -177,6 +193,7 @@ class Job(Generations[Coordinator]):
             self._launcher.host,
             Attempt(self._run_name, number),
             self.outcome,
+            self._delivery,
         )
 
     def _may_fail(self, error: GenerationError) -> bool:

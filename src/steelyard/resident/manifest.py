@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Manifest:
         What the one who started the job gave to be kept.
     before
         The commit before this one.
+    results
+        By epoch: the file of what it gave to sinks in the driver, of those that were not handed on yet.
     """
 
     epoch: int
@@ -40,6 +42,12 @@ class Manifest:
     files: Mapping[str, Described]
     note: str = ""
     before: Link | None = None
+    results: Mapping[str, Described] = field(default_factory=dict)
+
+    @property
+    def described(self) -> list[Described]:
+        """All files that it names."""
+        return [*self.files.values(), *self.results.values()]
 
     def packed(self) -> str:
         """As a sealed text."""
@@ -54,7 +62,9 @@ class Manifest:
             raise damaged(where, f"of {of} is of epoch {body['epoch']}")
         files = dict(zip(body["files"], Described.listed(body["files"].values(), where), strict=True))
         before = Link(*body["before"]) if body["before"] else None
-        return cls(**{**body, "files": files, "before": before}), seal
+        given = body.get("results") or {}
+        results = dict(zip(given, Described.listed(given.values(), where), strict=True))
+        return cls(**{**body, "files": files, "before": before, "results": results}), seal
 
 
 def shape_of(dataflow: Dataflow) -> Shape:

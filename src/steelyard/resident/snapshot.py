@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from steelyard.core import SteelyardError
+from steelyard.core import StateError, SteelyardError
 from steelyard.core.dataflow import Instance
 from steelyard.core.durable import Described, Link, damaged, made, opened, safe_name, seal_of, sealed, written
 from steelyard.resident.manifest import Manifest
@@ -27,7 +27,7 @@ from steelyard.resident.operator import Attempt, State
 
 _MAGIC = b"SYSTATE1"
 _LENGTH = struct.Struct("!Q")
-HEAD = "head.json"
+HEAD, DELIVERED = "head.json", "delivered.json"
 _COMMIT = re.compile(r"commit-(\d{8,})\.json")
 """The file that says which commit is the newest."""
 
@@ -106,8 +106,11 @@ class SnapshotStore:
     def _commit(self, epoch: int) -> Path:
         return self.path / f"commit-{epoch:08d}.json"
 
-    def write(self, epoch: int, instance: Instance, state: State, attempt: Attempt) -> Described:
-        """Keep the state of an instance; gives the file as the commit is to name it. Called in workers."""
+    def write(self, epoch: int, instance: Instance | str, state: State, attempt: Attempt) -> Described:
+        """Keep the state of an instance; gives the file as the commit is to name it. Called in workers.
+
+        Or what else an epoch has, under its name.
+        """
         data = packed(state)
         folder = made(self._folder(epoch))
         file = folder / f"{quote(str(instance), safe='')}.{attempt}.state"
@@ -125,6 +128,19 @@ class SnapshotStore:
     def read(self, epoch: int, instance: Instance) -> State:
         """The state of an instance in a snapshot; SteelyardError where it has none."""
         return self.load(file_of(self.manifest(epoch).files, instance))
+
+    def deliver(self, epoch: int) -> None:
+        """Write down that what an epoch gave was handed on."""
+        text = sealed({"epoch": epoch})
+        written(self.path / DELIVERED, lambda file: file.write(text.encode()))
+
+    def is_delivered(self, epoch: int) -> bool:
+        """Whether that was written down. Where it is damaged it was not: results may then come again."""
+        where = self.path / DELIVERED
+        try:
+            return bool(opened(where.read_bytes(), where, "what was handed on")[0]["epoch"] >= epoch)
+        except (OSError, StateError):
+            return False
 
     def make(self) -> None:
         """Make an empty store, where there is none: from then on it is noticed if commits are gone.
@@ -160,8 +176,9 @@ class SnapshotStore:
         kept = self._committed()[-2:]
         for old in self._committed()[:-2]:
             self._commit(old).unlink()
+        needed = min([kept[0], *map(int, manifest.results)])
         for folder in self.path.glob("epoch-*"):
-            if int(folder.name.removeprefix("epoch-")) < kept[0]:
+            if int(folder.name.removeprefix("epoch-")) < needed:
                 shutil.rmtree(folder, ignore_errors=True)  # with what failed attempts left
 
     def _write_head(self, epoch: int, seal: str) -> None:
@@ -234,7 +251,7 @@ class SnapshotStore:
     def checked(self) -> Manifest | None:
         """The newest commit, or None; StateError where it, or a state that it names, is not as it was."""
         newest = self.newest()
-        for file in newest.files.values() if newest else ():
+        for file in newest.described if newest else ():
             where = self.path / file.name
             found = Described.read(where, file.name) if where.exists() else None
             file.require(found, where, _epoch_of(file))

@@ -9,8 +9,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from steelyard.control import Feed
 from steelyard.core import BadRowError, BatchError, OptionError, Progress, SteelyardError
 from steelyard.core.progress import EPOCH, FAILED, RECOVERED
@@ -36,8 +34,6 @@ class ResidentQuery(Query):
         What runs; the query starts it, in a thread.
     name, id
         What the query is called, and what stays the same over restarts from one checkpoint.
-    show
-        Called with the results of each epoch that was committed, where the driver keeps them.
     ended
         Called when it has ended.
     """
@@ -47,7 +43,6 @@ class ResidentQuery(Query):
         job: Job,
         name: str,
         id: str,
-        show: Callable[[list[pa.RecordBatch], int], None] | None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._when_ended = ended
@@ -55,11 +50,10 @@ class ResidentQuery(Query):
         self._feed.begin(name, id, str(uuid.uuid4()))
         self._name = name
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
-        self._job, self._show = job, show
+        self._job = job
         self._begun = time.monotonic()
         self._restarts = 0
         self._failure: BaseException | None = None
-        self._shown = 0
         self._watching = threading.Lock()
         self._ended = threading.Event()
         threading.Thread(target=self._run, name=f"query {name}", daemon=True).start()
@@ -79,24 +73,13 @@ class ResidentQuery(Query):
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
-            try:
-                self._look()
-            except Exception as error:  # noqa: BLE001 - a sink in the driver that fails ends the query
-                self._failure = self._failure or error
-                self._job.stop()
-                return
+            self._look()
 
     def _look(self) -> None:
-        """Show results of epochs that were committed since the last look, and report them."""
+        """Tell of epochs that were committed and handed on since the last look."""
         with self._watching:
             outcome = self._job.outcome
-            epochs = outcome.epochs
-            if self._show is not None:
-                results = outcome.results.get(SINK, [])
-                new = results[self._shown :]
-                if new:
-                    self._show(new, epochs)
-                    self._shown += len(new)
+            epochs = self._job.delivered
             if outcome.restarts > self._restarts:
                 self._restarts = outcome.restarts
                 said = f"workers failed and began anew from epoch {epochs}, for the {ordinal(self._restarts)} time"

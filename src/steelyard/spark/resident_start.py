@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,17 +20,19 @@ from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
+from steelyard.resident.delivery import Deliver
 from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
 from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
+from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.files import Folder, local_path
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
-from steelyard.spark.resident_program import Width, columns_read, dataflow_of, result_schema
+from steelyard.spark.resident_program import SINK, Width, columns_read, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
@@ -44,8 +46,6 @@ REPORT_SECONDS = 0.2
 """Between two reports of a worker, which a query's progress is made of."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
-
-Show = Callable[[list[pa.RecordBatch], int], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,13 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     folder.refuse_file("checkpoint")
     folder.refuse_others(("snapshots",))
     notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
-    sink, show = _sink(spark, bound, settings, how, notes)
+    workers = how.workers or max(1, slots - 1)
+    sink, deliver = _sink(spark, bound, settings, how, notes)
+    if deliver is not None and not how.available_now and workers >= slots:
+        raise OptionError(
+            f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
+            f"start Spark with more, as local[{workers + 1}], or give fewer workers"
+        )
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
@@ -93,15 +99,16 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     made = job(
         spark,
         dataflow,
-        workers=how.workers or max(1, slots - 1),
+        workers=workers,
         settings=JobSettings(
             store=str(notes.store.path),
             interval=None if how.available_now else settings.interval or EPOCH_SECONDS,
             heartbeat=REPORT_SECONDS,
             note=note,
+            deliver=deliver,
         ),
     )
-    return ResidentQuery(made, how.name, notes.id, show, partial(let_go, str(checkpoint)))
+    return ResidentQuery(made, how.name, notes.id, partial(let_go, str(checkpoint)))
 
 
 def planned(
@@ -148,7 +155,7 @@ def _tell_idle(settings: Settings) -> None:
 
 def _sink(
     spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes
-) -> tuple[SinkLogic, Show | None]:
+) -> tuple[SinkLogic, Deliver | None]:
     """The sink's operator, and what the driver does with results that come to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
     if how.sink == "parquet":
@@ -160,15 +167,16 @@ def _sink(
         config = {"bootstrap.servers": how.options["servers"]}
         delivery = how.options.get("delivery", EXACTLY_ONCE)
         return Kafka(config, how.options["topic"], bound.program.keys, notes.identity, delivery), None
-    if how.sink not in ("memory", "console"):
-        raise OptionError(f"engine('resident') has no {how.sink} sink: it has parquet, memory, console and kafka")
     schema = result_schema(spark, bound)
     opened(made, spark, schema, notes.identity)
 
-    def show(results: list[pa.RecordBatch], epoch: int) -> None:
-        made.write(_frame(spark, results, schema), epoch)
+    def deliver(epoch: int, results: Mapping[str, list[pa.RecordBatch]]) -> None:
+        try:
+            made.write(_frame(spark, results[SINK], schema), epoch)
+        except Exception as error:
+            raise in_a_sentence(error, f"{how.name}, epoch {epoch}") from error
 
-    return Memory(), show
+    return Memory(), deliver
 
 
 def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructType) -> DataFrame:
