@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 MINUTES ?= 10
 WHERE ?=
 
-.PHONY: install demo test fuzz lint bench lock clean check-java
+.PHONY: install demo check test fuzz lint bench lock clean check-java
 
 install: $(READY)
 
@@ -23,6 +23,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: check-java install
 	@$(BIN)/steelyard demo
+
+check: install lint  # what needs neither Spark nor a broker: minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not spark"
 
 test: check-java install lint
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -27,7 +27,7 @@ from steelyard.resident.kafka import (
 from steelyard.resident.operator import Attempt, InstanceContext
 from steelyard.resident.transformed import Transformed
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 PARTITIONS = 3
 EVENT = pa.schema({"k": pa.string(), "at": pa.timestamp("us", "UTC")})
 RESULT = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp("us", "UTC")})

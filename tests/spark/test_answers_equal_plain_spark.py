@@ -11,7 +11,7 @@ from tests.fuzz import first_seed
 from tests.spark.cases import Case, same
 
 pytestmark = pytest.mark.spark
-CASES = 60
+CASES = 40
 GROUPS = 10
 AT_ONCE = 4
 """Cases that run side by side: a tiny batch is mostly waiting for the scheduler."""
