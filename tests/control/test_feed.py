@@ -86,6 +86,16 @@ def test_a_listener_that_never_comes_back_holds_nobody_up(told, caplog, monkeypa
     assert [one.batch for one in heard] == [*range(16), 15]
     assert any("too slow, and misses events" in record.getMessage() for record in caplog.records)
     stuck.set()
+    for listening in told._listeners:
+        listening.wait(time.monotonic() + 10)
+        assert not listening._thread.is_alive(), "the end comes to all"
+
+
+def test_a_listener_may_end_what_it_listens_to(told, caplog):
+    told.listen(lambda progress: told.close())
+    told.tell(Progress(0))
+    told.close()
+    assert not caplog.records
 
 
 def test_who_listens_everywhere_hears_queries_that_start_until_he_is_forgotten():
@@ -132,6 +142,7 @@ def test_prometheus_is_answered_with_sums_of_batches_and_the_newest_of_epochs(to
         other.tell(Progress(epoch, rows=rows, kind=EPOCH))
     other.begin("epochs", run_id="2")
     other.tell(Progress(4, rows=40, kind=EPOCH))
+    other.tell(Progress(5, rows=15, kind=EPOCH))  # of workers that began anew
     other.close()
     told.close()
     found = asked(metrics)
@@ -146,8 +157,8 @@ def test_prometheus_is_answered_with_sums_of_batches_and_the_newest_of_epochs(to
     assert found['steelyard_state{query="counts",unit="rows"}'] == "30.0"
     for name in ("decisions", "failures", "recoveries"):
         assert found[f'steelyard_{name}_total{{query="counts"}}'] == "1.0"
-    assert found['steelyard_rows_total{query="epochs"}'] == "290.0"
-    assert found['steelyard_batches_total{query="epochs"}'] == "4.0"
+    assert found['steelyard_rows_total{query="epochs"}'] == "305.0"
+    assert found['steelyard_batches_total{query="epochs"}'] == "5.0"
 
 
 def test_metrics_of_one_query_end_with_it_and_a_port_that_is_taken_is_told(told):

@@ -47,6 +47,12 @@ def test_a_cap_counts_operators_too_that_nobody_wants_to_change(now, wanted, wor
     assert sum(together.values()) <= max(workers, len(together))
 
 
+def test_a_cap_leaves_alone_what_cannot_change_and_what_another_guard_has_refused():
+    left = Cap(40, frozenset({"bids"})).allowed(Action({"bids": 4, "map": 60}), seen(bids=10, map=8))
+    assert left.parallelism == {"bids": 10, "map": 30}
+    assert Cap(5).allowed(Action(reason="refused"), seen(a=4, b=9)).is_nothing
+
+
 def test_nobody_decides_for_a_while_after_a_change():
     guard = Cooldown(300.0)
     assert not guard.waits(seen(0.0))

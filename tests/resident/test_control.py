@@ -68,6 +68,33 @@ def test_instances_that_began_anew_count_from_nothing():
     assert seen.operators[1].busy == 1.0
 
 
+def test_a_new_generation_that_is_further_on_than_the_one_before_counts_whole():
+    dataflow = flow_of()
+    looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
+    looks.observed(metrics(dataflow, rows_in=100, busy=1.0), there, 1.0, generation=0)
+    seen = looks.observed(metrics(dataflow, rows_in=150, busy=2.0), there, 2.0, generation=1)
+    assert seen.operators[1].processed_per_second == 300.0
+
+
+def test_of_two_edges_from_one_sender_all_rows_are_its():
+    flow = Flow("twice")
+    read = flow.source(Rows(ROWS), name="in")
+    left, right = read.map(lambda batch: batch, ROWS.schema, name="a"), read
+    left.union(right).map(lambda batch: batch, ROWS.schema, name="b").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    seen = Looks(dataflow).observed(metrics(dataflow, rows_in=200, rows_out=100), Placement.spread(dataflow, 1), 1.0)
+    found = {one.name: one.received_from for one in seen.operators}
+    assert sum(found["b"].values()) == pytest.approx(200.0 * dataflow.by_name["b"].parallelism)
+
+
+def test_a_wish_that_comes_while_a_move_is_under_way_adds_to_it(tmp_path):
+    dataflow = flow_of()
+    job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), Settings(store=str(tmp_path)))
+    job.apply(Action(placement={"map#0": 1}))
+    job.apply(Action(placement={"in#0": 1}))
+    assert job.observe().placement == {"in#0": 1, "map#0": 1, "map#1": 1, "count#0": 0, "out#0": 0}
+
+
 def test_a_policy_moves_instances_while_a_job_runs_and_the_answer_stays(tmp_path):
     class Together:
         """All on the worker that has the first instance, as soon as rows flow."""

@@ -105,6 +105,23 @@ def test_tuple_by_tuple_an_autoscaler_follows_the_load_too_and_leaves_sources_al
     assert "cut to fit" not in str(runs[1])
 
 
+def test_all_decisions_of_a_long_run_are_kept_and_cycles_can_be_scaled():
+    scenario = Scenario(
+        (
+            Source("log", 100.0),
+            Operator("again", Exactly(0.004)),
+            Operator("end", Exactly(0.001)),
+        ),
+        (Edge("log", "again"), Edge("again", "again", share=0.5, feedback=True), Edge("again", "end", share=0.5)),
+    )
+    run = autoscale(scenario, "ds2", 30.0, every=5.0, guards=[], seed=1)
+    assert run.changes
+    day = Scenario.chain(Source("log", 900.0), Operator("map", Exactly(0.01), capacity=100))
+    run = autoscale(day, "ds2", 1500.0, every=1.0, guards=[Cap(3)], downtime=0.0)
+    assert len(run.decisions) > 1000
+    assert len(run.changes) == 1
+
+
 def test_tuple_by_tuple_a_policy_that_wants_other_sources_is_told_how_to_bound_it():
     class More:
         def decide(self, observation):

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import steelyard as sy
+from steelyard.control import Bounds, LargestStep
 from steelyard.core import BLOCKS, Action, OptionError
 from steelyard.scaling import Zones
 from steelyard.spark.microbatch import MicroBatch
@@ -93,3 +94,13 @@ def test_zones_need_an_interval_to_compare_with(spark):
 def test_a_name_that_is_no_policy_is_refused(spark):
     with pytest.raises(OptionError, match="unknown elasticity policy 'zone': did you mean 'zones'"):
         described(rows_of(spark), "zone")
+
+
+def test_guards_bound_what_a_policy_may_do(spark, tmp_path):
+    rows = rows_of(spark)
+    policy = f"zones?patience=1&increment=proportional&interval={NEVER_ENOUGH}&most_blocks=9&most_buckets=9"
+    stream = described(rows, policy).elastic(policy, guards=[LargestStep(up=2), Bounds(own={"buckets": (1, 3)})])
+    report = engine(spark, stream, tmp_path).process(rows, 0)
+    assert report.decision.endswith("no more than 2 at once; kept within its bounds")
+    then = engine(spark, stream, tmp_path)
+    assert (then.blocks, then.buckets) == (4, 3)

@@ -91,6 +91,8 @@ class Controller:
         Who decides.
     guards
         What stands between the two, asked one after the other.
+    history
+        Decisions that are kept; None for all.
     tell
         Gets an event for each change that was wanted, done or not, and one for what each that was done brought.
 
@@ -118,13 +120,14 @@ class Controller:
         policy: ScalingPolicy,
         guards: Sequence[Guard] = (),
         tell: Callable[[Progress], object] = lambda progress: None,
+        history: int | None = HISTORY,
     ) -> None:
         if not hasattr(policy, "decide"):
             raise OptionError(f"policy is an object of steelyard.scaling, as DS2(), got {policy!r}")
         require_shown(policy, engine.shows, engine.what)
         self.engine, self.policy, self._tell = engine, policy, tell
         self.guards = copy.deepcopy(tuple(guards))  # what they remember belongs to this run
-        self.decisions: deque[Decision] = deque(maxlen=HISTORY)
+        self.decisions: deque[Decision] = deque(maxlen=history)
         """Those that wanted a change, oldest first, done or not."""
         self.last: Decision | None = None
         """The newest that was done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -61,9 +62,15 @@ class _Listening:
             self._queue.put_nowait(progress)
         except queue.Full:
             self._tell_once("is too slow, and misses events")
+            if progress is None:  # the end must come: it takes the place of the oldest
+                with contextlib.suppress(queue.Empty):
+                    self._queue.get_nowait()
+                self._queue.put(None)
 
     def wait(self, until: float) -> None:
-        """Until all was heard, or the time is up."""
+        """Until all was heard, or the time is up; a listener does not wait for itself."""
+        if self._thread is threading.current_thread():
+            return
         self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
@@ -108,27 +115,29 @@ class Feed:
 
     def tell(self, progress: Progress) -> Progress:
         """Something happened; it, with whose it is and when it was."""
+        with self._lock:
+            return self._tell(progress)
+
+    def _tell(self, progress: Progress) -> Progress:
         moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         event = progress.more(name=self.name, id=self.id, run_id=self.run_id, time=moment)
-        with self._lock:
-            if event.kind in (BATCH, EPOCH):
-                self.progress.append(event)
-            self._events.append(event)
-            for listening in self._listeners:
-                listening.tell(event)
+        if event.kind in (BATCH, EPOCH):
+            self.progress.append(event)
+        self._events.append(event)
+        for listening in self._listeners:
+            listening.tell(event)
         return event
 
     def close(self) -> None:
-        """Nothing more will happen. Listeners have a moment to hear what did; again, nothing."""
+        """Nothing more will happen. Listeners have a moment to hear what did. It may be called again."""
         with self._lock:
-            if self._closed:
-                return
+            if not self._closed:
+                last = self.progress[-1].batch if self.progress else -1
+                self._tell(Progress(last, kind=STOPPED, decision="the query has ended"))
+                for listening in self._listeners:
+                    listening.tell(None)
             self._closed = True
-            last = self.progress[-1].batch if self.progress else -1
-        self.tell(Progress(last, kind=STOPPED, decision="the query has ended"))
-        with self._lock:
-            for listening in self._listeners:
-                listening.tell(None)
+            listeners = list(self._listeners)
         until = time.monotonic() + _LAST_SECONDS
-        for listening in self._listeners:
+        for listening in listeners:
             listening.wait(until)

@@ -102,9 +102,12 @@ class Cap(Guard):
     ----------
     workers
         How many there are. Where more are wanted all get fewer, in proportion.
+    fixed
+        Operators whose numbers cannot change: the others make room.
     """
 
     workers: int
+    fixed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -112,8 +115,13 @@ class Cap(Guard):
 
     def allowed(self, action: Action, seen: Observation) -> Action:
         """All numbers, those of operators that stay as they are too, squeezed until they fit."""
+        if not action.parallelism:
+            return action
         wanted = {**seen.parallelism, **action.parallelism}
-        return _cut(action, squeezed(wanted, self.workers), f"cut to fit {self.workers} workers", wanted)
+        stay = {name: count for name, count in seen.parallelism.items() if name in self.fixed}
+        others = {name: count for name, count in wanted.items() if name not in stay}
+        cut = stay | squeezed(others, self.workers - sum(stay.values()))
+        return _cut(action, cut, f"cut to fit {self.workers} workers", wanted)
 
 
 @dataclass

@@ -12,6 +12,11 @@ from steelyard.core.progress import BATCH, DECISION, EPOCH, FAILED, MOVED, RECOV
 LOOPBACK = "127.0.0.1"
 
 
+def _grown(now: int, before: int) -> int:
+    """What came to a count; one that is smaller than before began anew."""
+    return now - before if now >= before else now
+
+
 class ProgressFile:
     """Appends every event to a file, as one line of JSON.
 
@@ -69,7 +74,7 @@ class Metrics:
                 ("results", "Result rows handed to the sink", []),
                 ("decisions", "Changes that a policy wanted", []),
                 ("moves", "Moves of state", []),
-                ("failures", "Failures of the query or of its workers", []),
+                ("failures", "Failures of the query", []),
                 ("recoveries", "Times that it went on after a failure", []),
             )
         }
@@ -111,18 +116,17 @@ class Metrics:
         self._before[query] = progress
         self._counters["batches"].labels(query).inc()
         for name in ("rows", "late_rows", "results"):
-            grown = getattr(progress, name) - (getattr(before, name) if before else 0)
-            self._counters[name].labels(query).inc(max(0, grown))
+            self._counters[name].labels(query).inc(_grown(getattr(progress, name), getattr(before, name, 0)))
         for reason, rows in progress.bad_rows.items():
-            grown = rows - (before.bad_rows.get(reason, 0) if before else 0)
-            self._counters["bad_rows"].labels(query, reason).inc(max(0, grown))
+            known = before.bad_rows.get(reason, 0) if before else 0
+            self._counters["bad_rows"].labels(query, reason).inc(_grown(rows, known))
 
     def _show(self, query: str, progress: Progress) -> None:
         self._gauges["batch"].labels(query).set(progress.batch)
         for phase, seconds in progress.seconds.items():
             self._gauges["batch_seconds"].labels(query, phase).set(seconds)
         details = progress.details
-        for name in {"blocks", "buckets", "workers"} & details.keys():
+        for name in {"blocks", "buckets"} & details.keys():
             self._gauges["tasks"].labels(query, name).set(details[name])
         if "largest_over_mean" in details:
             self._gauges["largest_over_mean"].labels(query).set(details["largest_over_mean"])

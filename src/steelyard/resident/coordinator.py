@@ -55,8 +55,8 @@ class Settings:
     note
         Kept in every commit, for the one who starts the job.
     deliver
-        Called with each epoch that is committed, and the batches of memory sinks; without it they are kept. What an
-        epoch gave is part of its commit: where the driver ended before it was handed on, it is at the next start.
+        Called with each epoch that is committed and gave anything, and the batches of memory sinks; without it they are
+        kept. They are part of the commit: where the driver ended before they were handed on, the next start does it.
     """
 
     store: str | None = None
@@ -150,7 +150,7 @@ class Coordinator:
         outcome: Outcome | None = None,
         delivery: Delivery | None = None,
     ) -> None:
-        self._attempt, self._delivery = attempt, delivery
+        self.attempt, self._delivery = attempt, delivery
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
@@ -232,7 +232,7 @@ class Coordinator:
             "deploy",
             placement=worker_of,
             store=self._settings.store,
-            attempt=str(self._attempt),
+            attempt=str(self.attempt),
             files=None if resumed is None else dict(resumed.files),
         )
         self._order("start")
@@ -246,14 +246,20 @@ class Coordinator:
                 self._await_quiet()
                 self._order("close_loops")
                 self._loops_closed = True
-            elif due is not None and time.monotonic() >= due and interval:
+            elif due is not None and time.monotonic() >= due and interval and not self._crowded:
                 self._stop_the_world(self._snapshot)
                 due = time.monotonic() + interval
             else:
-                self._hear(min(self._settings.heartbeat, max(due - time.monotonic(), 0.0) if due else 1.0))
+                wait = max(due - time.monotonic(), _POLL) if due else 1.0
+                self._hear(min(self._settings.heartbeat, wait))
         if self._stopping:
             self._order("pause")
             self._await_quiet()
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether results of so many epochs wait to be handed on that no other should follow now."""
+        return self._delivery is not None and self._delivery.is_behind
 
     def _stop_the_world(self, action: Callable[[], None]) -> None:
         """Stop all sources, let everything come to rest, act, and go on."""
@@ -288,7 +294,7 @@ class Coordinator:
                 kept = self._kept(epoch, given, self._store) if given else None
                 results = self._delivery.waiting | ({str(epoch): kept} if kept else {})
             shape, note = shape_of(self._dataflow), self._settings.note
-            self._store.commit(Manifest(epoch, str(self._attempt), shape, files, note, results=results))
+            self._store.commit(Manifest(epoch, str(self.attempt), shape, files, note, results=results))
         self.outcome.epochs = epoch
         if self._delivery is not None:
             self._delivery.put(epoch, given, kept)
@@ -301,7 +307,7 @@ class Coordinator:
         """The file of what an epoch gave."""
         schemas = self._dataflow.schemas
         whole = {sink: pa.Table.from_batches(batches, schemas[sink]) for sink, batches in given.items()}
-        return store.write(epoch, "results", whole, self._attempt)
+        return store.write(epoch, "results", whole, self.attempt)
 
     def _files(self, epoch: int, answers: Mapping[int, Mapping[str, Any]]) -> dict[str, Described]:
         """By instance: the file of its state, as the worker that hosts it named it. Nobody names any other."""
@@ -353,7 +359,7 @@ class Coordinator:
             if said.what["all"]:
                 self._working.discard(said.worker)
         elif said.event == "hello":
-            self.present[said.worker] = Present(said.what["host"], said.what["pid"], self._attempt.generation)
+            self.present[said.worker] = Present(said.what["host"], said.what["pid"], self.attempt.generation)
         elif said.event == "stop":
             self._stopping = True
         return said

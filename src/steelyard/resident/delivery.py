@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -15,6 +16,17 @@ from steelyard.resident.snapshot import SnapshotStore
 Results = Mapping[str, list[pa.RecordBatch]]
 """Batches by sink."""
 Deliver = Callable[[int, Results], None]
+IN_MEMORY, MOST_WAITING = 4, 16
+"""Epochs that wait: more than so many are read again from their files; with more than so many, no snapshot is taken
+between the others."""
+log = logging.getLogger(__name__)
+
+
+def undelivered(store: SnapshotStore) -> dict[int, Described]:
+    """By epoch, oldest first: files of what was never handed on, by the newest commit."""
+    newest = store.newest()
+    kept = {int(epoch): file for epoch, file in newest.results.items()} if newest else {}
+    return {epoch: file for epoch, file in sorted(kept.items()) if not store.is_delivered(epoch)}
 
 
 class Delivery:
@@ -39,14 +51,13 @@ class Delivery:
         self._waiting: dict[int, Described] = {}
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        self.delivered = 0
-        """The newest epoch that was handed on, or had nothing."""
+        self._closing = False
         newest = store.newest()
-        if newest is not None:
-            self.delivered = newest.epoch
-            for epoch, file in newest.results.items():
-                if not store.is_delivered(int(epoch)):
-                    self.put(int(epoch), None, file)
+        left = undelivered(store)
+        self.delivered = min(left, default=(newest.epoch if newest else 0) + 1) - 1
+        """The newest epoch that was handed on, or had nothing."""
+        for epoch, file in left.items():
+            self.put(epoch, None, file)
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
         self._thread.start()
 
@@ -56,23 +67,34 @@ class Delivery:
         with self._lock:
             return {str(epoch): file for epoch, file in self._waiting.items()}
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so many epochs wait that no other should follow soon."""
+        return len(self._waiting) >= MOST_WAITING
+
     def put(self, epoch: int, results: Results | None, file: Described | None) -> None:
         """One epoch more; without results, they are in the file. Without either, it gave nothing."""
         with self._lock:
             if file is not None:
                 self._waiting[epoch] = file
-        self._queue.put((epoch, results))
+            crowded = len(self._waiting) > IN_MEMORY
+        self._queue.put((epoch, None if crowded else results))
 
-    def close(self, wait: bool) -> None:
-        """Take no more; where it is waited for, hand on the rest, and raise what kept that from being done."""
+    def close(self, complete: bool) -> None:
+        """Take no more, and wait for the one that is being handed on.
+
+        Where all came to its end, for the rest too; and raise what kept it from being handed on.
+        """
+        self._closing = not complete
         self._queue.put(None)
-        if wait:
-            self._thread.join()
-            if self._failure is not None:
-                raise self._failure
+        self._thread.join()
+        if self._failure is not None and complete:
+            raise self._failure
+        if self._failure is not None:
+            log.warning("results could not be handed on: %s", self._failure)
 
     def _run(self) -> None:
-        while (one := self._queue.get()) is not None:
+        while (one := self._queue.get()) is not None and not self._closing:
             epoch, results = one
             file = self._waiting.get(epoch)
             try:

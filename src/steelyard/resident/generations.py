@@ -58,6 +58,8 @@ class Generations(ABC, Generic[D]):
         self._driver: D | None = None
         self._stopped = False
         self._changing = threading.Lock()
+        self.recoveries = 0
+        """Generations that failed and were followed by another."""
 
     def stop(self) -> None:
         """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
@@ -97,6 +99,7 @@ class Generations(ABC, Generic[D]):
             raise told(error) or JobError(str(error)) from error
         if not self._may_fail(error):
             raise JobError(f"{error} (generation {number}, the last of {number + 1})") from error
+        self.recoveries += 1
         log.warning("generation %d failed: %s; the next goes on from %s", number, error, self._resumes_from())
 
     def _is_to_end(self) -> bool:

@@ -14,7 +14,7 @@ from steelyard.core import Action, Observation, OptionError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.shown import Shown
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
-from steelyard.resident.delivery import Delivery
+from steelyard.resident.delivery import Delivery, undelivered
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.generations import Generations, JobError
 from steelyard.resident.idle import tell_idle_edges
@@ -63,6 +63,7 @@ class Job(Generations[Coordinator]):
         self._wanted: Placement | None = None
         self._looks = Looks(dataflow)
         self._delivery: Delivery | None = None
+        self._undeliverable = False
         self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
@@ -116,14 +117,16 @@ class Job(Generations[Coordinator]):
 
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""
-        return self._looks.observed(self.metrics, self._placement, self.now)
+        generation = self._driver.attempt.generation if self._driver else 0
+        return self._looks.observed(self.metrics, self._wanted or self._placement, self.now, generation)
 
     def apply(self, action: Action) -> float:
         """Go on with instances on other workers; how long that stops the job is not known beforehand."""
         if action.parallelism:
             raise OptionError(f"a resident job keeps its numbers of instances, got {dict(action.parallelism)}")
-        places = {**self._placement.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
-        self.move(Placement(places, self._placement.workers))
+        there = self._wanted or self._placement  # a move that is under way is not taken back
+        places = {**there.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
+        self.move(Placement(places, there.workers))
         return 0.0
 
     def run(self) -> Outcome:
@@ -140,30 +143,39 @@ class Job(Generations[Coordinator]):
             Where the newest snapshot is damaged.
         """
         self._begun, self._run_name = time.monotonic(), secrets.token_hex(4)
+        self._looks, self._undeliverable = Looks(self._dataflow), False
+        self._ended.clear()
         complete = False
         try:
             self._require_same_dataflow()
             if self._settings.deliver is not None and self._settings.store is not None:
                 store = SnapshotStore(self._settings.store)
-                self._delivery = Delivery(self._settings.deliver, store, failed=self.stop)
+                self._delivery = Delivery(self._settings.deliver, store, failed=self._give_up)
             self._generations()
             complete = True
         finally:
             try:
                 if self._delivery is not None:
-                    self._delivery.close(wait=complete)
+                    self._delivery.close(complete)
             finally:
                 self._ended.set()
         return self.outcome
 
+    def _give_up(self) -> None:
+        """Come to an end, since results cannot be handed on."""
+        with self._changing:
+            self._undeliverable = True
+            if self._driver is not None:
+                self._driver.request_stop()
+
     def _is_to_end(self) -> bool:
-        return self._stopped or self._wanted is not None
+        return self._stopped or self._undeliverable or self._wanted is not None
 
     def _goes_on(self) -> bool:
         """Whether it is to be followed by a generation with another placement."""
         with self._changing:
             wanted, self._wanted = self._wanted, None
-            if wanted is None or self._stopped or self._driver is None or self._driver.ended:
+            if wanted is None or self._stopped or self._undeliverable or self._driver is None or self._driver.ended:
                 return False
             self._placement = wanted
             self.outcome.moves += 1
@@ -181,6 +193,11 @@ class Job(Generations[Coordinator]):
             raise OptionError(
                 f"store {self._settings.store} has a snapshot (epoch {found.epoch}) of another dataflow: {what}; "
                 "run the dataflow that it is of, or give another store="
+            )
+        if self._settings.deliver is None and undelivered(store):
+            raise OptionError(
+                f"store {self._settings.store} has results of epoch {min(undelivered(store))} that did not come to "
+                "their sink: go on with that sink first, or give another store="
             )
         store.make()
 

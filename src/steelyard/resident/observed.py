@@ -25,9 +25,14 @@ class Looks:
         self._dataflow = dataflow
         self._before: Mapping[str, Mapping[str, Any]] = {}
         self._time = 0.0
+        self._generation = 0
 
-    def observed(self, metrics: Mapping[str, Mapping[str, Any]], placement: Placement, time: float) -> Observation:
-        """What was done since the last look; `metrics` are by instance, since it started."""
+    def observed(
+        self, metrics: Mapping[str, Mapping[str, Any]], placement: Placement, time: float, generation: int = 0
+    ) -> Observation:
+        """What was done since the last look; `metrics` are by instance, since it started in its generation."""
+        if generation != self._generation:
+            self._before, self._generation = {}, generation
         done = {name: self._added(name, one) for name, one in metrics.items()}
         seconds = max(time - self._time, 1e-9)
         self._before, self._time = metrics, time
@@ -50,7 +55,7 @@ class Looks:
 
     def _operator(self, name: str, totals: Mapping[str, Mapping[str, float]], seconds: float) -> OperatorObservation:
         own, operator = totals[name], self._dataflow.by_name[name]
-        senders = [edge.source for edge in self._dataflow.edges if edge.target == name]
+        senders = list(dict.fromkeys(edge.source for edge in self._dataflow.edges if edge.target == name))
         given = sum(totals[sender]["rows_out"] for sender in senders)
         spent = own["busy"] + own["blocked"] + own["idle"]
         shares = {what: own[what] / spent if spent else 0.0 for what in ("busy", "blocked", "idle")}

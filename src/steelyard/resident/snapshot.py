@@ -130,7 +130,9 @@ class SnapshotStore:
         return self.load(file_of(self.manifest(epoch).files, instance))
 
     def deliver(self, epoch: int) -> None:
-        """Write down that what an epoch gave was handed on."""
+        """Write down that what an epoch gave was handed on; a newer one stays."""
+        if self.is_delivered(epoch):
+            return
         text = sealed({"epoch": epoch})
         written(self.path / DELIVERED, lambda file: file.write(text.encode()))
 

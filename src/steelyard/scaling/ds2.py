@@ -48,12 +48,13 @@ class DS2:
 
     def decide(self, observation: Observation) -> Action:
         """Instances for each operator that did anything; one that did nothing is left as it is."""
-        more: dict[str, float] = {}  # how many times as much as it does each operator should do
+        # how many times as much as it does each operator should do; as much for who sends back in a cycle
+        more: dict[str, float] = {}
         chosen: dict[str, int] = {}
         for operator in observation.operators:
             target = operator.arrived_per_second
             if operator.received_from:
-                target = sum(rate * more[sender] for sender, rate in operator.received_from.items())
+                target = sum(rate * more.get(sender, 1.0) for sender, rate in operator.received_from.items())
             processed = operator.processed_per_second
             more[operator.name] = target / processed if processed else 1.0
             chosen[operator.name] = self._needed(operator, target)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from steelyard.control import Bounds, Controller, Cooldown, Decision, Guard
+from steelyard.control import Bounds, Cap, Controller, Cooldown, Decision, Guard
 from steelyard.core import OptionError, ScalingPolicy
 from steelyard.core.shown import Shown
 from steelyard.scaling import elasticity
@@ -77,7 +77,8 @@ def autoscale(
     else:
         simulation = Simulation(scenario, seed, downtime=downtime)
         fixed = {one.name: one.instances for one in scenario.vertices if isinstance(one, Source)}
+        guards = [replace(one, fixed=frozenset(fixed)) if isinstance(one, Cap) else one for one in guards]
         guards = [*guards, Bounds(own={name: (count, count) for name, count in fixed.items()})]
-    controller = Controller(simulation, elasticity(policy), guards)
+    controller = Controller(simulation, elasticity(policy), guards, history=None)
     controller.run(seconds, every)
     return Autoscaled(simulation.result(), tuple(controller.decisions))

@@ -121,6 +121,7 @@ def start_query(engine: BatchEngine, rows: DataFrame, checkpoint: str, trigger: 
                 raise
             failures.append(in_a_sentence(error, f"{name}, batch {number}"))
             feed.tell(Progress(number, kind=FAILED, decision=str(failures[0])))
+            threading.Thread(target=feed.close, name=f"end of {name}", daemon=True).start()  # perhaps nobody waits
             log.error("%s", failures[0])
             raise failures[0].with_traceback(None) from None  # all that Spark's UI shows of it
 
@@ -132,7 +133,11 @@ def start_query(engine: BatchEngine, rows: DataFrame, checkpoint: str, trigger: 
     if trigger:
         writer = writer.trigger(**trigger)
     log.info("query %s has started; %s", name, FIRST)
-    query = writer.queryName(name).start()
+    try:
+        query = writer.queryName(name).start()
+    except BaseException:
+        feed.close()
+        raise
     feed.id, feed.run_id = query.id, query.runId
     started.set()
     return Query(query, engine, failures, ended)

@@ -105,7 +105,7 @@ class MicroBatch(BatchEngine):
         # What a policy learns belongs to this query: others may be started from the same description.
         partitioner, elastic = copy.deepcopy((settings.partitioner, settings.elastic))
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
-        self._controller = Controller(self, elastic, tell=self.feed.tell)
+        self._controller = Controller(self, elastic, settings.guards, self.feed.tell)
         self._told: set[str] = set()
         self.partials = Partials(spark, bound)
         self._tidy = Tidy(bound)

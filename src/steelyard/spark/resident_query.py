@@ -52,7 +52,7 @@ class ResidentQuery(Query):
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
         self._job = job
         self._begun = time.monotonic()
-        self._restarts = 0
+        self._recoveries = 0
         self._failure: BaseException | None = None
         self._watching = threading.Lock()
         self._ended = threading.Event()
@@ -63,7 +63,7 @@ class ResidentQuery(Query):
         try:
             self._job.run()
             self._look()
-        except Exception as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error, self._name)
             self._feed.tell(Progress(self._job.outcome.epochs, kind=FAILED, decision=str(self._failure)))
         finally:
@@ -80,15 +80,15 @@ class ResidentQuery(Query):
         with self._watching:
             outcome = self._job.outcome
             epochs = self._job.delivered
-            if outcome.restarts > self._restarts:
-                self._restarts = outcome.restarts
-                said = f"workers failed and began anew from epoch {epochs}, for the {ordinal(self._restarts)} time"
-                self._feed.tell(Progress(epochs, kind=RECOVERED, decision=said))
+            if self._job.recoveries > self._recoveries:
+                self._recoveries = self._job.recoveries
+                said = f"began anew from epoch {outcome.epochs}, for the {ordinal(self._recoveries)} time"
+                self._feed.tell(Progress(outcome.epochs, kind=RECOVERED, decision=f"workers failed, and others {said}"))
             if epochs and (self.last_progress is None or self.last_progress.batch < epochs):
                 self._feed.tell(self._progress(epochs))
 
     def _progress(self, epochs: int) -> Progress:
-        """What was done when an epoch was committed; counts are since the start.
+        """What was done when an epoch was committed; counts are since these workers began.
 
         Late rows are partials of rows where a policy splits keys. `restarts` are generations of workers that failed.
         """
@@ -173,8 +173,10 @@ class ResidentQuery(Query):
         return f"ResidentQuery({self.name}, {state}, last: {self.last_progress or 'no epoch yet'})"
 
 
-def _own(error: Exception, name: str) -> BaseException:
+def _own(error: BaseException, name: str) -> BaseException:
     """Bad rows and mistakes of the program, as the micro-batch engine reports them; other errors as they are."""
+    if str(error).startswith(f"{name}, "):  # a sink's, which knows the epoch
+        return error
     for kind in (BadRowError, BatchError):
         _, found, said = str(error).partition(f"{kind.__name__}: ")
         if isinstance(error, SteelyardError) and (found or isinstance(error, kind)):

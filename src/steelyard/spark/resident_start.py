@@ -37,13 +37,15 @@ from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
 from steelyard.spark.settings import Settings
-from steelyard.spark.sinks import claim, claimable, opened
+from steelyard.spark.sinks import FileSink, Sink, claim, claimable, opened
 from steelyard.spark.sinks import sink as make_sink
 
 EPOCH_SECONDS = 1.0
 """Between two snapshots, where no trigger says otherwise."""
 REPORT_SECONDS = 0.2
 """Between two reports of a worker, which a query's progress is made of."""
+_OF_WORKERS = ("parquet", "kafka")
+"""Sinks that workers write to by themselves."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
 
@@ -85,16 +87,17 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     folder.refuse_others(("snapshots",))
     notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
     workers = how.workers or max(1, slots - 1)
-    sink, deliver = _sink(spark, bound, settings, how, notes)
-    if deliver is not None and not how.available_now and workers >= slots:
+    if how.sink not in _OF_WORKERS and not how.available_now and workers >= slots:
         raise OptionError(
             f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
             f"start Spark with more, as local[{workers + 1}], or give fewer workers"
         )
+    sink, made_sink = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
         claim(spark, sink.path, notes.identity)
+    deliver = _deliver(spark, bound, how, notes, made_sink) if made_sink is not None else None
     _tell_idle(settings)
     made = job(
         spark,
@@ -155,8 +158,8 @@ def _tell_idle(settings: Settings) -> None:
 
 def _sink(
     spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes
-) -> tuple[SinkLogic, Deliver | None]:
-    """The sink's operator, and what the driver does with results that come to it."""
+) -> tuple[SinkLogic, Sink | None]:
+    """The sink's operator, and the sink of the driver that gets what comes to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
     if how.sink == "parquet":
         path = str(_local(spark, how.options["path"]))
@@ -167,6 +170,13 @@ def _sink(
         config = {"bootstrap.servers": how.options["servers"]}
         delivery = how.options.get("delivery", EXACTLY_ONCE)
         return Kafka(config, how.options["topic"], bound.program.keys, notes.identity, delivery), None
+    if isinstance(made, FileSink):
+        claimable(spark, made.path, notes.identity)
+    return Memory(), made
+
+
+def _deliver(spark: SparkSession, bound: Bound, how: Resident, notes: _Notes, made: Sink) -> Deliver:
+    """What hands the results of an epoch on; called when the checkpoint knows its identity."""
     schema = result_schema(spark, bound)
     opened(made, spark, schema, notes.identity)
 
@@ -176,7 +186,7 @@ def _sink(
         except Exception as error:
             raise in_a_sentence(error, f"{how.name}, epoch {epoch}") from error
 
-    return Memory(), deliver
+    return deliver
 
 
 def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructType) -> DataFrame:

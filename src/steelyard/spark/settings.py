@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from steelyard.control import Guard
 from steelyard.core import Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.grouping import OSG
 from steelyard.partition.auto import Auto
@@ -25,6 +26,8 @@ class Settings:
     interval: float = 0.0
     """Seconds between triggers."""
     bad: BadRows = field(default_factory=BadRows)
+    guards: tuple[Guard, ...] = ()
+    """Between the elasticity policy and the engine."""
     is_planned: bool = True
     """Whether the user named the partitioner, or left the choice to us."""
     inverse_from: int = 8

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Never
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from steelyard.control import Guard
 from steelyard.core import KeyCounts, OptionError, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.core.durations import micros, spoken
 from steelyard.core.errors import kind_of, nearest
@@ -100,6 +101,7 @@ class Stream(Description):
     _blocks: int | None = None
     _buckets: int | None = None
     _elastic: ScalingPolicy = field(default_factory=Fixed)
+    _guards: tuple[Guard, ...] = ()
     _statistics: str = "carried"
     _bad: BadRows = field(default_factory=BadRows)
     _mode: str | None = None
@@ -211,9 +213,12 @@ class Stream(Description):
         """Where key counts come from: `"carried"` from the batches before, or `"exact"`, a pass over the batch."""
         return replace(self, _statistics=_one_of("statistics", source, STATISTICS))
 
-    def elastic(self, policy: str | ScalingPolicy) -> Stream:
-        """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object."""
-        return replace(self, _elastic=elasticity(policy))
+    def elastic(self, policy: str | ScalingPolicy, guards: Sequence[Guard] = ()) -> Stream:
+        """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object.
+
+        `guards` of `steelyard.control` bound what it may do, as `[LargestStep(up=2)]`.
+        """
+        return replace(self, _elastic=elasticity(policy), _guards=tuple(guards))
 
     def on_bad_rows(self, policy: str, path: str | None = None) -> Stream:
         """`"fail"` (the default), `"drop"`, or `"dead_letter"` with the `path` they are kept in."""
@@ -333,6 +338,7 @@ class Stream(Description):
             partitioner=self._partitioner or named_policy(self._default_policy()),
             is_planned=self._partitioner is not None,
             elastic=self._elastic,
+            guards=self._guards,
             blocks=self._blocks or cores,
             buckets=self._buckets or cores,
             statistics=self._statistics,
