@@ -351,6 +351,19 @@ def test_a_function_and_any_format_of_sparks_get_the_windows_on_either_engine(sp
     assert spark.read.json(str(tmp_path / "out")).count() == len(expected)
 
 
+def test_a_sink_of_the_driver_needs_a_slot_and_a_start_that_fails_leaves_its_folder_to_the_next(spark, tmp_path):
+    write(tmp_path / "in", rows_of(1, 60), 1, "parquet")
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    described = program(read, "10 seconds", None).sink("json", path=str(tmp_path / "out"))
+    described = described.checkpoint(str(tmp_path / "state"))
+    with pytest.raises(OptionError, match=r"2 workers take all slots .* and the json sink needs one"):
+        described.engine("resident", workers=2).trigger(processing_time="1 second").start()
+    with pytest.raises(OptionError, match=r"add .trigger\(available_now=True\)"):
+        described.engine("resident", workers=1).trigger(processing_time="1 second").start()
+    assert described.engine("resident", workers=2).start().await_termination(120)
+    assert spark.read.json(str(tmp_path / "out")).count() > 0
+
+
 def test_another_engine_and_workers_without_one_are_refused(spark):
     with pytest.raises(OptionError, match="unknown engine 'residnet': did you mean 'resident'"):
         sy.stream(spark.range(1)).engine("residnet")
