@@ -109,7 +109,7 @@ def test_a_saved_result_is_drawn_from_its_json_and_its_picture_can_be_read(name)
     ("name", "panels"),
     [
         ("osg-timeseries", {"Completion time, mean and range": 4, "Slowest minus fastest instance": 4}),
-        ("promptplus-groups", {"Rates that are sustained": 6, "Rates over one Spark job a batch": 5}),
+        ("promptplus-groups", {"Rates that are sustained": 9, "Rates over one Spark job a batch": 7}),
     ],
 )
 def test_every_panel_is_drawn_from_the_series_that_were_saved_for_it(name, panels):
