@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from steelyard.control.guards import Guard
-from steelyard.core import OptionError, Progress
+from steelyard.core import Insisting, OptionError, Progress
 from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy, Timed
 from steelyard.core.progress import BROUGHT, DECISION
-from steelyard.core.shown import Shown
+from steelyard.core.shown import Shown, counted
 
 HISTORY = 1000
 """Decisions that are kept."""
@@ -54,11 +54,16 @@ class Decision(Shown):
         """Where instances are from then on, as far as that is known."""
         return {**self.seen.placement, **self.done.placement}
 
+    @property
+    def refused(self) -> bool:
+        """Whether guards left nothing of a change that is wanted."""
+        return self.done.is_nothing and not self.wanted.changes(self.seen).is_nothing
+
     def progress(self, kind: str) -> Progress:
         """As an event: that it was taken, or what it brought."""
         figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
         return Progress(
-            self.seen.batch.number if self.seen.batch else -1,
+            self.seen.number,
             decision=self.done.reason or self.wanted.reason,
             kind=kind,
             words=str(self),
@@ -73,8 +78,11 @@ class Decision(Shown):
         )
 
     def __str__(self) -> str:
-        moves = f", {self.done.placement}" if self.done.placement else ""
-        return f"{self.time:,.0f} s: {self.parallelism}{moves}, {self.done.reason}"
+        moved = counted(len(self.done.moves), "workset") + " moved" if self.done.moves else ""
+        cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
+        there = [str(numbers) for numbers in (self.parallelism, self.done.placement) if numbers]
+        said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
+        return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}"
 
 
 class Controller:
@@ -151,7 +159,9 @@ class Controller:
             for guard in self.guards:
                 guard.acted(decision.time, decision.disturbed)
             self.last = decision
-        if not (decision.done.is_nothing and wanted.changes(seen).is_nothing):
+        if decision.refused and isinstance(self.policy, Insisting):
+            self.policy.refused()
+        if decision.refused or not decision.done.is_nothing:
             self.decisions.append(decision)
             self._tell(decision.progress(DECISION))
         return decision
@@ -166,7 +176,9 @@ class Controller:
 
 
 def _numbers(action: Action) -> dict[str, int]:
-    return {**action.parallelism, **action.placement}
+    """What an event has of an action: of worksets, which may be many thousands, how many."""
+    worksets = {"moves": len(action.moves), "cuts": len(action.cuts)}
+    return {**action.parallelism, **action.placement, **{name: count for name, count in worksets.items() if count}}
 
 
 def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
@@ -184,4 +196,5 @@ _WORDS = {
     "placement": "to see where instances are",
     "batch": "to see batches",
     "batch.load": "to see how long a batch may take",
+    "worksets": "to see worksets of a similarity join",
 }

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from steelyard.core.errors import OptionError
+from steelyard.core.worksets import JoinObservation, WorksetId
 
 BLOCKS, BUCKETS = "blocks", "buckets"
 """What the map and the reduce tasks of a batch are called, where operators of a dataflow have names of their own."""
@@ -114,6 +117,14 @@ class Observation:
     batch: BatchObservation | None = None
     placement: Mapping[str, int] = field(default_factory=dict)
     """The worker of each instance, which is called as in `count#0`."""
+    join: JoinObservation | None = None
+    """What the workers of a similarity join did."""
+
+    @property
+    def number(self) -> int:
+        """Of the newest batch; -1 where there are none."""
+        newest = self.batch.number if self.batch else -1
+        return self.join.batch if self.join else newest
 
     @property
     def parallelism(self) -> dict[str, int]:
@@ -133,6 +144,10 @@ class Observation:
             found["rows"] = self.batch.rows
             found["seconds"] = self.batch.processing_seconds
             found["load"] = self.batch.load
+        if self.join is not None:
+            found["imbalance"] = self.join.imbalance
+            found["largest_over_mean"] = max(self.join.shares, default=1.0)
+            found["moved_bytes"] = self.join.moved_bytes
         return found
 
 
@@ -150,6 +165,10 @@ class Action:
     reason: str = ""
     placement: Mapping[str, int] = field(default_factory=dict)
     """Workers by instance, as in `{"count#0": 1}`."""
+    moves: Mapping[WorksetId, int] = field(default_factory=dict)
+    """Workers by workset of a similarity join, what helps most first."""
+    cuts: Mapping[WorksetId, int] = field(default_factory=dict)
+    """Worksets of a similarity join that are cut, and into how many parts."""
 
     def __post_init__(self) -> None:
         for name, count in self.parallelism.items():
@@ -159,27 +178,49 @@ class Action:
     @property
     def is_nothing(self) -> bool:
         """Whether nothing is to be done."""
-        return not (self.parallelism or self.placement)
+        return not any(getattr(self, part) for part in _KEPT)
 
     def changes(self, seen: Observation) -> Action:
         """What of it is not so already."""
+        worksets = seen.join.worksets if seen.join else ()
         return replace(
             self,
             parallelism=_others(self.parallelism, seen.parallelism),
             placement=_others(self.placement, seen.placement),
+            moves=_others(self.moves, {one.id: one.worker for one in worksets}),
         )
 
+    def require_only(self, what: str, *parts: str) -> None:
+        """OptionError where an engine is told to do more than these parts of an action.
 
-def _others(wanted: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+        >>> Action(placement={"map#0": 1}).require_only("a query", "parallelism")
+        Traceback (most recent call last):
+        steelyard.core.errors.OptionError: a query keeps its instances where they are, got {'map#0': 1}
+        """
+        for part, kept in _KEPT.items():
+            if part not in parts and getattr(self, part):
+                raise OptionError(f"{what} keeps {kept}, got {dict(getattr(self, part))}")
+
+
+_KEPT = {
+    "parallelism": "its numbers of instances",
+    "placement": "its instances where they are",
+    "moves": "its state where it is",
+    "cuts": "its state in one piece",
+}
+"""The parts of an action, and what an engine keeps that cannot do one."""
+
+
+def _others(wanted: Mapping[Any, int], now: Mapping[Any, int]) -> dict[Any, int]:
     return {name: value for name, value in wanted.items() if now.get(name) != value}
 
 
 @runtime_checkable
 class ScalingPolicy(Protocol):
-    """Chooses how many tasks a batch has, or how many instances an operator has, from what an engine saw.
+    """Chooses numbers of tasks or instances, or where these or worksets go, from what an engine saw.
 
     One that has `needs` is refused by an engine that cannot show all of it: `operators`, `arrivals` (what comes to
-    sources, and their lag), `placement`, `batch`, or `batch.load` (how long a batch may take).
+    sources, and their lag), `placement`, `batch`, `batch.load` (how long a batch may take), or `worksets`.
     """
 
     def decide(self, observation: Observation) -> Action:

@@ -123,6 +123,15 @@ class Learning(Protocol):
 
 
 @runtime_checkable
+class Insisting(Protocol):
+    """A policy that begins to count anew when it gets what it wants, and goes on where it does not."""
+
+    def refused(self) -> None:
+        """Called right after `decide` where guards left nothing of the change that it wants."""
+        ...
+
+
+@runtime_checkable
 class Observing(Protocol):
     """A policy that looks at what its decisions cost."""
 

@@ -122,8 +122,7 @@ class Job(Generations[Coordinator]):
 
     def apply(self, action: Action) -> float:
         """Go on with instances on other workers; how long that stops the job is not known beforehand."""
-        if action.parallelism:
-            raise OptionError(f"a resident job keeps its numbers of instances, got {dict(action.parallelism)}")
+        action.require_only(self.what, "placement")
         there = self._wanted or self._placement  # a move that is under way is not taken back
         places = {**there.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
         self.move(Placement(places, there.workers))

@@ -109,6 +109,7 @@ class FluidSimulation:
 
     def apply(self, action: Action) -> float:
         """Stop, and go on after a pause with other numbers of instances."""
+        action.require_only(self.what, "parallelism")
         self.rescale(action.parallelism, self.downtime)
         return self.downtime
 

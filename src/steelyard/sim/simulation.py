@@ -367,6 +367,7 @@ class Simulation:
 
     def apply(self, action: Action) -> float:
         """Stop, and go on with other numbers of instances; how long nothing was read."""
+        action.require_only(self.what, "parallelism")
         return self.restart(self.scenario.with_instances(**action.parallelism), self.downtime)
 
     def trace(self) -> pa.Table:

@@ -413,6 +413,7 @@ class MicroBatch(BatchEngine):
 
     def apply(self, action: Action) -> float:
         """Other numbers of tasks from the next batch on, which disturbs nobody."""
+        action.require_only(self.what, "parallelism")
         self.blocks = action.parallelism.get(BLOCKS, self.blocks)
         self.buckets = action.parallelism.get(BUCKETS, self.buckets)
         return 0.0
