@@ -3,7 +3,7 @@
 import pytest
 
 from steelyard.control import Bounds, Controller, Cooldown, LargestStep
-from steelyard.core import Action, Observation, OperatorObservation, OptionError
+from steelyard.core import Action, ActionRefusedError, Observation, OperatorObservation, OptionError
 from steelyard.scaling import DS2, Zones
 
 
@@ -80,8 +80,32 @@ def test_decisions_are_events_those_that_were_refused_too_and_so_is_what_they_br
         ("decision", {}, {"a": 9}),
     ]
     assert told[0].decision == "wanted; kept within its bounds"
-    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"arrived_per_second", "lag", "busy"})
+    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"busy"})  # the job tells no more
     assert str(told[0]) == "decision: 10 s: {'a': 4}, wanted; kept within its bounds"
+
+
+def test_what_an_engine_cannot_do_is_written_down_with_its_reason_and_the_controller_goes_on():
+    class Fixed(Job):
+        def apply(self, action):
+            raise ActionRefusedError("a job keeps its tasks")
+
+    told = []
+    controller = Controller(Fixed(a=2), Wishes({"a": 4}, {"a": 2}, {"a": 5}), [Cooldown(60.0)], told.append)
+    shadowed = [controller.look() for _ in range(3)]
+    assert [one.refused for one in shadowed] == ["a job keeps its tasks", "", "a job keeps its tasks"]
+    assert [one.wanted.parallelism["a"] for one in controller.decisions] == [4, 5]
+    assert controller.last is None  # nothing was done, so nobody waits for what it brings
+    assert [(one.kind, one.decision, one.done, one.wanted) for one in told] == [
+        ("decision", "a job keeps its tasks", {}, {"a": 4}),
+        ("decision", "a job keeps its tasks", {}, {"a": 5}),
+    ]
+    assert str(shadowed[0]) == "10 s: {'a': 2}, wanted; refused: a job keeps its tasks"
+
+
+def test_figures_have_what_is_known():
+    source = OperatorObservation("log", 1, arrived_per_second=5.0, lag=7.0, busy=0.5)
+    seen = Observation(1.0, 1.0, (source, OperatorObservation("map", 1, {"log": 5.0})), latency={50.0: 0.1, 99.0: 0.4})
+    assert seen.figures == {"arrived_per_second": 5.0, "lag": 7.0, "busy": 0.5, "latency": 0.4}
 
 
 def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():

@@ -10,7 +10,15 @@ from typing import Any, cast
 
 from steelyard.control.guards import Guard
 from steelyard.core import OptionError, Progress
-from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy, Timed
+from steelyard.core.control import (
+    SHOWN,
+    Action,
+    ActionRefusedError,
+    Controllable,
+    Observation,
+    ScalingPolicy,
+    Timed,
+)
 from steelyard.core.progress import BROUGHT, DECISION
 from steelyard.core.shown import Shown
 
@@ -29,6 +37,8 @@ class Decision(Shown):
     """What the policy wants."""
     done: Action
     """What guards left of it: nothing, perhaps."""
+    refused: str = ""
+    """Why the engine cannot do what guards left, if it cannot."""
     disturbed: float = 0.0
     """Seconds for which doing it disturbs the job."""
     came: Observation | None = None
@@ -59,7 +69,7 @@ class Decision(Shown):
         figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
         return Progress(
             self.seen.batch.number if self.seen.batch else -1,
-            decision=self.done.reason or self.wanted.reason,
+            decision=self.refused or self.done.reason or self.wanted.reason,
             kind=kind,
             words=str(self),
             details={
@@ -74,7 +84,8 @@ class Decision(Shown):
 
     def __str__(self) -> str:
         moves = f", {self.done.placement}" if self.done.placement else ""
-        return f"{self.time:,.0f} s: {self.parallelism}{moves}, {self.done.reason}"
+        refused = f"; refused: {self.refused}" if self.refused else ""
+        return f"{self.time:,.0f} s: {self.parallelism}{moves}, {self.done.reason}{refused}"
 
 
 class Controller:
@@ -147,14 +158,21 @@ class Controller:
             allowed = guard.allowed(allowed, seen)
         decision = Decision(seen, wanted, allowed.changes(seen))
         if not decision.done.is_nothing:
-            decision.disturbed = self.engine.apply(decision.done)
-            for guard in self.guards:
-                guard.acted(decision.time, decision.disturbed)
-            self.last = decision
+            self._act(decision)
         if not (decision.done.is_nothing and wanted.changes(seen).is_nothing):
             self.decisions.append(decision)
             self._tell(decision.progress(DECISION))
         return decision
+
+    def _act(self, decision: Decision) -> None:
+        try:
+            decision.disturbed = self.engine.apply(decision.done)
+        except ActionRefusedError as error:
+            decision.done, decision.refused = Action(reason=decision.done.reason), str(error)
+            return
+        for guard in self.guards:
+            guard.acted(decision.time, decision.disturbed)
+        self.last = decision
 
     def run(self, seconds: float, every: float) -> None:
         """Look every so many seconds, until so many are over or the engine has ended."""
@@ -175,13 +193,4 @@ def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
         if needed not in shows:
             name = getattr(policy, "name", type(policy).__name__)
             has = ", ".join(sorted(shows)) or "nothing"
-            raise OptionError(f"{name} needs {_WORDS.get(needed, needed)}, which {what} cannot show (it shows: {has})")
-
-
-_WORDS = {
-    "operators": "to see operators",
-    "arrivals": "to see what comes to sources",
-    "placement": "to see where instances are",
-    "batch": "to see batches",
-    "batch.load": "to see how long a batch may take",
-}
+            raise OptionError(f"{name} needs {SHOWN.get(needed, needed)}, which {what} cannot show (it shows: {has})")

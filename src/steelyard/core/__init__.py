@@ -4,13 +4,16 @@ from steelyard.core.control import (
     BLOCKS,
     BUCKETS,
     Action,
+    ActionRefusedError,
     BatchObservation,
     Controllable,
+    InstanceObservation,
     Observation,
     OperatorObservation,
     ScalingPolicy,
     TaskObservation,
     Timed,
+    WorkerObservation,
 )
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
@@ -34,6 +37,7 @@ __all__ = [
     "BLOCKS",
     "BUCKETS",
     "Action",
+    "ActionRefusedError",
     "BadRowError",
     "BatchError",
     "BatchObservation",
@@ -43,6 +47,7 @@ __all__ = [
     "BucketPlan",
     "Controllable",
     "Cooperative",
+    "InstanceObservation",
     "KeyCounts",
     "Learning",
     "NoEffectWarning",
@@ -62,5 +67,6 @@ __all__ = [
     "TaskObservation",
     "Timed",
     "TuplePolicy",
+    "WorkerObservation",
     "tell_no_effect",
 ]
