@@ -3,7 +3,16 @@
 import pytest
 
 from steelyard.control import Bounds, Budget, Controller, Cooldown, Dwell, LargestStep
-from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, OperatorObservation, OptionError
+from steelyard.core import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    ActionRefusedError,
+    BatchObservation,
+    Observation,
+    OperatorObservation,
+    OptionError,
+)
 from steelyard.core.worksets import JoinObservation, WorksetLoad
 from steelyard.scaling import DS2, Zones
 
@@ -81,8 +90,32 @@ def test_decisions_are_events_those_that_were_refused_too_and_so_is_what_they_br
         ("decision", {}, {"a": 9}),
     ]
     assert told[0].decision == "wanted; kept within its bounds"
-    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"arrived_per_second", "lag", "busy"})
+    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"busy"})  # the job tells no more
     assert str(told[0]) == "decision: 10 s: {'a': 4}, wanted; kept within its bounds"
+
+
+def test_what_an_engine_cannot_do_is_written_down_with_its_reason_and_the_controller_goes_on():
+    class Fixed(Job):
+        def apply(self, action):
+            raise ActionRefusedError("a job keeps its tasks")
+
+    told = []
+    controller = Controller(Fixed(a=2), Wishes({"a": 4}, {"a": 2}, {"a": 5}), [Cooldown(60.0)], told.append)
+    shadowed = [controller.look() for _ in range(3)]
+    assert [one.refused for one in shadowed] == ["a job keeps its tasks", "", "a job keeps its tasks"]
+    assert [one.wanted.parallelism["a"] for one in controller.decisions] == [4, 5]
+    assert controller.last is None  # nothing was done, so nobody waits for what it brings
+    assert [(one.kind, one.decision, one.done, one.wanted) for one in told] == [
+        ("decision", "a job keeps its tasks", {}, {"a": 4}),
+        ("decision", "a job keeps its tasks", {}, {"a": 5}),
+    ]
+    assert str(shadowed[0]) == "10 s: {'a': 2}, wanted; refused: a job keeps its tasks"
+
+
+def test_figures_have_what_is_known():
+    source = OperatorObservation("log", 1, arrived_per_second=5.0, lag=7.0, busy=0.5)
+    seen = Observation(1.0, 1.0, (source, OperatorObservation("map", 1, {"log": 5.0})), latency={50.0: 0.1, 99.0: 0.4})
+    assert seen.figures == {"arrived_per_second": 5.0, "lag": 7.0, "busy": 0.5, "latency": 0.4}
 
 
 def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
@@ -126,7 +159,7 @@ def test_what_asked_for_a_wish_that_is_refused_still_counts(refuses):
     refused = 0
     for _ in range(9):
         above, below, grace, last = policy.state()["counters"].tolist()
-        if controller.look().refused:
+        if controller.look().came_to_nothing:
             refused += 1
             assert policy.state()["counters"].tolist() == [above + 1, below, max(0, grace - 1), last]
     assert refused > 2
@@ -178,7 +211,7 @@ def test_moves_of_worksets_are_decisions_as_all_others_are_and_end_when_they_are
     controller = Controller(Join(), Over())
     decisions = [controller.look() for _ in range(2)]
     assert [len(one.done.moves) for one in decisions] == [2, 0]
-    assert not decisions[1].refused
+    assert not decisions[1].came_to_nothing
 
 
 def test_what_an_engine_cannot_do_is_told():

@@ -80,7 +80,7 @@ def test_loads_of_a_plan_that_was_refused_are_in_the_next_one():
             return super().moves(loads, workers)
 
     controller = Controller(Join(), Balancing(ImbalanceAbove(0.0), Noting()), [FromTheThird()])
-    assert [controller.look().refused for _ in range(4)] == [True, True, False, False]
+    assert [controller.look().came_to_nothing for _ in range(4)] == [True, True, False, False]
     assert Noting.asked == [2, 4, 6, 2]
 
 

@@ -10,7 +10,15 @@ from typing import Any, cast
 
 from steelyard.control.guards import Guard
 from steelyard.core import Insisting, OptionError, Progress
-from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy, Timed
+from steelyard.core.control import (
+    SHOWN,
+    Action,
+    ActionRefusedError,
+    Controllable,
+    Observation,
+    ScalingPolicy,
+    Timed,
+)
 from steelyard.core.progress import BROUGHT, DECISION
 from steelyard.core.shown import Shown, counted
 
@@ -29,6 +37,8 @@ class Decision(Shown):
     """What the policy wants."""
     done: Action
     """What guards left of it: nothing, perhaps."""
+    refused: str = ""
+    """Why the engine cannot do what guards left, if it cannot."""
     disturbed: float = 0.0
     """Seconds for which doing it disturbs the job."""
     came: Observation | None = None
@@ -55,8 +65,8 @@ class Decision(Shown):
         return {**self.seen.placement, **self.done.placement}
 
     @property
-    def refused(self) -> bool:
-        """Whether guards left nothing of a change that is wanted."""
+    def came_to_nothing(self) -> bool:
+        """Whether guards and the engine left nothing of a change that is wanted."""
         return self.done.is_nothing and not self.wanted.changes(self.seen).is_nothing
 
     def progress(self, kind: str) -> Progress:
@@ -64,7 +74,7 @@ class Decision(Shown):
         figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
         return Progress(
             self.seen.number,
-            decision=self.done.reason or self.wanted.reason,
+            decision=self.refused or self.done.reason or self.wanted.reason,
             kind=kind,
             words=str(self),
             details={
@@ -82,7 +92,8 @@ class Decision(Shown):
         cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
         there = [str(numbers) for numbers in (self.parallelism, self.done.placement) if numbers]
         said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
-        return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}"
+        refused = f"; refused: {self.refused}" if self.refused else ""
+        return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}{refused}"
 
 
 class Controller:
@@ -155,16 +166,23 @@ class Controller:
             allowed = guard.allowed(allowed, seen)
         decision = Decision(seen, wanted, allowed.changes(seen))
         if not decision.done.is_nothing:
-            decision.disturbed = self.engine.apply(decision.done)
-            for guard in self.guards:
-                guard.acted(decision.time, decision.disturbed)
-            self.last = decision
-        if decision.refused and isinstance(self.policy, Insisting):
+            self._act(decision)
+        if decision.came_to_nothing and isinstance(self.policy, Insisting):
             self.policy.refused()
-        if decision.refused or not decision.done.is_nothing:
+        if decision.came_to_nothing or not decision.done.is_nothing:
             self.decisions.append(decision)
             self._tell(decision.progress(DECISION))
         return decision
+
+    def _act(self, decision: Decision) -> None:
+        try:
+            decision.disturbed = self.engine.apply(decision.done)
+        except ActionRefusedError as error:
+            decision.done, decision.refused = Action(reason=decision.done.reason), str(error)
+            return
+        for guard in self.guards:
+            guard.acted(decision.time, decision.disturbed)
+        self.last = decision
 
     def run(self, seconds: float, every: float) -> None:
         """Look every so many seconds, until so many are over or the engine has ended."""
@@ -187,14 +205,4 @@ def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
         if needed not in shows:
             name = getattr(policy, "name", type(policy).__name__)
             has = ", ".join(sorted(shows)) or "nothing"
-            raise OptionError(f"{name} needs {_WORDS.get(needed, needed)}, which {what} cannot show (it shows: {has})")
-
-
-_WORDS = {
-    "operators": "to see operators",
-    "arrivals": "to see what comes to sources",
-    "placement": "to see where instances are",
-    "batch": "to see batches",
-    "batch.load": "to see how long a batch may take",
-    "worksets": "to see worksets of a similarity join",
-}
+            raise OptionError(f"{name} needs {SHOWN.get(needed, needed)}, which {what} cannot show (it shows: {has})")

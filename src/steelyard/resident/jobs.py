@@ -20,7 +20,7 @@ from steelyard.resident.generations import Generations, JobError
 from steelyard.resident.idle import tell_idle_edges
 from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import difference, shape_of
-from steelyard.resident.observed import Looks
+from steelyard.resident.observed import SHOWS, Looks
 from steelyard.resident.operator import Attempt
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.snapshot import SnapshotStore
@@ -42,7 +42,6 @@ class Job(Generations[Coordinator]):
     """
 
     what: ClassVar[str] = "a resident job"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators", "placement"})
 
     def __init__(
         self,
@@ -115,10 +114,26 @@ class Job(Generations[Coordinator]):
         """Wait for so many seconds, or until the end. For a thread beside the one of `run`."""
         self._ended.wait(seconds)
 
+    @property
+    def shows(self) -> frozenset[str]:
+        """What comes to sources where all of their readers tell it, and states where there are snapshots."""
+        readers = [getattr(source.logic, "reader", None) for source in self._dataflow.sources]
+        told = all(reader is not None and reader.tells_end for reader in readers)
+        return SHOWS | ({"arrivals"} if told else set()) | ({"state"} if self._settings.store else set())
+
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""
-        generation = self._driver.attempt.generation if self._driver else 0
-        return self._looks.observed(self.metrics, self._wanted or self._placement, self.now, generation)
+        placement = self._wanted or self._placement
+        if self._driver is None:
+            return self._looks.observed({}, placement, self.now)
+        return self._looks.observed(
+            self.metrics,
+            placement,
+            self.now,
+            self._driver.attempt.generation,
+            self._driver.hosts,
+            self._driver.state_bytes,
+        )
 
     def apply(self, action: Action) -> float:
         """Go on with instances on other workers; how long that stops the job is not known beforehand."""

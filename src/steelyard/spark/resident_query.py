@@ -104,6 +104,8 @@ class ResidentQuery(Query):
         ]
         known = [at for at in times if MIN_WATERMARK < at < MAX_WATERMARK]
         refused = total(SOURCE, "refused")
+        behind = [one["behind"] for name, one in metrics.items() if name.rpartition("#")[0] == SOURCE]
+        lags = [one and one["lag"] for one in behind] or [None]
         return Progress(
             epochs,
             rows=total(SOURCE, "rows_out"),
@@ -113,7 +115,7 @@ class ResidentQuery(Query):
             watermark=instant_text(min(known)) if known else None,
             seconds={"total": time.monotonic() - self._begun},
             kind=EPOCH,
-            details={"restarts": self._job.outcome.restarts},
+            details={"restarts": self._job.outcome.restarts} | ({"lag": sum(lags)} if None not in lags else {}),
         )
 
     @property

@@ -21,7 +21,8 @@ from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.delivery import Deliver
-from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client
+from steelyard.resident.kafka import client
+from steelyard.resident.kafka_sink import EXACTLY_ONCE, Kafka
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.scaling import Fixed
