@@ -76,8 +76,8 @@ def imbalance(loads: Sequence[WorksetLoad], workers: int) -> float:
 def after(loads: Sequence[WorksetLoad], moves: Sequence[Move]) -> list[WorksetLoad]:
     """The same worksets where they are once the moves are done.
 
-    >>> after([WorksetLoad(0, 1, 0, 3.0)], [Move(0, 1, source=0, target=1)])
-    [WorksetLoad(partition=0, workset=1, worker=1, load=3.0, size=0)]
+    >>> [one.worker for one in after([WorksetLoad(0, 1, 0, 3.0)], [Move(0, 1, source=0, target=1)])]
+    [1]
     """
     where = {each.id: each.worker for each in loads}
     for move in moves:
