@@ -119,7 +119,7 @@ class Nexmark(Workload):
         require_within("auction_seconds", self.auction_seconds, 0.001, 1e6)
 
     @property
-    def schema(self) -> pa.Schema:  # type: ignore[override]
+    def schema(self) -> pa.Schema:
         """The columns of the stream."""
         return SCHEMAS[self.stream]
 
