@@ -12,7 +12,7 @@ and `join` remembers the ids that were deleted, so that a path that was still on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -218,6 +218,6 @@ class _Join(Step):
         self._deleted = set(state["deleted"].column("id").to_pylist())
 
 
-def _table(rows: list[tuple[object, ...]], names: tuple[str, ...], kind: pa.DataType) -> pa.Table:
+def _table(rows: Sequence[tuple[object, ...]], names: tuple[str, ...], kind: pa.DataType) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [[] for _ in names]
     return pa.table({name: pa.array(list(column), kind) for name, column in zip(names, columns, strict=True)})
