@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.applications.nexmark import Q3, Q5, Q8, Q11, Q12, QUERIES, SHARES, SINK
+from steelyard.applications.nexmark import Q3, Q5, Q8, Q11, Q12, QUERIES, SHARES, SINK, _RunningCount
 from steelyard.core.dataflow import Placement
 from steelyard.resident import run
+from steelyard.resident.windows import Window
 from steelyard.workloads import Arrivals, Constant, Nexmark
 
 ROWS, RATE = 6_000, 40.0
@@ -53,6 +54,31 @@ def test_answers_do_not_depend_on_parallelism_and_placement(query, parallelism, 
     wide = query.dataflow(800, RATE, parallelism=parallelism, skew=skew)
     answers = run(wide, placement=Placement.spread(wide, workers)).table(SINK)
     assert counted(answers) == counted(run(narrow).table(SINK))
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 3), st.integers(0, 100))
+def test_the_last_of_running_counts_are_those_of_the_window(parallelism, seed):
+    whole = Q12("3 seconds").dataflow(900, RATE, seed=seed)
+    running = Q12("3 seconds", running=True).dataflow(900, RATE, parallelism=parallelism, seed=seed, delay="1 hour")
+    counts = run(running).table(SINK)
+    most = counts.group_by(counts.column_names[:3]).aggregate([("bids", "max")])
+    assert counted(most) == counted(run(whole).table(SINK))
+
+
+def test_running_counts_go_on_from_a_snapshot_and_forget_what_is_over():
+    window = Window.of("event_time", "10 seconds")
+    bids = Nexmark("bids").rows(0, 300, Arrivals(Constant(10)).times(0, 300))
+    first = _RunningCount(window)
+    list(first.process(0, bids.slice(0, 150)))
+    first.on_watermark(10_000_000)
+    again = _RunningCount(window)
+    again.restore(first.snapshot(1))
+    assert again.snapshot(2) == first.snapshot(2)
+    assert list(again.process(0, bids.slice(50))) == list(first.process(0, bids.slice(50)))
+    assert again.refused == 50, "of the first ten seconds"
+    again.on_watermark(30_000_000)
+    assert again.snapshot(3)["counts"].num_rows == 0
 
 
 def test_new_sellers_are_given_as_their_auctions_come_and_with_the_window_of_both():

@@ -8,8 +8,10 @@ answers are the same at every run, and are those of plain Spark over the same ro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +21,13 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow
-from steelyard.resident import Flow, Generated, Memory, Stream, count
+from steelyard.resident import Flow, Generated, Memory, Step, Stream, count
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.resident.sinks import SinkLogic
+from steelyard.resident.windows import Window, timely
 from steelyard.workloads import Arrivals, Constant, Nexmark
 from steelyard.workloads.nexmark import AUCTIONS, BIDS, PERSONS
+from steelyard.workloads.workload import TIMESTAMP
 
 EURO_CENTS = 82
 """Of a dollar."""
@@ -256,9 +261,20 @@ class Q11(Query):
 
 @dataclass(frozen=True)
 class Q12(Query):
-    """Bids of each bidder in tumbling windows, given when the window closes."""
+    """Bids of each bidder in tumbling windows.
+
+    Parameters
+    ----------
+    window
+        Its length.
+    running
+        Whether a batch of bids gives at once how many each of its bidders has by then, and a window is forgotten when
+        event time has passed it. Otherwise a window is given when it closes. The last that is given of a bidder and
+        window, which is the greatest, is the same in both forms.
+    """
 
     window: str = "10 seconds"
+    running: bool = False
 
     name: ClassVar[str] = "q12"
     streams: ClassVar[tuple[str, ...]] = ("bids",)
@@ -266,11 +282,65 @@ class Q12(Query):
     def resident(self, *streams: Stream) -> Stream:
         """Counts of each window."""
         (bids,) = streams
+        if self.running:
+            window = Window.of("event_time", self.window)
+            return bids.key_by("bidder").process(lambda context: _RunningCount(window), _COUNTS, name="count")
         return bids.key_by("bidder").aggregate(bids=count(), window=self.window, name="count")
 
     def plain(self, *streams: DataFrame) -> DataFrame:
         """Spark's own windows."""
         return _counted(streams[0], "bidder", F.window("event_time", self.window))
+
+
+_COUNTS = pa.schema({"bidder": pa.int64(), "window_start": TIMESTAMP, "window_end": TIMESTAMP, "bids": pa.int64()})
+
+
+class _RunningCount(Step):
+    """Bids of each bidder in each open window, given as they come."""
+
+    def __init__(self, window: Window) -> None:
+        self._window, self._watermark = window, MIN_WATERMARK
+        self._open: dict[int, Counter[int]] = {}
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The counts of the bidders of a batch, with this batch."""
+        bids, times = timely(batch, self._window, self._watermark)
+        self.refused += batch.num_rows - bids.num_rows
+        bidders, starts = bids.column("bidder").to_numpy(), times - times % self._window.size
+        for start in np.unique(starts).tolist():
+            who, many = np.unique(bidders[starts == start], return_counts=True)
+            known = self._open.setdefault(start, Counter())
+            known.update(dict(zip(who.tolist(), many.tolist(), strict=True)))
+            yield self._counts(start, who.tolist())
+
+    def _counts(self, start: int, bidders: Iterable[int]) -> pa.RecordBatch:
+        known = self._open[start]
+        rows = [(bidder, start, start + self._window.size, known[bidder]) for bidder in bidders]
+        columns = [pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), _COUNTS, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=_COUNTS)
+
+    def on_watermark(self, time: int) -> tuple[pa.RecordBatch, ...]:
+        """Forget windows that are over."""
+        if time != MAX_WATERMARK:
+            self._watermark = time
+            self._open = {start: known for start, known in self._open.items() if start + self._window.size > time}
+        return ()
+
+    def snapshot(self, epoch: int) -> dict[str, Any]:
+        """The open windows."""
+        found = [self._counts(start, known) for start, known in self._open.items()]
+        return {"watermark": self._watermark, "counts": pa.Table.from_batches(found, _COUNTS)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with these."""
+        if state:
+            self._watermark = state["watermark"]
+            counts = state["counts"]
+            starts = counts.column("window_start").cast(pa.int64()).to_pylist()
+            for start, bidder, bids in zip(
+                starts, counts.column("bidder").to_pylist(), counts.column("bids").to_pylist(), strict=True
+            ):
+                self._open.setdefault(start, Counter())[bidder] = bids
 
 
 QUERIES: dict[str, type[Query]] = {one.name: one for one in (Q1, Q2, Q3, Q5, Q8, Q11, Q12)}
