@@ -177,7 +177,7 @@ class MicroBatch(BatchEngine):
 
         The source is then read once, the map function sees a row once, and Spark counts its input rows once.
         """
-        both = bool(self.program.builtins and self.program.pythons)
+        both = bool(self.program.pythons) and bool(self.program.builtins or self.program.session)
         return both or self.settings.bad.policy == "dead_letter"
 
     def _session_options(self) -> list[tuple[str, str]]:

@@ -189,9 +189,11 @@ def _source_columns(source: Mapping[str, Any]) -> list[str] | None:
         if "path" in source and (not Path(source["path"]).is_dir() or any(Path(source["path"]).glob("*=*"))):
             return None  # folders such as day=2024-01-01 add columns
         return schema_columns(source["schema"])
-    from steelyard.workloads import WORKLOADS  # noqa: PLC0415
+    from steelyard.workloads import parameter_types, workload  # noqa: PLC0415
 
-    return [*WORKLOADS[source["workload"]].schema.names, *(["row_number"] if source.get("row_numbers") else [])]
+    own = {name: source[name] for name in parameter_types(source["workload"]) if name in source}
+    columns = workload(source["workload"], **own).schema.names
+    return [*columns, *(["row_number"] if source.get("row_numbers") else [])]
 
 
 def schema_columns(schema: str) -> list[str] | None:

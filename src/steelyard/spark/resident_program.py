@@ -30,7 +30,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import EVERY
 from steelyard.spark.isolate import as_json, isolate, no_key
 from steelyard.spark.partials import ddl_fields
-from steelyard.spark.program import Bound
+from steelyard.spark.program import Bound, Session, Window
 from steelyard.spark.rows import applied, quoted
 from steelyard.spark.states import added, encoded, finished, merged, told_of
 
@@ -59,8 +59,8 @@ def dataflow_of(
     name: str, spark: SparkSession, bound: Bound, reader: Reader, sink: SinkLogic, width: Width, drops_bad_rows: bool
 ) -> Dataflow:
     """The dataflow of a program over a reader of its input; OptionError for what the resident engine has not."""
-    program = bound.program
-    assert program.window is not None, "the builder checks it"
+    program, window = bound.program, bound.program.window
+    assert window is not None, "the builder checks it"
     _require_types(spark, bound)
     tidy = _Tidy(bound, reader.schema, drops_bad_rows)
     uses = {name: _aggregate(name, use, bound) for name, use in program.aggregates.items()}
@@ -74,8 +74,9 @@ def dataflow_of(
     )
     made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
         uses,
-        window=spoken(program.window.size),
-        slide=spoken(program.window.slide),
+        window=spoken(window.size) if isinstance(window, Window) else None,
+        slide=spoken(window.slide) if isinstance(window, Window) else None,
+        session=spoken(window.gap) if isinstance(window, Session) else None,
         open_end=True,
         begins=0,
         name=AGGREGATE,

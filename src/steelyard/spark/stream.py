@@ -22,6 +22,7 @@ from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.checkpoint import said
 from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
@@ -31,7 +32,7 @@ from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
-from steelyard.spark.program import Bound, MapFunction, Program, Window
+from steelyard.spark.program import Bound, MapFunction, Program, Session, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.scratch import scratch
@@ -93,7 +94,7 @@ class Stream(Description):
     rows: DataFrame
     _keys: tuple[str, ...] = ()
     _aggregates: dict[str, Builtin | AggregatorUse] = field(default_factory=dict)
-    _window: Window | None = None
+    _window: Window | Session | None = None
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
@@ -114,15 +115,13 @@ class Stream(Description):
     _workers: int | None = None
 
     def _facts(self) -> Mapping[str, object]:
-        window = self._window
-        every = "" if window is None or window.slide == window.size else f" every {spoken(window.slide)}"
         uses = [f"{name} = {use!r}" for name, use in self._aggregates.items()]
         return {
             "rows": ", ".join(self.rows.columns),
             "watermark": f"{self._time}, {spoken(self._delay)} late" if self._time else "",
             "map": self._map and getattr(self._map.function, "__name__", "a function"),
             "group by": ", ".join(self._keys),
-            "window": f"{spoken(window.size)}{every}" if window else "",
+            "window": said("window", self._window.signature) if self._window else "",
             "aggregates": ", ".join(uses),
             "partition by": self._partitioner and self._partitioner.name,
             "blocks": self._blocks,
@@ -171,6 +170,13 @@ class Stream(Description):
         if not 0 < step <= length:
             raise OptionError(f"window: slide must be positive and not longer than size, got {slide!r} and {size!r}")
         return replace(self, _window=Window(length, step))
+
+    def session_window(self, gap: str) -> Stream:
+        """Sessions: rows of a key that follow each other by `gap` or less, as PySpark's `session_window`."""
+        length = micros(gap, "session_window gap")
+        if length <= 0:
+            raise OptionError(f"session_window: the gap must be above 0, got {gap!r}")
+        return replace(self, _window=Session(length))
 
     def agg(self, /, *unnamed: Never, **aggregates: Builtin | AggregatorUse) -> Stream:
         """Named aggregates: `sy.sum("fare")`, `sy.count()`, or `MyAggregator().of("fare")`."""
@@ -293,8 +299,7 @@ class Stream(Description):
             raise OptionError("say what to compute, for example .agg(rows=sy.count())")
         if self._window is not None and self._time is None:
             raise OptionError("a window needs event time: add .with_watermark('column', '10 seconds')")
-        if self._mode == "append" and self._window is None and self._aggregates:
-            raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        self._check_mode()
         kind = self.rows.schema[self._time].dataType if self._time in self.rows.columns else None
         if isinstance(kind, T.TimestampNTZType):
             zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
@@ -316,6 +321,16 @@ class Stream(Description):
         for name, use in program.pythons.items():
             check_forms(name, use, bound.rows)
         return bound
+
+    def _check_mode(self) -> None:
+        """Raise an OptionError where the output mode does not go with the window."""
+        if self._mode == "append" and self._window is None and self._aggregates:
+            raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        if self._mode == "update" and isinstance(self._window, Session):
+            raise OptionError(
+                "output mode 'update' has no sessions, as in Spark: one that grows takes the place of others. Use "
+                "'append', which gives a session when it is over, or 'complete'"
+            )
 
     def _check_map_alone(self) -> None:
         """Raise an OptionError where a verb needs keys or aggregates, and there is a map function alone."""

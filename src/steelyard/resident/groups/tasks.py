@@ -52,7 +52,7 @@ def map_block(
         if program.function is not None:
             _require_times(program, rows, made)
         made, times = timely(made, how.window, MIN_WATERMARK)
-        partials = how.partials(made, times - times % how.window.pane)
+        partials = how.partials(made, times)
     else:
         partials = how.partials(made)
     weights = np.asarray(partials.column(how.names[ROWS, "count_all"]).to_numpy(), dtype=np.int64)
