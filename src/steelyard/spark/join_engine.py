@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.core import Learning, Progress
+from steelyard.core.durations import instant_text
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
 from steelyard.similarity import Balancer, Greedy, Trigger, WorkersSeen, WorksetLoad
@@ -22,7 +23,7 @@ from steelyard.similarity.pairblocks import EVERYTHING
 from steelyard.similarity.placed import MOST_COPIES, ROOM
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.join_plan import Plan, fields, pairs_schema, shown
 from steelyard.spark.join_program import JoinProgram, Kept, Run
 from steelyard.spark.join_reading import ROUTE, refuser

@@ -116,8 +116,8 @@ def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tu
     ran = [found.batches[number] for number in sorted(found.batches)][RESIDENT_WARM_UPS:]
     # of the last half: the policy has found its plan, and what had queued is done
     settled = ran[len(ran) // 2 :]
-    taken = [(run.partition_seconds + run.wait_seconds + run.delay, run.map_tasks) for run in settled]
-    return Parts.of(taken), ran[-1].plan.blocks
+    taken = [(run.seconds["partition"] + run.seconds["wait"] + run.done - run.ready, run.map_tasks) for run in settled]
+    return Parts.of(taken), ran[-1].blocks
 
 
 @benchmark(

@@ -136,7 +136,7 @@ def resident_course(spark: SparkSession, technique: str, rate: Rate, batches: in
     elastic = None if technique == FIXED else POLICY
     found = run_batches(spark, program, scheduling, workers=WORKERS, elastic=elastic)
     ran = [
-        Ran(number, run.rows, run.plan.blocks, run.load, run.done / interval - number - 1)
+        Ran(number, run.rows, run.blocks, run.load, run.done / interval - number - 1)
         for number, run in sorted(found.batches.items())
     ]
     changes = [f"batch {one.first}: {one.plan.blocks} map tasks ({one.reason})" for one in found.changes]
