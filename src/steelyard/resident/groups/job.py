@@ -64,6 +64,7 @@ class GroupJob(Generations[CentralScheduler]):
     ) -> None:
         if workers < 1:
             raise OptionError(f"workers must be 1 or more, got {workers}")
+        launcher.require(workers)
         self._batches, self._workers = Batches(program, scheduling), workers
         super().__init__(launcher, self._batches, credentials)
         policy = None if elastic is None else elasticity(elastic)
@@ -151,10 +152,11 @@ def run_batches(
     *,
     workers: int = 2,
     processes: bool = False,
+    launcher: Launcher | None = None,
     elastic: str | ScalingPolicy | None = None,
     tls: Tls | None = None,
 ) -> GroupOutcome:
-    """Run batches on this machine, without Spark, to the end of the source.
+    """Run batches to the end of the source: on this machine, without Spark, or where a launcher starts workers.
 
     Examples
     --------
@@ -164,6 +166,6 @@ def run_batches(
     >>> pa.concat_tables(found.results.values()).sort_by("k").to_pylist()
     [{'k': 'a', 'n': 2}, {'k': 'b', 'n': 1}]
     """
-    launcher: Launcher = ProcessLauncher(GroupWorker) if processes else ThreadLauncher(GroupWorker)
+    where = launcher or (ProcessLauncher(GroupWorker) if processes else ThreadLauncher(GroupWorker))
     how = scheduling or Scheduling()
-    return GroupJob(program, how, workers, launcher, elastic, None, Credentials.new(tls)).run()
+    return GroupJob(program, how, workers, where, elastic, None, Credentials.new(tls)).run()
