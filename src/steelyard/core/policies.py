@@ -35,6 +35,20 @@ class Partitioner(Protocol):
         ...
 
 
+@runtime_checkable
+class Buffering(Partitioner, Protocol):
+    """A partitioner that takes keys in the order of their frequency, which an engine may keep while rows come."""
+
+    @property
+    def buffers(self) -> bool:
+        """Whether it wants that; else it sorts keys when a batch has ended."""
+        ...
+
+    def plan_sorted(self, counts: KeyCounts, blocks: int) -> BlockPlan:
+        """The blocks of a batch whose keys come nearly in descending order of their exact counts."""
+        ...
+
+
 Blocks = np.ndarray[Any, np.dtype[np.int32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 State = Mapping[str, np.ndarray[Any, Any]]

@@ -62,7 +62,6 @@ class Job(Generations[Coordinator]):
         self._wanted: Placement | None = None
         self._looks = Looks(dataflow)
         self._delivery: Delivery | None = None
-        self._undeliverable = False
         self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
@@ -175,15 +174,8 @@ class Job(Generations[Coordinator]):
                 self._ended.set()
         return self.outcome
 
-    def _give_up(self) -> None:
-        """Come to an end, since results cannot be handed on."""
-        with self._changing:
-            self._undeliverable = True
-            if self._driver is not None:
-                self._driver.request_stop()
-
     def _is_to_end(self) -> bool:
-        return self._stopped or self._undeliverable or self._wanted is not None
+        return super()._is_to_end() or self._wanted is not None
 
     def _goes_on(self) -> bool:
         """Whether it is to be followed by a generation with another placement."""

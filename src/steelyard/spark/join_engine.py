@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from steelyard.control import Controller, Guard
 from steelyard.core import Action, Learning, Observation, OptionError, Progress, ScalingPolicy, State
+from steelyard.core.durations import instant_text
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
 from steelyard.core.worksets import JoinObservation, WorksetLoad
@@ -24,7 +25,7 @@ from steelyard.similarity.pairblocks import EVERYTHING
 from steelyard.similarity.placed import MOST_COPIES, ROOM
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.join_plan import Plan, fields, pairs_schema, shown
 from steelyard.spark.join_program import JoinProgram, Kept, Run
 from steelyard.spark.join_reading import ROUTE, refuser

@@ -31,13 +31,14 @@ from steelyard.core import (
     RowRule,
 )
 from steelyard.core import Observation as Seen
+from steelyard.core.durations import instant_text
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import AGGREGATE_FAILED
 from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
-from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.memory import PolicyMemory
 from steelyard.spark.partial_log import SMALL_ROWS, PartialLog, Written
 from steelyard.spark.partials import Partials

@@ -56,6 +56,8 @@ class Pipeline:
     checkpoint: str = ""
     output_mode: str = ""
     engine: str = ""
+    interval: str = ""
+    workers: int = 0
 
     def steps(self) -> list[tuple[str, str]]:
         """What the query does, step by step, as words."""
@@ -100,6 +102,8 @@ def parse_pipeline(text: str, file: str = "pipeline.toml") -> Pipeline:
         checkpoint=given.get("checkpoint", ""),
         output_mode=given.get("output_mode", ""),
         engine=given.get("engine", ""),
+        interval=given.get("interval", ""),
+        workers=given.get("workers", 0),
         **tables,
     )
 
@@ -239,7 +243,9 @@ _TOP: dict[str, Check] = {
     "key": _names,
     "checkpoint": _text,
     "output_mode": _one_of("output mode", *_MODES),
-    "engine": _one_of("engine", "microbatch", "resident"),
+    "engine": _one_of("engine", "microbatch", "groups", "resident"),
+    "interval": _duration,
+    "workers": _whole,
 }
 _TABLES: dict[str, dict[str, Check]] = {
     "watermark": {"column": _text, "delay": _duration},

@@ -27,6 +27,7 @@ from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import readable_name, start_query
+from steelyard.spark.group_start import start_groups
 from steelyard.spark.idle import tell_idle
 from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch
@@ -43,7 +44,7 @@ from steelyard.spark.sinks import sink as make_sink
 MODES = ("append", "update", "complete")
 STATISTICS = ("carried", "exact")
 FORMS = ("arrow", "pandas")
-ENGINES = ("microbatch", "resident")
+ENGINES = ("microbatch", "groups", "resident")
 DEFAULT_POLICY = "auto"
 MAP_POLICY = "in_place"
 """Where there are no keys: rows are mapped where they are read, unless another policy is named."""
@@ -67,7 +68,7 @@ def stream(rows: DataFrame) -> Stream:
         query.await_termination()
 
     `map` runs a Python function over the rows before, or instead of, an aggregation; `partition_by` names a policy
-    other than `"auto"`; `engine("resident")` runs the same on workers that stay.
+    other than `"auto"`; `engine("groups")` and `engine("resident")` run the same on workers that stay.
     """
     require_classic(rows, "sy.stream")
     if not isinstance(rows, DataFrame):
@@ -113,6 +114,7 @@ class Stream(Description):
     _metrics: tuple[int, str] | None = None
     _engine: str = "microbatch"
     _workers: int | None = None
+    _interval: float | None = None
 
     def _facts(self) -> Mapping[str, object]:
         uses = [f"{name} = {use!r}" for name, use in self._aggregates.items()]
@@ -234,16 +236,22 @@ class Stream(Description):
         """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
-    def engine(self, name: str, workers: int | None = None) -> Stream:
-        """What runs it: `"microbatch"`, a Spark job per batch, or `"resident"`, workers that stay.
+    def engine(self, name: str, workers: int | None = None, interval: str | None = None) -> Stream:
+        """What runs it: `"microbatch"`, a Spark job per batch, or workers that stay: `"groups"`, or `"resident"`.
 
-        The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
-        that it keeps while it runs; by default all but one, which is left to other jobs of the session.
+        `"groups"` has batches of `interval`, 100 milliseconds by default, which are scheduled ahead; `"resident"` has
+        none, and windows only. Both read the source by themselves. `workers` is the number of Spark slots that they
+        keep while they run; by default all but one, which is left to other jobs of the session.
         """
         chosen = _one_of("engine", name, ENGINES)
-        if workers is not None and (chosen != "resident" or workers < 1):
-            raise OptionError(f"engine: workers are those of 'resident', at least 1, got {workers} for {name!r}")
-        return replace(self, _engine=chosen, _workers=workers)
+        if workers is not None and (chosen == "microbatch" or workers < 1):
+            raise OptionError(f"engine: workers, at least 1, are those that stay, got {workers} for {name!r}")
+        if interval is not None and chosen != "groups":
+            raise OptionError(f"engine: interval is that of 'groups', got {interval!r} for {name!r}: leave it out")
+        seconds = None if interval is None else micros(interval, "interval") / 1e6
+        if seconds is not None and seconds <= 0:
+            raise OptionError(f"engine: interval must be above 0, got {interval!r}")
+        return replace(self, _engine=chosen, _workers=workers, _interval=seconds)
 
     def start(self) -> Query:
         """Check everything, and start the query."""
@@ -256,15 +264,17 @@ class Stream(Description):
         settings = self._settings()
         if self._engine == "resident":
             return self._start(lambda: start_resident(self.rows, bound, settings, self._resident()))
+        kind, options = self._sink
+        target = make_sink(kind, self._keys, spark, settings.mode, options)
+        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
+            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
+        if self._engine == "groups":
+            return self._start(lambda: start_groups(self.rows, bound, settings, self._resident(), target))
         if "batch.load" in getattr(settings.elastic, "needs", ()) and not settings.interval:
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
-        kind, options = self._sink
-        target = make_sink(kind, self._keys, spark, settings.mode, options)
-        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
-            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
         checkpoint = self._checkpoint or scratch()
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
@@ -279,7 +289,15 @@ class Stream(Description):
     def _resident(self) -> Resident:
         assert self._sink is not None, "`start` checks it"
         kind, options = self._sink
-        return Resident(kind, options, self._checkpoint, "availableNow" in self._trigger, self._called(), self._workers)
+        return Resident(
+            kind,
+            options,
+            self._checkpoint,
+            "availableNow" in self._trigger,
+            self._called(),
+            self._workers,
+            self._interval,
+        )
 
     def to_df(self) -> DataFrame:
         """The results over a static DataFrame, as one batch: all windows, nothing late."""
