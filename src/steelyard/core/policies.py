@@ -77,6 +77,19 @@ class Router(Protocol):
         ...
 
 
+def require_blocks(policy: str, block: np.ndarray[Any, Any], rows: int, blocks: int) -> None:
+    """ValueError unless there is a block for each row, and each exists: a compiled loop would not notice.
+
+    >>> require_blocks("mine", np.array([0, 3]), 2, 3)
+    Traceback (most recent call last):
+    ValueError: mine sent rows to blocks 0 to 3, and there are 3
+    """
+    if len(block) != rows:
+        raise ValueError(f"{policy} gave {len(block)} blocks for {rows} rows")
+    if rows and not 0 <= block.min() <= block.max() < blocks:
+        raise ValueError(f"{policy} sent rows to blocks {block.min()} to {block.max()}, and there are {blocks}")
+
+
 @runtime_checkable
 class TuplePolicy(Protocol):
     """Decides row by row. The policy is its parameters; a router is one partitioner that follows it."""
@@ -124,10 +137,14 @@ class Learning(Protocol):
 
 @runtime_checkable
 class Observing(Protocol):
-    """A policy that looks at what its decisions cost."""
+    """A policy, or a router, that looks at what its decisions cost."""
 
     def observe(self, observation: Observation) -> None:
-        """Called after each batch, in the driver, before its commit."""
+        """Called after each batch, in the driver, before its commit.
+
+        Where rows come without an end, each router that has it is called between two calls of `route`: the batch is a
+        round of what it has sent since the last time, worked off by now, and its blocks are the instances.
+        """
         ...
 
 

@@ -9,7 +9,7 @@ from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.reference import ReferenceTables
-from steelyard.partition.registry import partitioner, partitioner_names, policy, tuple_policy
+from steelyard.partition.registry import edge_policy, partitioner, partitioner_names, policy, tuple_policy
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
 
@@ -29,6 +29,7 @@ __all__ = [
     "RoutedByPlan",
     "Shuffle",
     "TimeBased",
+    "edge_policy",
     "partitioner",
     "partitioner_names",
     "policy",
