@@ -1,4 +1,4 @@
-"""Routers that observe: each round's rows are reported once, answers never change, and what is learnt is in snapshots."""
+"""Routers that observe: each round is reported once, answers never change, and what is learnt is in snapshots."""
 
 import struct
 from collections import Counter

@@ -122,6 +122,54 @@ class Cooperative(Protocol):
         ...
 
 
+class Learner(Protocol):
+    """Learns what the rows of one block of a batch cost; lives in the task that executes them."""
+
+    def executed(self, items: Ints, seconds: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        """Rows were executed, in this order, and each took so long."""
+        ...
+
+    def state(self) -> State:
+        """What was learnt so far."""
+        ...
+
+
+@runtime_checkable
+class Placer(Protocol):
+    """A tuple policy for batches that tells rows apart by a column that their costs depend on, and not by their keys.
+
+    Rows are placed before the function that costs. The keys of its routers are ids of the column's values. What the
+    learners of a batch's blocks have found comes to `learn`, in the driver; so what it has learnt is in the next batch.
+    """
+
+    @property
+    def name(self) -> str:
+        """How it is called in reports."""
+        ...
+
+    @property
+    def cost_of(self) -> str:
+        """The column; empty where all rows are the same."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether it wants to know what rows cost."""
+        ...
+
+    def router(self, blocks: int, partitioner: int = 0) -> Router:
+        """As that of any tuple policy."""
+        ...
+
+    def learner(self, blocks: int, block: int) -> Learner:
+        """What learns the costs of a block, with all that is known."""
+        ...
+
+    def learn(self, found: Mapping[int, State]) -> None:
+        """Take in what the learners of a batch have found, by block; called in the driver."""
+        ...
+
+
 @runtime_checkable
 class Learning(Protocol):
     """A policy with a state: engines keep it in the checkpoint and give it back after a restart."""
@@ -152,7 +200,10 @@ class Observing(Protocol):
 class BucketAllocator(Protocol):
     """Sends key clusters to reduce buckets. Called inside every map task, without talking to the others."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        ...
 
     def allot(
         self,

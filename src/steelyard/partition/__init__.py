@@ -2,7 +2,7 @@
 
 from steelyard.partition.accumulator import Accumulated, Accumulator
 from steelyard.partition.adapters import PlannedByRouting, RoutedByPlan
-from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.partition.allocator import HashAllocator, PromptAllocator, allocator
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
 from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
@@ -29,6 +29,7 @@ __all__ = [
     "RoutedByPlan",
     "Shuffle",
     "TimeBased",
+    "allocator",
     "edge_policy",
     "partitioner",
     "partitioner_names",

@@ -23,6 +23,7 @@ from steelyard.core import (
 )
 from steelyard.core.counts import Ints
 from steelyard.core.plans import at_least_one_block, spread
+from steelyard.core.policies import Blocks
 
 LISTED = 4_096
 """Keys of a round that the next plan lists: the most frequent ones."""
@@ -123,7 +124,7 @@ class CarriedRouter:
             block = (places + self._number) % self.blocks
         return Routed(block.astype(np.int32), np.ones(len(keys), np.bool_))
 
-    def _listed(self, followed: _Followed, ids: Ints, numbers: Ints, places: Ints) -> Ints:
+    def _listed(self, followed: _Followed, ids: Ints, numbers: Blocks, places: Ints) -> Ints:
         """Blocks by key: of a key in several, rows go to each of them in proportion to its fragment."""
         plan = followed.plan
         block = np.mod(ids, self.blocks)

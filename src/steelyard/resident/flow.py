@@ -8,13 +8,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from steelyard.core import Cooperative, OptionError, tell_no_effect
+from steelyard.core import Cooperative, OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
 from steelyard.grouping.protocol import Grouping as Scheduling
 from steelyard.grouping.protocol import item_column, require_item_column, require_no_costs
 from steelyard.grouping.registry import grouping as shuffle_grouping
+from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
@@ -140,6 +141,9 @@ class Stream(Hinting):
         """Rows of a key go to one instance, by hash; or where a partitioner or tuple policy sends them."""
         if grouping == "hash":
             return replace(self, grouping=Grouping(Route.HASH, columns))
+        if is_grouping(grouping) or isinstance(grouping, Placer):
+            name = str(getattr(grouping, "name", grouping))
+            raise OptionError(f"{name} goes by what rows cost, and not by keys: use shuffle({name!r})")
         policy = tuple_policy(grouping)  # a name that is none is an error here, where it was written
         if isinstance(policy, Cooperative) and getattr(policy, "sync", "") != "never":
             raise OptionError(

@@ -257,9 +257,9 @@ class Edge:
             raise OptionError(f"grouping of edge {self.sender} to {self.receiver} is the class {name}: give {name}()")
         self.policy()
         found = self.by_cost()
-        if found and item_column(found):
+        if found and (column := item_column(found)):
             raise OptionError(
-                f"cost_of={item_column(found)!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
+                f"cost_of={column!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
                 "columns, and costs go by the key: leave cost_of out"
             )
 
