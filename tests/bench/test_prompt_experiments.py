@@ -143,7 +143,7 @@ def test_operators_run_in_the_tasks_of_spark_and_give_the_right_answers(monkeypa
     block = cluster_model.event_block(np.random.default_rng(1), rows=50, keys=5)
     for operator in OPERATORS:
         use = {"total": use_of(operator)}
-        combined = next(combiner(("key",), use, state_schema(operator), 4, None, 10)(iter([block])))
+        combined = next(combiner(("key",), use, state_schema(operator), 4, PromptAllocator(), None, 10)(iter([block])))
         assert combined.num_rows == 5
         bucket = cluster_model.bucket_of(combined, keys=1)  # all five states as one key's
         total = next(finisher(use, result_schema(operator))(iter([bucket]))).column("total")[0].as_py()

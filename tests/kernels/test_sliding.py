@@ -14,16 +14,14 @@ from steelyard.kernels.sliding import (
     END,
     NOW,
     advance,
-    check_holders,
     expire,
     grown_holders,
-    held,
     hold,
     no_holders,
     node_of,
     sliding_loads,
 )
-from tests.kernels.twins.sliding import held_plain, loads_plain
+from tests.kernels.twins.sliding import check_holders, held, held_plain, loads_plain
 
 BLOCKS = 4
 

@@ -285,7 +285,7 @@ def test_a_policy_that_sends_rows_to_no_block_is_named():
         def router(self, blocks: int, partitioner: int = 0) -> Router:
             return Beyond(blocks, 0)
 
-    with pytest.raises(ValueError, match="astray sent rows to blocks 3 to 3, and has 3"):
+    with pytest.raises(ValueError, match="astray sent rows to blocks 3 to 3, and there are 3"):
         PlannedByRouting(Astray()).plan(KeyCounts.of({"a": 1}), 3)
 
 

@@ -13,7 +13,7 @@ from steelyard.core.dataflow import Placement
 from steelyard.resident import Flow, Memory, Rows, Step, count, max, mean, min, run, sum
 from steelyard.workloads.workload import TIMESTAMP
 
-GROUPINGS = ["hash", "shuffle", "pk2", "dalton", "prompt", "cam", "w_choices"]
+GROUPINGS = ["hash", "shuffle", "pk2", "dalton", "prompt", "cam", "w_choices", "auto"]
 SCHEMA = pa.schema({"key": pa.string(), "value": pa.int64(), "at": TIMESTAMP})
 SECOND = 1_000_000
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Edge, Grouping, Instance, Route
 from steelyard.resident.routing import distributor
 
-POLICIES = ["dalton", "pk2", "cam", "prompt", "w_choices"]
+POLICIES = ["dalton", "pk2", "cam", "prompt", "w_choices", "auto"]
 keys = st.lists(st.one_of(st.none(), st.sampled_from("abcdef")), max_size=80)
 
 

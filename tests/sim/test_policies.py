@@ -166,3 +166,42 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
 def test_a_mistake_in_a_scenario_is_told_at_once(make, words):
     with pytest.raises(OptionError, match=words):
         make()
+
+
+@pytest.mark.parametrize("grouping", ["auto", "auto?candidates=hash,prompt&memory=0.5"])
+def test_routers_that_observe_lose_no_row_and_go_back_with_a_checkpoint(grouping):
+    scenario = Scenario(
+        (
+            Source("log", RATE, 2, keys=KEYS, rows=ROWS),
+            Operator("parse", Exponential(0.0005), 2),
+            Operator("count", Exponential(0.003), instances=4),
+        ),
+        (
+            Edge("log", "parse", grouping, exchange_every=0.1),
+            Edge("parse", "count", grouping, exchange_every=0.25),
+        ),
+    )
+    simulation = Simulation(scenario, trace=True)
+    simulation.advance(1.6)
+    simulation.checkpoint()
+    learnt = simulation._routers.states()
+    assert all(state["batches"] > 0 for state in learnt.values())
+    simulation.advance(0.5)
+    simulation.fail()
+    for turn, state in simulation._routers.states().items():
+        assert {name: part.tolist() for name, part in state.items()} == {
+            name: part.tolist() for name, part in learnt[turn].items()
+        }
+    simulation.advance(60.0)
+    assert simulation.drained
+    born = np.round(simulation.trace()["born"].to_numpy(), 6).tolist()
+    assert len(set(zip(born, simulation.trace()["item"].to_pylist(), strict=True))) == ROWS
+
+
+def test_auto_leaves_what_makes_one_instance_slow():
+    waits = {}
+    for grouping in ("hash", "auto?candidates=hash,prompt,shuffle"):
+        source = Source("log", 4500, keys=KEYS, arrivals="poisson")
+        scenario = Scenario.chain(source, Operator("work", Exactly(0.001), instances=INSTANCES), grouping=grouping)
+        waits[grouping] = simulate(scenario, 30.0).latency().mean
+    assert waits["auto?candidates=hash,prompt,shuffle"] < waits["hash"] / 2

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 import steelyard as sy
 from steelyard.core import OptionError
 from steelyard.kernels.radix import stable_order
+from steelyard.partition import PromptAllocator
 from steelyard.spark import oneshot, parcels, reduce
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.keyhash import key_hashes
@@ -166,7 +167,14 @@ def run_tasks(blocks, form, buckets, ends=True):
     results = {name: one[2] for name, one in shapes.items()}
     key = blocks[0].schema.field("key").type
     combine = combiner(
-        ("key",), uses, states_schema(key, [(n, one[1]) for n, one in shapes.items()]), buckets, None, 1, results
+        ("key",),
+        uses,
+        states_schema(key, [(n, one[1]) for n, one in shapes.items()]),
+        buckets,
+        PromptAllocator(),
+        None,
+        1,
+        results,
     )
     sent = [part for block in blocks for part in parcels.parcelled(combine)(iter([block]))]
     out = pa.schema([("key", key), (PANE, pa.int64()), *results.items()])

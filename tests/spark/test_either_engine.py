@@ -132,7 +132,7 @@ SLIDES = st.sampled_from([(10, 10), (20, 5), (6, 2), (45, 15), (7, 7)])
     files=st.integers(1, 4),
     kind=st.sampled_from(["parquet", "json"]),
     windows=SLIDES,
-    policy=st.sampled_from([None, "hash", "shuffle", "prompt", "dalton", "pk2"]),
+    policy=st.sampled_from([None, "hash", "shuffle", "prompt", "dalton", "pk2", "auto"]),
     workers=st.integers(1, 2),
 )
 def test_random_streams_give_the_same_windows_on_both_engines_and_on_plain_spark(

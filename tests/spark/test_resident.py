@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
@@ -18,6 +19,7 @@ from steelyard.spark.resident import SparkLauncher, run
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
+from tests.grouping.own import LeastWork
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +43,7 @@ def of_spark(frame):
     return as_rows(frame.toArrow())
 
 
-@pytest.mark.parametrize("grouping", ["hash", "dalton"])
+@pytest.mark.parametrize("grouping", ["hash", "dalton", "auto"])
 def test_windowed_aggregates_equal_plain_sparks(spark, grouping):
     table = events(seed=1)
     flow = Flow(parallelism=2)
@@ -59,6 +61,15 @@ def test_windowed_aggregates_equal_plain_sparks(spark, grouping):
         .agg(F.count("*").alias("n"), F.sum("value").alias("total"), F.avg("value").alias("mean"))
     )
     assert as_rows(got) == of_spark(plain.select("key", "window.start", "window.end", "n", "total", "mean"))
+
+
+def test_a_grouping_of_ones_own_runs_on_workers_in_spark(spark):
+    table = events(seed=5)
+    flow = Flow(parallelism=2)
+    read = flow.source(Rows(table), batch_rows=20)
+    read.shuffle(LeastWork(cost_of="key")).filter(pc.field("value") > 0, parallelism=3).sink(Memory(), name="out")
+    got = run(spark, flow.dataflow(), workers=2).table("out")
+    assert as_rows(got) == as_rows(table.filter(pc.field("value") > 0))
 
 
 def test_joins_equal_plain_sparks(spark):

@@ -198,11 +198,35 @@ class BatchObservation:
     """What planning took of the processing time."""
     tasks: tuple[TaskObservation, ...] = ()
     """Map tasks; none where nobody measured them."""
+    senders: int = 1
+    """Routers that send to the same instances, one of which sent these rows, where rows come without an end."""
 
     @property
     def load(self) -> float:
         """W: processing time over batch interval. Above 1 batches queue up."""
         return self.processing_seconds / self.interval_seconds if self.interval_seconds else 0.0
+
+    @classmethod
+    def of_edge(
+        cls,
+        number: int,
+        rows: Sequence[int],
+        clusters: Sequence[int],
+        seconds: Sequence[float],
+        beside: float,
+        senders: int = 1,
+    ) -> BatchObservation:
+        """What the rows of one of several routers cost on an edge: rows, key clusters and seconds of each instance.
+
+        `beside` are the seconds that sending them took beyond the work of the instance with most of it.
+
+        >>> BatchObservation.of_edge(0, [9, 0], [2, 0], [0.5, 0.0], beside=0.25).processing_seconds
+        0.75
+        """
+        each = zip(range(len(rows)), rows, clusters, seconds, seconds, strict=True)
+        tasks = tuple(TaskObservation(*one) for one in each if one[1])
+        took = max(seconds, default=0.0) + beside
+        return cls(number, sum(rows), 0, len(rows), len(rows), took, 0.0, tasks=tasks, senders=senders)
 
     def at(self, time: float = 0.0) -> Observation:
         """As an engine shows it that has nothing else to show."""

@@ -91,6 +91,19 @@ class Router(Protocol):
         ...
 
 
+def require_blocks(policy: str, block: np.ndarray[Any, Any], rows: int, blocks: int) -> None:
+    """ValueError unless there is a block for each row, and each exists: a compiled loop would not notice.
+
+    >>> require_blocks("mine", np.array([0, 3]), 2, 3)
+    Traceback (most recent call last):
+    ValueError: mine sent rows to blocks 0 to 3, and there are 3
+    """
+    if len(block) != rows:
+        raise ValueError(f"{policy} gave {len(block)} blocks for {rows} rows")
+    if rows and not 0 <= block.min() <= block.max() < blocks:
+        raise ValueError(f"{policy} sent rows to blocks {block.min()} to {block.max()}, and there are {blocks}")
+
+
 @runtime_checkable
 class TuplePolicy(Protocol):
     """Decides row by row. The policy is its parameters; a router is one partitioner that follows it."""
@@ -123,6 +136,54 @@ class Cooperative(Protocol):
         ...
 
 
+class Learner(Protocol):
+    """Learns what the rows of one block of a batch cost; lives in the task that executes them."""
+
+    def executed(self, items: Ints, seconds: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        """Rows were executed, in this order, and each took so long."""
+        ...
+
+    def state(self) -> State:
+        """What was learnt so far."""
+        ...
+
+
+@runtime_checkable
+class Placer(Protocol):
+    """A tuple policy for batches that tells rows apart by a column that their costs depend on, and not by their keys.
+
+    Rows are placed before the function that costs. The keys of its routers are ids of the column's values. What the
+    learners of a batch's blocks have found comes to `learn`, in the driver; so what it has learnt is in the next batch.
+    """
+
+    @property
+    def name(self) -> str:
+        """How it is called in reports."""
+        ...
+
+    @property
+    def cost_of(self) -> str:
+        """The column; empty where all rows are the same."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether it wants to know what rows cost."""
+        ...
+
+    def router(self, blocks: int, partitioner: int = 0) -> Router:
+        """As that of any tuple policy."""
+        ...
+
+    def learner(self, blocks: int, block: int) -> Learner:
+        """What learns the costs of a block, with all that is known."""
+        ...
+
+    def learn(self, found: Mapping[int, State]) -> None:
+        """Take in what the learners of a batch have found, by block; called in the driver."""
+        ...
+
+
 @runtime_checkable
 class Learning(Protocol):
     """A policy with a state: engines keep it in the checkpoint and give it back after a restart."""
@@ -147,10 +208,14 @@ class Insisting(Protocol):
 
 @runtime_checkable
 class Observing(Protocol):
-    """A policy that looks at what its decisions cost."""
+    """A policy, or a router, that looks at what its decisions cost."""
 
     def observe(self, observation: Observation) -> None:
-        """Called after each batch, in the driver, before its commit."""
+        """Called after each batch, in the driver, before its commit.
+
+        Where rows come without an end, each router that has it is called between two calls of `route`: the batch is a
+        round of what it has sent since the last time, worked off by now, and its blocks are the instances.
+        """
         ...
 
 
@@ -158,7 +223,10 @@ class Observing(Protocol):
 class BucketAllocator(Protocol):
     """Sends key clusters to reduce buckets. Called inside every map task, without talking to the others."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        ...
 
     def allot(
         self,

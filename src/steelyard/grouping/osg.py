@@ -16,6 +16,7 @@ from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
+    from steelyard.grouping.batches import SketchedBatches
     from steelyard.kernels.osg_state import Rule
 
 BY_WINDOW = -1
@@ -117,6 +118,12 @@ class OSG(CompiledGrouping):
     def sketch_shape(self) -> tuple[int, int]:
         """Rows and columns of the matrices."""
         return shape_of(self.epsilon, self.delta, self.columns, self.rows)
+
+    def in_batches(self) -> SketchedBatches:
+        """What is left of it where rows come in batches: its sketch."""
+        from steelyard.grouping.batches import SketchedBatches  # noqa: PLC0415 - which knows the registry
+
+        return SketchedBatches(self)
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

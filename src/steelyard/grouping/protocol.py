@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from steelyard.core import State
+from steelyard.core import OptionError, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 
@@ -190,8 +190,30 @@ class Instance(Protocol):
 
 
 @runtime_checkable
+class Sparing(Protocol):
+    """An instance that need not look at every tuple; one that is none is told of all."""
+
+    def space_out(self, seconds: float) -> None:
+        """From now on, send matrices at most once in so many seconds of work."""
+        ...
+
+    def passed_over(self, seconds: float, scheduler: int = 0) -> None:
+        """Tuples of a scheduler were executed, and not looked at: their time counts, and no more."""
+        ...
+
+
+@runtime_checkable
 class Grouping(Protocol):
-    """A policy of shuffle edges. The policy is its parameters; schedulers and instances follow it."""
+    """A policy of shuffle edges. The policy is its parameters; schedulers and instances follow it.
+
+    All engines take any object with these three. What it may have besides, and what holds where it has not:
+
+    - `cost_of`, a string: the column whose values are the items, where rows have columns. One that has it must be told
+      which; to one that has not, all rows are the same item.
+    - `learns` (True): whether instances are to report to schedulers what tuples took.
+    - `needs_costs` (False): whether `choose` must be given exact costs, which only a simulator knows.
+    - `in_batches()`: what stands for it in micro-batches (`core.CostPolicy`).
+    """
 
     @property
     def name(self) -> str:
@@ -205,3 +227,33 @@ class Grouping(Protocol):
     def instance(self, instances: int, number: int, schedulers: int = 1) -> Instance:
         """A new instance, one of so many, that is fed by so many schedulers."""
         ...
+
+
+def item_column(policy: Grouping) -> str:
+    """The column whose values are the items; empty where all rows are the same."""
+    return str(getattr(policy, "cost_of", ""))
+
+
+def learns(policy: Grouping) -> bool:
+    """Whether instances report to schedulers what tuples took."""
+    return bool(getattr(policy, "learns", True))
+
+
+def needs_costs(policy: Grouping) -> bool:
+    """Whether exact costs must be told, which no engine knows but a simulator."""
+    return bool(getattr(policy, "needs_costs", False))
+
+
+def require_item_column(policy: Grouping, how: str) -> None:
+    """Raise OptionError where a grouping learns by a column and was not told which; `how` is where to say it."""
+    if learns(policy) and getattr(policy, "cost_of", None) == "":
+        raise OptionError(
+            f"grouping {policy.name!r} learns what rows cost by the values of a column: say which, "
+            f'{how}("{policy.name}?cost_of=customer")'
+        )
+
+
+def require_no_costs(policy: Grouping) -> None:
+    """Raise OptionError where a grouping must be told costs, which only a simulator can."""
+    if needs_costs(policy):
+        raise OptionError(f"grouping {policy.name!r} must be told what each row costs, and an engine cannot know")

@@ -6,20 +6,19 @@ from typing import Any
 
 from steelyard.core import OptionError
 from steelyard.core.registry import Family
-from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.osg import OSG
+from steelyard.grouping.protocol import Grouping, needs_costs
 
 
 def _runs(kind: type[Any]) -> tuple[str, ...]:
-    if kind.needs_costs:  # which an engine cannot know
+    if needs_costs(kind):  # type: ignore[arg-type]  # it says so of all
         return ("simulator",)
-    return ("microbatch", "resident", "simulator") if kind is OSG else ("resident", "simulator")
+    return ("microbatch", "resident", "simulator")
 
 
-GROUPINGS: Family[CompiledGrouping] = Family(
+GROUPINGS: Family[Grouping] = Family(
     "steelyard.grouping",
     "grouping",
-    "shuffle(...) of resident workers and simulations: which of several equal instances a row goes to",
+    ".shuffle(...), .partition_by(...), edges of simulations: which of several equal instances a row goes to",
     ("scheduler", "instance"),
     _runs,
 )
@@ -30,7 +29,7 @@ def grouping_names() -> list[str]:
     return GROUPINGS.names()
 
 
-def grouping(named: str | CompiledGrouping) -> CompiledGrouping:
+def grouping(named: str | Grouping) -> Grouping:
     """A grouping from its name, with parameters behind a question mark; an object is given back as it is.
 
     >>> grouping("full_knowledge?idle_aware=true")
@@ -39,6 +38,17 @@ def grouping(named: str | CompiledGrouping) -> CompiledGrouping:
     Traceback (most recent call last):
     steelyard.core.errors.OptionError: unknown grouping 'ogs': did you mean 'osg'? There are: ...
     """
-    if not isinstance(named, str | CompiledGrouping):
-        raise OptionError(f"a grouping is a name or an object with `scheduler` and `instance`, got {named!r}")
+    if isinstance(named, type) or not isinstance(named, str | Grouping):
+        raise OptionError(f"a grouping is a name or an object with `name`, `scheduler` and `instance`, got {named!r}")
     return GROUPINGS.named(named)
+
+
+def is_grouping(named: object) -> bool:
+    """Whether something names a grouping, or is one.
+
+    >>> is_grouping("osg?cost_of=customer"), is_grouping("prompt")
+    (True, False)
+    """
+    if isinstance(named, str):
+        return named.partition("?")[0] in GROUPINGS.entries
+    return isinstance(named, Grouping) and not isinstance(named, type)

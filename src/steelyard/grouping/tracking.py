@@ -7,15 +7,16 @@ and count as speeds, and thousands of tuples go round robin before the first mat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from steelyard.core import OptionError
 from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.osg import require_share_kept, require_sketch, require_whole, shape_of
+from steelyard.grouping.osg import OSG, require_share_kept, require_sketch, require_whole, shape_of
 from steelyard.grouping.rules import rule_of
 
 if TYPE_CHECKING:
+    from steelyard.grouping.batches import SketchedBatches
     from steelyard.kernels.osg_state import Rule
 
 
@@ -97,6 +98,12 @@ class TrackingOSG(CompiledGrouping):
         """Rows and columns of the matrices."""
         depth, width = shape_of(self.epsilon, self.delta)
         return self.rows, self.columns or max(depth * width // self.rows, 1)
+
+    def in_batches(self) -> SketchedBatches:
+        """What is left of it where rows come in batches: its sketch, in OSG's hands."""
+        rows, columns = self.sketch_shape
+        sketch = OSG(self.epsilon, self.delta, columns, rows, update=self.update, seed=self.seed, cost_of=self.cost_of)
+        return replace(sketch.in_batches(), name=self.name)
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

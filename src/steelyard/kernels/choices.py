@@ -1,6 +1,6 @@
 """The less loaded of several candidate blocks, row by row.
 
-A key's candidates are its hash block and then independent hashes of it (`mixing.choice`). Of candidates that are
+A key's candidates are its hash block and then independent hashes of it (`candidate`). Of candidates that are
 equal the later one is taken, as the published two-choices partitioner does it: the first must be strictly better.
 """
 
@@ -29,10 +29,14 @@ CHOICES, DUE = 0, 1
 
 @njit(inline="always")
 def candidate(key: int, number: int, blocks: int) -> int:
-    """`mixing.choice` as a 64-bit integer, whichever branch it took."""
+    """The `number`-th candidate of a key: its hash block first, then independent ones.
+
+    >>> [candidate(7, number, 5) for number in range(4)]
+    [2, 2, 4, 1]
+    """
     if number == 0:
         return home(key, blocks)
-    return int(np.int64(mix(key, number) % np.uint64(blocks)))
+    return int(np.int64(mix(key, number) % np.uint64(blocks)))  # or the two kinds of integers would meet as floats
 
 
 @njit()

@@ -24,15 +24,3 @@ def mix(key: int, seed: int) -> np.uint64:
 def home(key: int, blocks: int) -> int:
     """The hash block of a key: `pmod(id, blocks)`, as Spark has it."""
     return key % blocks
-
-
-@njit(inline="always")
-def choice(key: int, number: int, blocks: int) -> int:
-    """The `number`-th candidate of a key: its hash block first, then independent ones.
-
-    >>> [choice(7, number, 5) for number in range(4)]
-    [2, 2, 4, 1]
-    """
-    if number == 0:
-        return home(key, blocks)
-    return int(np.int64(mix(key, number) % np.uint64(blocks)))  # or the two kinds of integers would meet as floats

@@ -12,7 +12,6 @@ from steelyard.kernels.mixing import mix
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-Instances32 = np.ndarray[Any, np.dtype[np.int32]]
 
 IN_TURN, SHUFFLED, KNOWN, LEARNT = 0, 1, 2, 3
 """Kinds: round robin, round robin over a permutation, exact costs, and OSG."""

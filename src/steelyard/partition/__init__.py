@@ -2,14 +2,14 @@
 
 from steelyard.partition.accumulator import Accumulated, Accumulator
 from steelyard.partition.adapters import PlannedByRouting, RoutedByPlan
-from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.partition.allocator import HashAllocator, PromptAllocator, allocator
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
 from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.reference import ReferenceTables
-from steelyard.partition.registry import partitioner, partitioner_names, policy, tuple_policy
+from steelyard.partition.registry import edge_policy, partitioner, partitioner_names, policy, tuple_policy
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
 
@@ -29,6 +29,8 @@ __all__ = [
     "RoutedByPlan",
     "Shuffle",
     "TimeBased",
+    "allocator",
+    "edge_policy",
     "partitioner",
     "partitioner_names",
     "policy",

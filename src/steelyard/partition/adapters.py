@@ -21,6 +21,7 @@ from steelyard.core import (
 )
 from steelyard.core.counts import Ints
 from steelyard.core.plans import at_least_one_block
+from steelyard.core.policies import require_blocks
 
 _BLOCKS, _PLANNED, _ROUTER = "planned_by_routing/blocks", "planned_by_routing/plans", "router/"
 """Names in `PlannedByRouting.state`: its own arrays, and the prefix of its router's."""
@@ -96,8 +97,7 @@ class PlannedByRouting:
         times = np.full(len(order), now, dtype=np.int64)
         block = np.empty(len(order), dtype=np.int32)
         block[order] = router.route(ids[key[order]], times).block
-        if len(block) and not 0 <= block.min() <= block.max() < blocks:  # a compiled loop would not notice
-            raise ValueError(f"{self.name} sent rows to blocks {block.min()} to {block.max()}, and has {blocks}")
+        require_blocks(self.name, block, len(order), blocks)
         if self.remember:
             self._router, self._planned = router, self._planned + 1
         key_of, block_of, rows_of = tally(block, laid, counts.rows, blocks)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from steelyard.core import BucketPlan
+from steelyard.core import BucketAllocator, BucketPlan, OptionError
+from steelyard.core.names import named as object_named
 from steelyard.kernels.rounds import worst_fit_rounds
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -69,3 +70,20 @@ class PromptAllocator:
         capacity = weights.sum() / buckets - taken
         bucket[free] = worst_fit_rounds(capacity, weights[free], task, self.rotate)
         return BucketPlan(bucket.astype(np.int32), weights, buckets)
+
+
+ALLOCATORS: dict[str, type[Any]] = {kind.name: kind for kind in (PromptAllocator, HashAllocator)}
+
+
+def allocator(named: str | BucketAllocator) -> BucketAllocator:
+    """An allocator from its name, with parameters behind a question mark; an object is given back as it is.
+
+    >>> allocator("prompt?rotate=false")
+    PromptAllocator(rotate=False)
+    """
+    if isinstance(named, str):
+        made: BucketAllocator = object_named("allocator", named, ALLOCATORS)
+        return made
+    if isinstance(named, type) or not isinstance(named, BucketAllocator):
+        raise OptionError(f"an allocator is a name or an object with `name` and `allot`, got {named!r}")
+    return named

@@ -5,7 +5,7 @@ A policy decides a batch at once (`Partitioner`) or row by row (`TuplePolicy`); 
 
 from __future__ import annotations
 
-from steelyard.core import Partitioner, TuplePolicy
+from steelyard.core import Observing, Partitioner, TuplePolicy
 from steelyard.core.registry import Family
 
 Policy = Partitioner | TuplePolicy
@@ -51,3 +51,17 @@ def tuple_policy(named: str | Policy) -> TuplePolicy:
 
     found = policy(named)
     return found if isinstance(found, TuplePolicy) else RoutedByPlan(found)
+
+
+def edge_policy(named: str | Policy) -> TuplePolicy:
+    """A policy for rows that come without an end; one that plans and observes plans by what it has seen.
+
+    >>> edge_policy("auto")
+    RoutedByCarriedPlan(partitioner=Auto(candidates='in_place,hash,prompt,shuffle', retry_every=50, memory=0.8))
+    """
+    from steelyard.partition.carried import RoutedByCarriedPlan  # noqa: PLC0415 - as above
+
+    found = policy(named)
+    if isinstance(found, Partitioner) and isinstance(found, Observing) and not isinstance(found, TuplePolicy):
+        return RoutedByCarriedPlan(found)
+    return tuple_policy(found)

@@ -15,16 +15,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core.dataflow import Channel, Dataflow, Route
-from steelyard.grouping.compiled import CompiledGrouping
-from steelyard.grouping.protocol import Matrices, Reply, Requests
+from steelyard.core import Observing
+from steelyard.core.dataflow import Channel, Dataflow, Edge, Route
+from steelyard.grouping.protocol import Grouping, Matrices, Reply, Requests, Sparing, item_column, learns
 from steelyard.grouping.slicing import Slicer
 from steelyard.grouping.splitting import TimeSplitter
+from steelyard.partition.registry import edge_policy
 from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
 from steelyard.resident.routing import key_ids
 
 SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
 """A message is cut only where it takes longer: what cutting it takes is capacity lost, and near saturation dear."""
+_LEARNT = "learnt/"
+"""Before the names of an instance's arrays in a state."""
 _TOGETHER = 32
 """Slices that are learnt from at once: one by one, that would take a few percent of the time of short rows."""
 LEARNING_SHARE, _FIRST_SECONDS = 0.005, 0.2
@@ -54,6 +57,7 @@ class _Slice(NamedTuple):
     """Rows that were executed together."""
 
     channel: int
+    size: int
     rows: pa.RecordBatch
     seconds: float
     ended: float
@@ -77,16 +81,18 @@ class CostMeter:
 
     def __init__(
         self,
-        policy: CompiledGrouping,
+        policy: Grouping,
         instance: int,
         instances: int,
         schedulers: tuple[Mapping[int, int], int],
         tell: Mapping[int, Callable[[int, bytes], None]],
     ) -> None:
         self._by_channel, total = schedulers
-        self._key = (policy.cost_of,)
+        self._key = (item_column(policy),) if item_column(policy) else ()
         self._learner = policy.instance(instances, instance, total)
-        self._learner.space_out(MATRICES_APART)
+        self._sparing = self._learner if isinstance(self._learner, Sparing) else None
+        if self._sparing:
+            self._sparing.space_out(MATRICES_APART)
         self._splitter = TimeSplitter()
         self._tell = tell
         self._slices: list[_Slice] = []
@@ -98,28 +104,30 @@ class CostMeter:
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load what the first rows would have to wait for."""
-        items = key_ids(
-            pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema), self._key
-        )
+        nothing = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
+        items = key_ids(nothing, self._key) if self._key else np.empty(0, np.int64)
         self._splitter.split(items, 0.0)
         self._learner.executed(items, np.empty(0), np.empty(0))
 
     @property
     def wants_more(self) -> bool:
         """Whether rows that come now are learnt from, though nobody asks: learning must not take the time of rows."""
+        if self._sparing is None:
+            return True
         return self._learning <= LEARNING_SHARE * (self._executed - _FIRST_SECONDS) or self._executed < _FIRST_SECONDS
 
     def passed_over(self, channel: int, seconds: float) -> None:
         """Rows that came through a channel were executed, took so long, and are not learnt from."""
         self._executed += seconds
-        self._learner.passed_over(seconds, self._by_channel[channel])
+        assert self._sparing is not None, "others want all rows"
+        self._sparing.passed_over(seconds, self._by_channel[channel])
 
     def executed(self, channel: int, rows: pa.RecordBatch, seconds: float, requests: Requests) -> None:
         """Rows that came through a channel have just been executed together, and took so long.
 
         What a request waits for is reported at once; the rest when some slices have come together.
         """
-        self._slices.append(_Slice(channel, rows.select(self._key), seconds, now(), requests))
+        self._slices.append(_Slice(channel, rows.num_rows, rows.select(self._key), seconds, now(), requests))
         self._executed += seconds
         if len(requests.position) or len(self._slices) >= _TOGETHER:
             self.flush()
@@ -133,8 +141,11 @@ class CostMeter:
         self._learning += time.perf_counter() - begun
 
     def _learn(self, channel: int, slices: list[_Slice]) -> None:
-        sizes = np.array([one.rows.num_rows for one in slices])
-        items = key_ids(pa.Table.from_batches([one.rows for one in slices]).combine_chunks().to_batches()[0], self._key)
+        sizes = np.array([one.size for one in slices])
+        items = np.zeros(int(sizes.sum()), np.int64)
+        if self._key:
+            whole = pa.Table.from_batches([one.rows for one in slices]).combine_chunks()
+            items = key_ids(whole.to_batches()[0], self._key)
         seconds = np.array([one.seconds for one in slices])
         took = self._splitter.split_each(items, sizes, seconds)
         # A tuple ended as much before its slice as those behind it took.
@@ -166,17 +177,27 @@ class CostMeter:
     def state(self) -> bytes:
         """What was learnt. A few slices that wait to be are forgotten: all is at rest, and reports would disturb it."""
         self._slices = []
-        return arrays_bytes({**self._learner.state(), **self._splitter.state()})
+        learnt = {f"{_LEARNT}{name}": array for name, array in self._learner.state().items()}
+        return arrays_bytes({**learnt, **self._splitter.state()})
 
     def restore(self, state: bytes) -> None:
         """Go on with what was learnt."""
         arrays = bytes_arrays(state)
         self._splitter.restore(arrays)
-        self._learner.restore(arrays)
+        learnt = {name.removeprefix(_LEARNT): array for name, array in arrays.items() if name.startswith(_LEARNT)}
+        self._learner.restore(learnt)
 
 
 def learns_costs(channel: Channel, dataflow: Dataflow) -> bool:
     """Whether the receiving end of a channel measures what rows cost, and reports to the sending end."""
     grouping = dataflow.edges[channel.edge].grouping
     several = dataflow.by_name[channel.receiver.operator].parallelism > 1
-    return grouping.route is Route.COST and grouping.policy.learns and several
+    return grouping.route is Route.COST and several and learns(grouping.policy)
+
+
+def observes_costs(edge: Edge, dataflow: Dataflow) -> bool:
+    """Whether routers of an edge observe what their rows cost, and instances tell them."""
+    several = dataflow.by_name[edge.target].parallelism
+    if edge.grouping.route is not Route.POLICY or several == 1:
+        return False
+    return isinstance(edge_policy(edge.grouping.policy).router(several), Observing)

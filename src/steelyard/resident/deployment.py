@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement, Route
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
-from steelyard.resident.costs import CostMeter, learns_costs, schedulers_of
+from steelyard.resident.costs import CostMeter, learns_costs, observes_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
 from steelyard.resident.output import Output
-from steelyard.resident.routing import ByCost, distributor
-from steelyard.resident.runner import Runner
+from steelyard.resident.rounds import RoundMeter
+from steelyard.resident.routing import ByCost, Hearing, distributor
+from steelyard.resident.runner import Meter, Runner
 from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
 
 Send = Callable[[int, Kind, int, int, Any, bytes], None]
@@ -63,7 +64,9 @@ class Deployment:
         self._channels = dataflow.channels()
         self._mailboxes: dict[Instance, Mailbox] = {}
         self._outlets: dict[int, Outlet] = {}
-        self._hearing: dict[int, ByCost] = {}
+        self._hearing: dict[int, Hearing] = {}
+        self._observed = [number for number, edge in enumerate(dataflow.edges) if observes_costs(edge, dataflow)]
+        """Edges whose routers observe what their rows cost."""
         hosted = placement.hosted(worker)
         self._followed = self._followed_channels()
         for instance in hosted:
@@ -171,23 +174,33 @@ class Deployment:
                 first, several = schedulers_of(self.dataflow, number)
                 chooses = distributor(edge, instance, receivers, (first + instance.number, several))
                 chooses.prepare(context.schema)
-                if isinstance(chooses, ByCost):
-                    reporting = [outlet.channel for outlet in reached.values()]
-                    chooses.received = {one.number: 0 for one in reporting if learns_costs(one, self.dataflow)}
-                    self._hearing |= dict.fromkeys(chooses.received, chooses)
-                    if chooses.received and not edge.feedback:
-                        chooses.follow(reached)
+                if isinstance(chooses, Hearing):
+                    self._listen(chooses, reached)
                 outputs.append(Output(chooses, reached))
         mailbox, channels = self._mailboxes[instance], self._into(instance)
         meters = self._meters(instance, channels)
         return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended, meters)
 
-    def _meters(self, instance: Instance, channels: list[Channel]) -> dict[int, CostMeter]:
+    def _listen(self, chooses: Hearing, reached: Mapping[int, Outlet]) -> None:
+        """Have what instances report brought to what chooses between them."""
+        channels = [outlet.channel for outlet in reached.values()]
+        told = [one for one in channels if learns_costs(one, self.dataflow) or one.edge in self._observed]
+        chooses.listen({one.number: one.receiver.number for one in told})
+        self._hearing |= dict.fromkeys(chooses.received, chooses)
+        if isinstance(chooses, ByCost) and told and not told[0].feedback:
+            chooses.follow(reached)
+
+    def _meters(self, instance: Instance, channels: list[Channel]) -> dict[int, Meter]:
         """By channel: what measures its rows; channels of edges that are grouped alike share it."""
-        found: dict[int, CostMeter] = {}
+        found: dict[int, Meter] = {}
+        rounds = {one.number: self._telling(one) for one in channels if one.edge in self._observed}
+        if rounds:
+            found |= dict.fromkeys(rounds, RoundMeter(rounds))
         measured = [channel for channel in channels if learns_costs(channel, self.dataflow)]
-        for kind in dict.fromkeys((one.port, self.dataflow.edges[one.edge].grouping) for one in measured):
+        while measured:
+            kind = (measured[0].port, self.dataflow.edges[measured[0].edge].grouping)
             alike = [one for one in measured if (one.port, self.dataflow.edges[one.edge].grouping) == kind]
+            measured = [one for one in measured if one not in alike]
             places = {one.number: schedulers_of(self.dataflow, one.edge) for one in alike}
             numbers = {one.number: places[one.number][0] + one.sender.number for one in alike}
             several = places[alike[0].number][1]

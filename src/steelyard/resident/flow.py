@@ -8,12 +8,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from steelyard.core import Cooperative, OptionError, tell_no_effect
+from steelyard.core import Cooperative, OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
-from steelyard.grouping.compiled import CompiledGrouping
+from steelyard.grouping.protocol import Grouping as Scheduling
+from steelyard.grouping.protocol import item_column, require_item_column, require_no_costs
 from steelyard.grouping.registry import grouping as shuffle_grouping
+from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
@@ -139,6 +141,9 @@ class Stream(Hinting):
         """Rows of a key go to one instance, by hash; or where a partitioner or tuple policy sends them."""
         if grouping == "hash":
             return replace(self, grouping=Grouping(Route.HASH, columns))
+        if is_grouping(grouping) or isinstance(grouping, Placer):
+            name = str(getattr(grouping, "name", grouping))
+            raise OptionError(f"{name} goes by what rows cost, and not by keys: use shuffle({name!r})")
         policy = tuple_policy(grouping)  # a name that is none is an error here, where it was written
         if isinstance(policy, Cooperative) and getattr(policy, "sync", "") != "never":
             raise OptionError(
@@ -147,7 +152,7 @@ class Stream(Hinting):
             )
         return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
 
-    def shuffle(self, grouping: str | CompiledGrouping | None = None) -> Stream:
+    def shuffle(self, grouping: str | Scheduling | None = None) -> Stream:
         """Rows go to the instances in turn; or where a grouping sends them, by what it learns of their costs.
 
         `shuffle(OSG(cost_of="customer"))`, or the same by name, `shuffle("osg?cost_of=customer")`: instances measure
@@ -156,14 +161,9 @@ class Stream(Hinting):
         if grouping is None:
             return replace(self, grouping=SHUFFLE)
         policy = shuffle_grouping(grouping)
-        if policy.needs_costs:
-            raise OptionError(f"grouping {policy.name!r} must be told what each row costs, and a dataflow cannot know")
-        if policy.learns and not policy.cost_of:
-            raise OptionError(
-                f"grouping {policy.name!r} learns what rows cost by the values of a column: "
-                f'say which, shuffle("{policy.name}?cost_of=customer")'
-            )
-        columns = (policy.cost_of,) if policy.learns else ()
+        require_no_costs(policy)
+        require_item_column(policy, "shuffle")
+        columns = (item_column(policy),) if item_column(policy) else ()
         return replace(self, grouping=Grouping(Route.COST, columns, policy))
 
     def forward(self) -> Stream:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.resident.channel import Outlet
-from steelyard.resident.routing import ByCost, Distributor
+from steelyard.resident.routing import Distributor, Hearing
 from steelyard.resident.wire import Kind
 
 
@@ -45,7 +45,7 @@ class Output:
     @property
     def heard(self) -> dict[int, int]:
         """By channel: reports of costs that came back."""
-        return dict(self.distributor.received) if isinstance(self.distributor, ByCost) else {}
+        return dict(self.distributor.received) if isinstance(self.distributor, Hearing) else {}
 
     @property
     def waited(self) -> float:

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Edge, Instance, Route
-from steelyard.core.policies import Router, State
+from steelyard.core.policies import Observing, Router, State, require_blocks
 from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
-from steelyard.partition.registry import tuple_policy
+from steelyard.partition.registry import edge_policy
 from steelyard.resident.channel import Outlet, StoppedError
 from steelyard.resident.queues import Queues
 from steelyard.resident.reports import (
@@ -27,6 +27,7 @@ from steelyard.resident.reports import (
     packed_requests,
     unpacked_reports,
 )
+from steelyard.resident.rounds import Rounds
 from steelyard.resident.wire import WireError
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
@@ -38,6 +39,8 @@ class Distributor(ABC):
 
     waited: float = 0.0
     """Seconds in which it kept rows back."""
+    called: str = "a grouping"
+    """The grouping that it follows, in errors."""
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch) -> Parts:
@@ -122,11 +125,48 @@ class ByHash(Distributor):
         return parted(batch, np.mod(key_ids(batch, self._columns), self._receivers), self._receivers)
 
 
-class ByPolicy(Distributor):
-    """Rows where a router sends them, which decides row by row and may learn."""
+class Hearing(Distributor):
+    """One that instances report to. Reports come from threads that read connections, and count as worked off at once.
 
-    def __init__(self, receivers: int, columns: tuple[str, ...], router: Router) -> None:
-        self._receivers, self._columns, self._router = receivers, columns, router
+    All else is called by the thread that sends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._receiver_of: Mapping[int, int] = {}
+        self.received: dict[int, int] = {}
+        """By channel: reports so far."""
+
+    def listen(self, receiver_of: Mapping[int, int]) -> None:
+        """Reports will come through these channels, which lead to these instances."""
+        self._receiver_of, self.received = receiver_of, dict.fromkeys(receiver_of, 0)
+
+    def hear(self, channel: int, number: int, payload: Any) -> None:
+        """A report came back through a channel; WireError where it is none, or not the next one."""
+        with self._lock:
+            if number != self.received[channel] + 1:
+                raise WireError(f"report {number} of channel {channel} came behind report {self.received[channel]}")
+            self._take_in(channel, payload)
+            self.received[channel] = number
+
+    @abstractmethod
+    def _take_in(self, channel: int, payload: Any) -> None:
+        """Do with a report what is to be done; WireError where it is none."""
+
+
+class ByPolicy(Hearing):
+    """Rows where a router sends them, which decides row by row and may learn, also from what its rows cost."""
+
+    def __init__(self, receivers: int, columns: tuple[str, ...], router: Router, senders: int = 1) -> None:
+        super().__init__()
+        self._receivers, self._columns, self._router, self._senders = receivers, columns, router, senders
+        self._rounds: Rounds | None = None
+
+    def listen(self, receiver_of: Mapping[int, int]) -> None:
+        """Instances will tell what rows cost them, which the router observes."""
+        super().listen(receiver_of)
+        if receiver_of:
+            self._rounds = Rounds(self._receivers, self._senders)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load the compiled hash, the compiled policy and the compiled order."""
@@ -134,9 +174,31 @@ class ByPolicy(Distributor):
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows as the router says; all rows of a batch come at one moment."""
-        now = np.full(batch.num_rows, int(time.monotonic() * 1000), dtype=np.int64)
-        chosen = self._router.route(key_ids(batch, self._columns), now).block
-        return parted(batch, chosen, self._receivers)
+        return ((receiver, part) for receiver, part, _ in self.addressed(batch))
+
+    def addressed(self, batch: pa.RecordBatch) -> Messages:
+        """Rows as the router says, with the number of the round that they are of."""
+        begun, rounds, note = time.perf_counter(), self._rounds, b""
+        if rounds is not None and (seen := rounds.over()) is not None:
+            assert isinstance(self._router, Observing), "nobody else listens"
+            self._router.observe(seen.at(time.monotonic()))
+        keys = key_ids(batch, self._columns)
+        moment = np.full(batch.num_rows, int(time.monotonic() * 1000), dtype=np.int64)
+        chosen = self._router.route(keys, moment).block
+        require_blocks(self.called, chosen, batch.num_rows, self._receivers)
+        if rounds is not None:
+            note = rounds.note(keys, chosen)
+        sending = 0.0
+        for receiver, part in parted(batch, chosen, self._receivers):
+            before = time.perf_counter()
+            yield receiver, part, note
+            sending += time.perf_counter() - before
+        if rounds is not None and note:
+            rounds.spent(time.perf_counter() - begun - sending, sending)
+
+    def _take_in(self, channel: int, payload: Any) -> None:
+        assert self._rounds is not None, "reports come to those who listen"
+        self._rounds.hear(self._receiver_of[channel], payload)
 
     def state(self) -> bytes:
         """The router's arrays."""
@@ -147,23 +209,19 @@ class ByPolicy(Distributor):
         self._router.restore(bytes_arrays(state))
 
 
-class ByCost(Distributor):
+class ByCost(Hearing):
     """Each row to the instance that a scheduler chooses by what it has heard of costs; it is one of several.
-
-    Reports come from threads that read connections, and count as worked off when they are taken in: nothing waits.
 
     Where instances tell at once of every message that they have worked off (`follow`), rows are kept back while all of
     them have enough to do: what is known when an instance will soon want rows is more than what was known before.
     """
 
     def __init__(self, receivers: int, column: str, scheduler: Scheduler) -> None:
+        super().__init__()
         self._receivers, self._column, self._scheduler = receivers, column, scheduler
-        self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._queues: Queues | None = None
         self._stopped = False
-        self.received: dict[int, int] = {}
-        """By channel: reports so far."""
 
     def follow(self, outlets: Mapping[int, Outlet]) -> None:
         """Hear from the outlets to instances what these have worked off, if the scheduler makes use of it."""
@@ -213,6 +271,8 @@ class ByCost(Distributor):
         while True:
             with self._room:  # not while a part waits for credit: reports come meanwhile
                 chosen = self._choose(items[start:])
+            wanted = len(items) - start if self._queues is None else len(chosen.to)  # for fewer only where it follows
+            require_blocks(self.called, chosen.to, wanted, self._receivers)
             yield from self._messages(batch.slice(start, len(chosen.to)), chosen)
             start += len(chosen.to)
             if start >= len(items):
@@ -235,17 +295,12 @@ class ByCost(Distributor):
             with self._room:
                 self._queues.sent(receiver, now())
 
-    def hear(self, channel: int, number: int, payload: Any) -> None:
-        """A report came back through a channel; WireError where it is none, or not the next one."""
+    def _take_in(self, channel: int, payload: Any) -> None:
         reports: list[Report] = unpacked_reports(payload)
-        with self._lock:
-            if number != self.received[channel] + 1:
-                raise WireError(f"report {number} of channel {channel} came behind report {self.received[channel]}")
-            try:
-                self._scheduler.feedback(reports)
-            except ValueError as error:
-                raise WireError(f"a report of channel {channel} does not fit: {error}") from error
-            self.received[channel] = number
+        try:
+            self._scheduler.feedback(reports)
+        except ValueError as error:
+            raise WireError(f"a report of channel {channel} does not fit: {error}") from error
 
     def know(self, state: State) -> None:
         """Go on with what another scheduler of the same policy knew."""
@@ -277,7 +332,7 @@ def _shares(requests: Requests, rows: int) -> Iterator[tuple[int, int, Requests]
 def distributor(edge: Edge, sender: Instance, receivers: int, schedulers: tuple[int, int] | None = None) -> Distributor:
     """What an instance uses for one of its edges.
 
-    `schedulers` is, for `Route.COST`, which of how many schedulers it is; by default it is the only one.
+    `schedulers` is which of how many senders it is that feed the same instances alike; by default it is the only one.
     """
     route, columns = edge.grouping.route, edge.grouping.columns
     if route is Route.FORWARD or receivers == 1:
@@ -288,11 +343,15 @@ def distributor(edge: Edge, sender: Instance, receivers: int, schedulers: tuple[
         return InTurn(receivers, sender.number)
     if route is Route.HASH:
         return ByHash(receivers, columns)
+    number, several = schedulers or (0, 1)
+    policy = edge.grouping.policy
+    chooses: Distributor
     if route is Route.COST:
-        number, several = schedulers or (0, 1)
-        policy = edge.grouping.policy
-        return ByCost(receivers, "".join(columns), policy.scheduler(receivers, number, several))
-    return ByPolicy(receivers, columns, tuple_policy(edge.grouping.policy).router(receivers, sender.number))
+        chooses = ByCost(receivers, "".join(columns), policy.scheduler(receivers, number, several))
+    else:
+        chooses = ByPolicy(receivers, columns, edge_policy(policy).router(receivers, sender.number), several)
+    chooses.called = f"grouping {edge.grouping} of edge {edge}"
+    return chooses
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from steelyard.resident.metrics import InstanceMetrics, ThreadTime
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
 from steelyard.resident.output import Output
 from steelyard.resident.reports import unpacked_requests
+from steelyard.resident.rounds import RoundMeter
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
 
@@ -41,6 +42,7 @@ _RECENT = 0.1
 """The weight of the newest batch in what a row is taken to cost."""
 
 Made = TypeVar("Made")
+Meter = CostMeter | RoundMeter
 
 
 class Runner:
@@ -75,7 +77,7 @@ class Runner:
         outputs: Sequence[Output],
         failed: Callable[[Instance, BaseException], None],
         ended: Callable[[Instance], None],
-        meters: Mapping[int, CostMeter] | None = None,
+        meters: Mapping[int, Meter] | None = None,
     ) -> None:
         self.instance = instance
         self.metrics = InstanceMetrics()
@@ -190,7 +192,8 @@ class Runner:
             own = {"watermark": self._event_time, "done": self._finished, "times": times}
             learnt = {name: state for name, state in routers.items() if state}
             kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
-            costs = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
+            meters = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
+            costs = {name: state for name, state in meters.items() if state}
             return {"own": own, **learnt, **costs, **kept}
 
         return self.call(taken)
@@ -326,14 +329,16 @@ class Runner:
         self.metrics.rows_in += batch.num_rows
         self.metrics.bytes_in += batch.nbytes
         meter = self._meters.get(channel.number)
-        if meter is not None and (any(one.note for one in together) or meter.wants_more):
+        if isinstance(meter, CostMeter) and (any(one.note for one in together) or meter.wants_more):
             asked = [unpacked_requests(one.note, one.value.num_rows) for one in together]
             requests = Requests.joined(asked, [one.value.num_rows for one in together])
             self._process_measured(channel, batch, requests, meter)
         else:
             seconds = self._emit(lambda: self._step.process(channel.port, batch), batch.num_rows)
-            if meter is not None:
+            if isinstance(meter, CostMeter):
                 meter.passed_over(channel.number, seconds)
+            elif meter is not None:
+                meter.executed(channel.number, together, seconds)
         self._mailbox.finished(channel.number, Kind.DATA, len(together))
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:

@@ -9,8 +9,10 @@ from math import inf
 import numpy as np
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
-from steelyard.grouping import CompiledGrouping, RoundRobin, grouping, grouping_names
-from steelyard.partition import Hash, Shuffle, partitioner_names, tuple_policy
+from steelyard.grouping import Grouping, RoundRobin, grouping, grouping_names
+from steelyard.grouping.protocol import item_column
+from steelyard.grouping.registry import is_grouping
+from steelyard.partition import Hash, Shuffle, edge_policy, partitioner_names
 from steelyard.sim.laws import Exactly, Law
 from steelyard.workloads import Rate, Workload, parse_rate
 
@@ -26,7 +28,7 @@ BUILT_IN = {
     "global": "all to the first instance",
 }
 """Groupings that are no policies, or that a compiled loop decides as the policy would."""
-AnyGrouping = str | TuplePolicy | Partitioner | CompiledGrouping
+AnyGrouping = str | TuplePolicy | Partitioner | Grouping
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,8 @@ class Edge:
         Whether it leads back, to an operator at or before its sender: a cycle. Its receiver's queue must have no bound,
         since all would wait for each other when it is full, and fewer tuples must come round than went in.
     exchange_every
-        Seconds between two rounds in which partitioners of a policy that lets them cooperate learn from each other.
+        Seconds between two rounds in which partitioners learn: from each other, where their policy lets them cooperate,
+        or from what their decisions cost, where they observe it, as those of `auto` do.
 
     Examples
     --------
@@ -254,25 +257,21 @@ class Edge:
             raise OptionError(f"grouping of edge {self.sender} to {self.receiver} is the class {name}: give {name}()")
         self.policy()
         found = self.by_cost()
-        if found and found.cost_of:
+        if found and (column := item_column(found)):
             raise OptionError(
-                f"cost_of={found.cost_of!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
+                f"cost_of={column!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
                 "columns, and costs go by the key: leave cost_of out"
             )
 
     def policy(self) -> TuplePolicy | None:
         """The policy object that decides, or None where the loop does."""
-        if self.built_in or self.by_cost() or isinstance(self.grouping, CompiledGrouping):
+        if self.built_in or is_grouping(self.grouping):
             return None
-        return tuple_policy(self.grouping)
+        return edge_policy(self.grouping)  # type: ignore[arg-type]  # it is no grouping
 
-    def by_cost(self) -> CompiledGrouping | None:
+    def by_cost(self) -> Grouping | None:
         """The grouping that goes by what tuples cost, if it does."""
-        if self.built_in:
-            return None
-        if isinstance(self.grouping, str):
-            return grouping(self.grouping) if self.grouping.partition("?")[0] in grouping_names() else None
-        return self.grouping if isinstance(self.grouping, CompiledGrouping) else None
+        return grouping(self.grouping) if not self.built_in and is_grouping(self.grouping) else None  # type: ignore[arg-type]
 
     @property
     def is_branch(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from steelyard.core.counts import Ints
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
+from steelyard.grouping.protocol import learns, needs_costs
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
 from steelyard.partition import tuple_policy
@@ -121,7 +122,7 @@ def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
         return None
     receivers = layout.scenario.vertex(edge.receiver).instances
     items, keys = sample_of(_root(layout, edge.sender))
-    router = (edge.policy() or tuple_policy("hash")).router(receivers, 0)
+    router = tuple_policy("hash" if edge.built_in else edge.grouping).router(receivers, 0)  # type: ignore[arg-type]
     return items, router.route(keys, np.arange(len(keys))).block.astype(np.int64)
 
 
@@ -132,7 +133,7 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
     if routed is not None:
         return np.bincount(routed[1], minlength=receivers) / len(routed[1])
     found = edge.by_cost()
-    if found and (found.learns or found.needs_costs):
+    if found and (learns(found) or needs_costs(found)):
         return _by_speed(layout, edge)
     if edge.built_in == "broadcast":
         return np.ones(receivers)

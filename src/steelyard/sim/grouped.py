@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from steelyard.grouping import CompiledGrouping
-from steelyard.grouping.protocol import traffic_bytes
+from steelyard.grouping import CompiledGrouping, Grouping
+from steelyard.grouping.protocol import learns, traffic_bytes
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_groupings import (
     RULE,
@@ -21,6 +21,7 @@ from steelyard.kernels.cluster_loop import run_until
 from steelyard.kernels.cluster_state import Cluster, Rows
 from steelyard.sim.dataflow import Edge
 from steelyard.sim.layout import Layout
+from steelyard.sim.plain_groupings import PlainGroupings, PlainState
 
 MESSAGES = pa.schema(
     [
@@ -44,23 +45,34 @@ class Grouped:
         numbers = [n for n, row in zip(layout.edges, edges, strict=True) if row["grouping"] == state.BY_COST]
         self._ends = [layout.scenario.edges[number] for number in numbers]
         self._groupings: Groupings | None = None
-        if self._edges:
+        self._plain: PlainGroupings | None = None
+        found = [_grouping_of(edge) for edge in self._ends]
+        if not all(isinstance(one, CompiledGrouping) for one in found):
+            senders = [layout.ends_of(number) for number in numbers]
+            self._plain = PlainGroupings(list(zip(self._edges, found, senders, strict=True)))
+        elif self._edges:
             self._groupings = _groupings_of(layout, edges)
 
     def run(self, cluster: Cluster, until: float) -> int:
         """Run the event loop; tells why it came back."""
+        if self._plain is not None:
+            return self._plain.run(cluster, until)
         if self._groupings is None:
             return int(run_until(cluster, until))
         while (outcome := run_by_cost(cluster, self._groupings, until)) == state.NEEDS_SLOTS:
             self._groupings = more_slots(self._groupings)
         return int(outcome)
 
-    def state(self) -> Groupings | None:
+    def state(self) -> Groupings | PlainState | None:
         """What everybody knows, and matrices under way."""
-        return _copied(self._groupings)
+        return self._plain.state() if self._plain is not None else _copied(self._groupings)
 
-    def restore(self, saved: Groupings | None) -> None:
+    def restore(self, saved: Groupings | PlainState | None) -> None:
         """Go on from there; messages since then stay counted."""
+        if isinstance(saved, PlainState):
+            assert self._plain is not None
+            self._plain.restore(saved)
+            return
         traffic = self._groupings.schedulers.traffic if self._groupings else np.zeros(0)
         self._groupings = _copied(saved)
         if self._groupings:
@@ -69,7 +81,10 @@ class Grouped:
     def messages(self) -> pa.Table:
         """What schedulers and instances of each edge have sent each other."""
         rows = []
-        for row, edge in zip(self._edges, self._ends, strict=True):
+        for number, (row, edge) in enumerate(zip(self._edges, self._ends, strict=True)):
+            if self._plain is not None:
+                rows.append((edge.sender, edge.receiver, _grouping_of(edge).name, *self._plain.traffic[number]))
+                continue
             assert self._groupings is not None
             groupings, rule = self._groupings, self._groupings.rules[row["rule"]]
             first = row["first_scheduler"]
@@ -96,12 +111,12 @@ def number_schedulers(layout: Layout, edges: Rows) -> None:
     for row, number in zip(edges, layout.edges, strict=True):
         if row["grouping"] == state.BY_COST:
             senders, receivers = layout.ends_of(number)
-            row["rule"], row["reports"] = rules, _grouping_of(layout.scenario.edges[number]).learns
+            row["rule"], row["reports"] = rules, learns(_grouping_of(layout.scenario.edges[number]))
             row["first_scheduler"], row["first_learner"] = schedulers, learners
             rules, schedulers, learners = rules + 1, schedulers + senders, learners + receivers
 
 
-def _grouping_of(edge: Edge) -> CompiledGrouping:
+def _grouping_of(edge: Edge) -> Grouping:
     found = edge.by_cost()
     assert found is not None
     return found
@@ -112,7 +127,9 @@ def _groupings_of(layout: Layout, edges: Rows) -> Groupings:
     banks = []
     for row in grouped:
         senders, receivers = layout.ends_of(layout.edges[row])
-        banks.append(_grouping_of(layout.scenario.edges[layout.edges[row]]).banks(receivers, senders))
+        found = _grouping_of(layout.scenario.edges[layout.edges[row]])
+        assert isinstance(found, CompiledGrouping)
+        banks.append(found.banks(receivers, senders))
     rules = np.zeros(len(banks), RULE)
     for number, bank in enumerate(banks):
         rules[number] = tuple(bank.rule)

@@ -32,7 +32,7 @@ from steelyard.core import (
 from steelyard.core.counts import Ints
 from steelyard.core.plans import BlockPlan, Floats
 from steelyard.kernels.xxhash import spark_hash
-from steelyard.partition import HashAllocator, PromptAllocator, partitioner
+from steelyard.partition import allocator, partitioner
 from steelyard.scaling import Fixed
 from steelyard.sim.dataflow import Source
 from steelyard.sim.logs import Log
@@ -114,7 +114,7 @@ class MicroBatches:
     buckets: int = 16
     cores: int = 16
     partitioner: Partitioner | str = "prompt"
-    allocator: BucketAllocator | HashAllocator | PromptAllocator = field(default_factory=HashAllocator)
+    allocator: BucketAllocator | str = "hash"
     elasticity: ScalingPolicy = field(default_factory=Fixed)
     scheduler: str = CENTRAL
     group: int = 10
@@ -123,6 +123,7 @@ class MicroBatches:
     def __post_init__(self) -> None:
         if self.scheduler not in SCHEDULERS:
             raise OptionError.unknown("scheduler", self.scheduler, SCHEDULERS)
+        allocator(self.allocator)  # a name that is none is an error here
         for name in ("interval", "blocks", "buckets", "cores", "group"):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} of MicroBatches must be above 0, got {getattr(self, name)!r}")
@@ -227,7 +228,7 @@ def stage_seconds(
     query: MicroBatches, plan: BlockPlan, buckets: int, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Seconds of each map task and of each reduce task, by what the plan and the allocator give them."""
-    costs = query.costs
+    costs, allots = query.costs, allocator(query.allocator)
     maps = costs.map_task + costs.map_row * plan.sizes + costs.map_key * plan.cardinalities
     records = np.zeros(buckets)
     hashes = spark_hash(plan.counts.keys) if len(plan.counts) else np.zeros(0, np.int64)
@@ -236,7 +237,7 @@ def stage_seconds(
         mine = plan.key[plan.block == block]
         if not len(mine):
             continue
-        sent = query.allocator.allot(np.ones(len(mine), np.int64), plan.split[mine], hashes[mine], buckets, block)
+        sent = allots.allot(np.ones(len(mine), np.int64), plan.split[mine], hashes[mine], buckets, block)
         records += np.bincount(sent.bucket, minlength=buckets)
         for bucket, key in zip(sent.bucket.tolist(), mine.tolist(), strict=True):
             keys_of[bucket].add(key)

@@ -12,6 +12,7 @@ import numpy as np
 
 from steelyard.core import OptionError
 from steelyard.core.shown import Shown, counted
+from steelyard.grouping.protocol import needs_costs
 from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, PerItem
@@ -146,7 +147,7 @@ class Scenario(Shown):
 
     def _check_costs(self, edge: Edge) -> None:
         found, receiver = edge.by_cost(), self.vertex(edge.receiver)
-        if found and found.needs_costs and not isinstance(receiver.service, Exactly | PerItem):
+        if found and needs_costs(found) and not isinstance(receiver.service, Exactly | PerItem):
             raise OptionError(
                 f"edge {edge.sender} to {edge.receiver}: {found.name} must know what a tuple costs before it is "
                 f"executed, which {receiver.service!r} does not tell: give {edge.receiver!r} Exactly or PerItem"

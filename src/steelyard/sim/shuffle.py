@@ -16,11 +16,10 @@ import pyarrow as pa
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
-from steelyard.grouping import grouping
+from steelyard.grouping import CompiledGrouping, Grouping, grouping
 from steelyard.grouping.protocol import traffic_bytes
 
 if TYPE_CHECKING:
-    from steelyard.grouping import CompiledGrouping
     from steelyard.kernels.osg_queues import Flow
     from steelyard.kernels.osg_state import Learners, Schedulers
 
@@ -100,11 +99,16 @@ class ShuffleEdge:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "arrivals", np.arange(len(items)) * gap)
 
-    def run(self, policy: str | CompiledGrouping) -> ShuffleRun:
+    def run(self, policy: str | Grouping) -> ShuffleRun:
         """All tuples through this grouping, from its start to the end of the last tuple."""
         from steelyard.kernels.osg_queues import simulate  # noqa: PLC0415 - slow to import
 
         found = grouping(policy)
+        if not isinstance(found, CompiledGrouping):
+            raise OptionError(
+                f"a shuffle edge runs groupings whose loops are compiled, and {found.name!r} is none: simulate it as "
+                "Edge('log', 'work', grouping) of a Scenario"
+            )
         banks = found.banks(self.instances, self.schedulers)
         flow = self._flow(found)
         events = simulate(*banks, flow, float(self.latency))

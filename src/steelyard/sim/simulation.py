@@ -160,7 +160,7 @@ class Simulation:
             if (waits and not self.under_way) or self.exhausted is not None:
                 return
             self._cluster.now[0] = now
-            self._routers.exchange(now)
+            self._routers.exchange(self._cluster)
         self._run(until, waits)
         if (not waits or self.under_way) and self.exhausted is None:
             self._cluster.now[0] = until

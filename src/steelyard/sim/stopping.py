@@ -19,6 +19,7 @@ from steelyard.kernels.mixing import home
 from steelyard.sim.dataflow import Operator
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import LogState
+from steelyard.sim.plain_groupings import PlainState
 
 KEPT = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area", "aligned")
 """What an instance has counted: a failure does not undo it."""
@@ -94,7 +95,7 @@ class Snapshot:
 
     cluster: Cluster
     routers: Mapping[int, State]
-    groupings: Groupings | None
+    groupings: Groupings | PlainState | None
     logs: tuple[LogState, ...]
 
     @property

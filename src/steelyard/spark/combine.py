@@ -6,17 +6,17 @@ Nothing here is compiled: tasks import NumPy and Arrow only, and no loop runs on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steelyard.core import BatchError
+from steelyard.core import BatchError, BucketAllocator, BucketPlan
 from steelyard.core.arrow import in_one_batch
 from steelyard.core.counts import one_zero
 from steelyard.kernels.radix import stable_order
-from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, of_one_key
 from steelyard.spark.isolate import COMPLAINT, as_json, isolate, no_key
@@ -31,6 +31,7 @@ AGGREGATE_FAILED = "aggregate "
 """Begins the reason of a row on which an aggregate raised."""
 Batches = Iterator[pa.RecordBatch]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def combiner(
@@ -38,6 +39,7 @@ def combiner(
     uses: dict[str, AggregatorUse],
     schema: pa.Schema,
     buckets: int,
+    allocator: BucketAllocator,
     log: TaskLog | None,
     frequent: int,
     results: Mapping[str, pa.DataType] | None = None,
@@ -51,8 +53,8 @@ def combiner(
         Key columns, and the aggregates by name.
     schema
         What comes out: bucket, keys, pane, rows, one state column for each aggregate. Refused rows come out beside it.
-    buckets
-        Number of reduce tasks.
+    buckets, allocator
+        Number of reduce tasks, and what sends groups to them.
     log
         Where to report to.
     frequent
@@ -65,6 +67,7 @@ def combiner(
     """
 
     def run(parts: Batches) -> Batches:
+        allot = partial(allocator.allot, buckets=buckets, task=_task())
         with timed(log, "combine") as task:
             batches = [part for part in parts if part.num_rows]
             if not batches:
@@ -74,7 +77,7 @@ def combiner(
                 task.rows = block.num_rows
                 block = block if on_bad is None else _with_keys(block, keys, on_bad)
                 block, groups, states, letters = _combined(block, keys, uses, schema, results or {})
-                out = _clusters(block, keys, groups, states, buckets, schema) if groups else None
+                out = _clusters(block, keys, groups, states, allot, schema) if groups else None
                 if groups and log is not None:
                     frequent_keys = groups.frequent(block, keys, frequent)
                     task.extra = {"clusters": len(groups.sizes), "frequent": frequent_keys}
@@ -263,7 +266,7 @@ def _clusters(
     keys: tuple[str, ...],
     groups: Groups,
     states: dict[str, pa.Array],
-    buckets: int,
+    allot: Callable[[Ints, Flags, Ints], BucketPlan],
     schema: pa.Schema,
 ) -> pa.RecordBatch:
     first = pa.array(groups.first_rows)
@@ -276,15 +279,17 @@ def _clusters(
     columns: dict[str, Any] = {key: block.column(key).take(first) for key in keys}
     columns[PANE] = block.column(PANE).take(first) if PANE in names else pa.array(np.zeros(count, np.int64))
     columns[ROWS] = pa.array(groups.sizes, pa.int64())
-    columns[BUCKET] = _local_buckets(columns, split, buckets)
+    columns[BUCKET] = _local_buckets(columns, split, allot)
     columns |= states
     return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
 
-def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtype[np.bool_]], buckets: int) -> pa.Array:
-    """Algorithm 3 on this task's clusters, one record each: split keys by their hash, the others dealt in rounds.
+def _local_buckets(
+    clusters: dict[str, pa.Array], split: Flags, allot: Callable[[Ints, Flags, Ints], BucketPlan]
+) -> pa.Array:
+    """Buckets of this task's clusters, one record each: split keys by their hash, the others as the policy says.
 
-    Clusters are dealt in the order of their keys, so that a task that is run again deals them alike. Where
+    Clusters are allotted in the order of their keys, so that a task that is run again allots them alike. Where
     Arrow has no order for a type of key, all are hashed.
     """
     names = [name for name in clusters if name != ROWS]
@@ -293,15 +298,13 @@ def _local_buckets(clusters: dict[str, pa.Array], split: np.ndarray[Any, np.dtyp
     if len(free):
         try:
             table = pa.table({name: clusters[name].take(pa.array(free)) for name in names})
-            order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+            free = free[pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()]
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            split, order = np.ones_like(split), np.empty(0, np.int64)
-        dealt = np.r_[free[order], np.flatnonzero(split)]  # the order in which equal weights are dealt
-        plan = PromptAllocator().allot(np.ones(len(split), np.int64), split[dealt], hashes[dealt], buckets, _task())
-        bucket = np.empty(len(split), np.int32)
-        bucket[dealt] = plan.bucket
-        return pa.array(bucket)
-    return pa.array(np.mod(hashes, buckets).astype(np.int32))
+            split, free = np.ones_like(split), np.empty(0, np.int64)
+    dealt = np.r_[free, np.flatnonzero(split)]  # the order in which equal weights are dealt
+    bucket = np.empty(len(split), np.int32)
+    bucket[dealt] = allot(np.ones(len(split), np.int64), split[dealt], hashes[dealt]).bucket
+    return pa.array(bucket)
 
 
 def _task() -> int:

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import OptionError, Partitioner, Progress, RowRule
+from steelyard.core import OptionError, Partitioner, Placer, Progress, RowRule
 from steelyard.core.counts import KeyCounts
 from steelyard.core.policies import TuplePolicy
-from steelyard.grouping import OSG
 from steelyard.partition import partitioner_names, policy
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.rows import BLOCK, clean_rows, judged
@@ -53,16 +52,16 @@ class MapEngine(MicroBatch):
         return [F.count(F.lit(1)).alias("rows"), *self._bad_measures(), *self._block_measures(in_blocks)]
 
 
-def places_without_keys(policy: Partitioner | TuplePolicy | OSG) -> bool:
+def places_without_keys(policy: Partitioner | TuplePolicy) -> bool:
     """Whether a policy can say where rows go that have no keys."""
-    if isinstance(policy, OSG):
+    if isinstance(policy, Placer):
         return True
     if not isinstance(policy, Partitioner) or policy.needs_counts:
         return False
     return policy.plan(KeyCounts.of({}), 1).rule is not RowRule.HASH
 
 
-def require_no_keys(chosen: Partitioner | TuplePolicy | OSG) -> None:
+def require_no_keys(chosen: Partitioner | TuplePolicy) -> None:
     """Raise an OptionError where a policy goes by keys."""
     if not places_without_keys(chosen):
         able = [name for name in partitioner_names() if places_without_keys(policy(name))]

@@ -10,12 +10,10 @@ from typing import Any
 
 from steelyard.core import Learning, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.core.durable import Described
-from steelyard.grouping import OSG
-from steelyard.spark.costs import CostPartitioners
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
-FORMAT = 3
+FORMAT = 4
 """Of what is kept; another one is not read."""
 _LOG = logging.getLogger(__name__)
 
@@ -34,12 +32,9 @@ class PolicyMemory:
         The policies. Where they learn nothing, nothing is kept.
     """
 
-    def __init__(
-        self, state: StateFolder, partitioner: Partitioner | TuplePolicy | OSG, elastic: ScalingPolicy
-    ) -> None:
+    def __init__(self, state: StateFolder, partitioner: Partitioner | TuplePolicy, elastic: ScalingPolicy) -> None:
         self._state = state
-        self.costs = CostPartitioners(partitioner) if isinstance(partitioner, OSG) else None
-        self.partitioners = None if isinstance(partitioner, Partitioner | OSG) else Partitioners(partitioner)
+        self.partitioners = None if isinstance(partitioner, Partitioner) else Partitioners(partitioner)
         policies = {"partitioner": partitioner, "elastic": elastic}
         self._learning: dict[str, Learning] = {n: p for n, p in policies.items() if isinstance(p, Learning)}
         self._identity = {"format": FORMAT, **{name: identity(policy) for name, policy in policies.items()}}
@@ -49,8 +44,6 @@ class PolicyMemory:
         known = {name: base64.b64encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
         if self.partitioners is not None:
             known["routers"] = self.partitioners.to_text()
-        if self.costs is not None:
-            known["costs"] = self.costs.to_text()
         if not known:
             return None
         name = self._state.new_folder(batch)
@@ -72,7 +65,7 @@ class PolicyMemory:
             _LOG.warning("policies begin anew, since what they had learnt cannot be read: %s", error)
             return
         for part, text in kept["known"].items():
-            owner = "partitioner" if part in ("routers", "costs") else part
+            owner = "partitioner" if part == "routers" else part
             try:
                 if kept["of"][owner] == self._identity[owner]:
                     self._give_back(part, text)
@@ -82,8 +75,6 @@ class PolicyMemory:
     def _give_back(self, part: str, text: str) -> None:
         if part == "routers" and self.partitioners is not None:
             self.partitioners.restore(text)
-        elif part == "costs" and self.costs is not None:
-            self.costs.restore(text)
         elif part in self._learning:
             self._learning[part].restore(unpacked(base64.b64decode(text)))
 

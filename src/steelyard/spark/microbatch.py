@@ -36,7 +36,6 @@ from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import AGGREGATE_FAILED
-from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
 from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.memory import PolicyMemory
@@ -108,7 +107,7 @@ class MicroBatch(BatchEngine):
         self.settings = settings = replace(settings, partitioner=partitioner, elastic=elastic)
         self._controller = Controller(self, elastic, settings.guards, self.feed.tell)
         self._told: set[str] = set()
-        self.partials = Partials(spark, bound)
+        self.partials = Partials(spark, bound, settings.allocator)
         self._tidy = Tidy(bound)
         self._measured: dict[tuple[int, bool], Columns] = {}
         self.state = StateFolder(spark, checkpoint)
@@ -215,23 +214,19 @@ class MicroBatch(BatchEngine):
         """Rows after the map function, in the blocks where they are planned or routed to."""
         function = self.program.map
         moves = self._moves(plan)
-        before = moves and self.bound.places_before_map
+        routers = self.memory.partitioners
+        before = moves and (self.bound.places_before_map or (routers is not None and routers.by_cost))
         rows = batch
-        costs = self.memory.costs
-        if costs is not None and moves and function is not None:
-            policy = costs.policy
-            return mapped(costs.placed(rows, self.blocks), function, self.log, lambda: TaskMeter(policy))
         if self._is_small(batch):
             rows = rows.coalesce(1)
         if function is not None and not before:
             rows = mapped(rows, function, self.log)
         if moves and plan is not None:
             rows = placed(rows, plan, self.program.keys, self._arrival(rows))
-        elif moves and self.memory.partitioners is not None:
-            routed = self.memory.partitioners.placed
-            rows = routed(rows, self.program.keys, self.blocks, number, self.log)
+        elif moves and routers is not None:
+            rows = routers.placed(rows, self.program.keys, self.blocks, number, self.log)
         if function is not None and before:
-            rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log)
+            rows = mapped(rows.drop(BLOCK, SPLIT), function, self.log, routers.meter() if routers else None)
         return rows
 
     def _is_small(self, batch: DataFrame) -> bool:
@@ -316,8 +311,6 @@ class MicroBatch(BatchEngine):
         entries = self.log.take()
         if self.memory.partitioners is not None:
             self.memory.partitioners.learn(entries, number)
-        if self.memory.costs is not None:
-            self.memory.costs.learn(entries)
         entries = {at: entry for at, entry in entries.items() if at[0] != ROUTE}
         moves = self._moves(plan)
         bad = {why: seen[f"bad{i}"] for i, why in enumerate(reasons(self.bound))}

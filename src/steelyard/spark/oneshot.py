@@ -5,17 +5,15 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from steelyard.core import KeyCounts, Observing, Partitioner, RowRule
-from steelyard.grouping import OSG
+from steelyard.core import KeyCounts, Observing, Partitioner, Placer, RowRule
 from steelyard.partition.auto import Auto
 from steelyard.partition.prompt import Prompt
-from steelyard.spark.costs import ITEM, CostPartitioners
 from steelyard.spark.isolate import COMPLAINT
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import Partitioners
-from steelyard.spark.rows import BAD, BLOCK, SPLIT, judged, mapped, quoted, reasons, tidied
+from steelyard.spark.rows import BAD, BLOCK, ITEM, SPLIT, judged, mapped, quoted, reasons, tidied
 from steelyard.spark.settings import Settings
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows
@@ -34,7 +32,7 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
     if not bound.program.aggregates:
         mapped_rows = judged(_rows(rows, bound, settings), bound)
         return _checked(mapped_rows, settings).select(*(quoted(name) for name in bound.rows.names))
-    how = Partials(rows.sparkSession, bound)
+    how = Partials(rows.sparkSession, bound, settings.allocator)
     made = _rows(rows, bound, settings)
     if how.reduced_is_merged and bound.program.pythons and not (bound.program.time or BAD in made.columns):
         return how.results_of(made, settings.buckets, settings.bad.policy)  # which looks for keys that are null
@@ -88,17 +86,14 @@ def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows after the map function, in their blocks where they move."""
     program = bound.program
     moves = _moves(rows, bound, settings)
-    policy = settings.partitioner
-    if moves and program.map is not None and isinstance(policy, OSG):  # nothing is known of costs: all count alike
-        return mapped(CostPartitioners(policy).placed(rows, settings.blocks).drop(ITEM), program.map, None)
     if not moves and program.map is None and program.pythons:
         rows = _together(rows, settings.blocks)
-    before = moves and bound.places_before_map
+    before = moves and (bound.places_before_map or isinstance(settings.partitioner, Placer))
     if program.map is not None and not before:
         rows = mapped(rows, program.map, None)
     if moves:
         rows = _in_blocks(rows, bound, settings)
-    return mapped(rows.drop(BLOCK, SPLIT), program.map, None) if program.map is not None and before else rows
+    return mapped(rows.drop(BLOCK, SPLIT, ITEM), program.map, None) if program.map is not None and before else rows
 
 
 def _together(rows: DataFrame, slots: int) -> DataFrame:
@@ -112,7 +107,6 @@ def _together(rows: DataFrame, slots: int) -> DataFrame:
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows where the policy plans or routes them."""
     program, policy = bound.program, settings.partitioner if _is_planned(settings) else Prompt()
-    assert not isinstance(policy, OSG), "a description with osg and no map function is refused"
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)
     # A policy that learns from batches has none to go by, and is asked without counts.

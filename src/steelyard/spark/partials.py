@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError
+from steelyard.core import BucketAllocator, OptionError
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.arrow import arrow_schema, map_in_arrow, require_arrow
 from steelyard.spark.columns import Columns
@@ -39,10 +39,13 @@ class Partials:
         A session, to ask Spark for the types of its expressions.
     bound
         The program.
+    allocator
+        Sends what map tasks have combined to reduce tasks.
     """
 
-    def __init__(self, spark: SparkSession, bound: Bound) -> None:
+    def __init__(self, spark: SparkSession, bound: Bound, allocator: BucketAllocator) -> None:
         self.bound = bound
+        self._allocator = allocator
         self.program = bound.program
         self._spark = spark
         self._alignments: dict[frozenset[str], Columns] = {}
@@ -176,7 +179,8 @@ class Partials:
         needed += [SPLIT] if SPLIT in rows.columns else []
         needed = list(dict.fromkeys(needed))
         taken = rows if rows.columns == needed else rows.select(*map(quoted, needed))
-        run = combiner(self.program.keys, uses, made, buckets, log, frequent, self._arrow_results, on_bad)
+        where = buckets, self._allocator
+        run = combiner(self.program.keys, uses, made, *where, log, frequent, self._arrow_results, on_bad)
         return map_in_arrow(taken, parcelled(run), SENT)
 
     def _reduced(self, parcels: DataFrame, buckets: int, out: T.StructType, ends: bool) -> DataFrame:

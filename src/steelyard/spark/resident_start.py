@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError, tell_no_effect
+from steelyard.core import OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
@@ -154,6 +154,11 @@ def _require(bound: Bound, settings: Settings) -> None:
         )
     if settings.bad.policy == "dead_letter":
         raise OptionError("engine('resident') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
+    if isinstance(settings.partitioner, Placer):
+        raise OptionError(
+            f"partition_by: {settings.partitioner.name} goes by what the map function takes, which engine('resident') "
+            "runs where rows are read: use engine('microbatch')"
+        )
     if not isinstance(settings.elastic, Fixed):
         raise OptionError(
             f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"

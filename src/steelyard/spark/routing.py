@@ -4,14 +4,17 @@ A partitioner sees the 64-bit ids of its rows' keys and gives back blocks; the r
 What it learnt comes back to the driver with the task's other reports, goes out again with the next batch, and
 is part of the query's commit. A task that is run again starts from the same state and sees its rows in the same
 order, and so decides the same: rows that were shuffled before, whose order may differ, are sorted first.
+
+Of a policy that goes by what rows cost (`Placer`) the ids are those of a column's values, rows are placed before the
+map function, and what its tasks measured (`costs.py`) comes to the policy with the other reports.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +24,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from steelyard.core import Batched, Cooperative, State, TuplePolicy
+from steelyard.core import Batched, Cooperative, Placer, State, TuplePolicy
+from steelyard.core.policies import require_blocks
 from steelyard.spark.placement import is_determinate, key_hash
-from steelyard.spark.rows import BLOCK, SPLIT, quoted
+from steelyard.spark.rows import BLOCK, COSTS, ITEM, MAP, SPLIT, quoted
 from steelyard.spark.tasklog import Entry, TaskLog
+
+if TYPE_CHECKING:
+    from steelyard.spark.costs import TaskMeter
 
 ROUTE = "route"
 """The stage under which partitioners report."""
@@ -56,7 +63,7 @@ class Partitioners:
         """`rows` in `blocks` partitions, each where its partitioner sends it; adds `__block` and `__split`.
 
         A batch is one slide of the policy's window. Every key may be in several blocks, since a partitioner does
-        not know what the others do with it.
+        not know what the others do with it. Where costs are to be measured, `__item` is added too.
         """
         if blocks != self.blocks:
             self.states, self.blocks = {}, blocks
@@ -68,13 +75,36 @@ class Partitioners:
             rows = rows.sortWithinPartitions(F.xxhash64(*(quoted(name) for name in rows.columns)))
         route = _routing(self.policy, self._sent, blocks, batch, log)
         make: Any = arrow_udf  # its overloads do not know functions with type hints
-        where = make(route, T.IntegerType())
-        return rows.withColumns(
-            {BLOCK: where.asNondeterministic()(key_hash(keys)), SPLIT: F.lit(True)}
-        ).repartitionById(blocks, BLOCK)
+        where = make(route, T.IntegerType()).asNondeterministic()
+        ids = key_hash(keys)
+        if isinstance(self.policy, Placer):
+            ids = key_hash((self.policy.cost_of,)) if self.policy.cost_of else F.lit(0).cast("long")
+        if self.measures:
+            rows, ids = rows.withColumn(ITEM, ids), F.col(ITEM)
+        return rows.withColumns({BLOCK: where(ids), SPLIT: F.lit(True)}).repartitionById(blocks, BLOCK)
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether rows are placed before the function that costs."""
+        return isinstance(self.policy, Placer)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the policy wants to know what rows cost."""
+        return isinstance(self.policy, Placer) and self.policy.learns
+
+    def meter(self) -> Callable[[], TaskMeter] | None:
+        """What makes a task's meter, where there is something to measure."""
+        from steelyard.spark.costs import TaskMeter  # noqa: PLC0415 - which packs as is done here
+
+        policy, blocks = self.policy, self.blocks
+        return (lambda: TaskMeter(policy, blocks)) if isinstance(policy, Placer) and policy.learns else None
 
     def learn(self, entries: Mapping[Any, Entry], batch: int) -> None:
-        """Take in what the partitioners of a batch reported; those that cooperate are told of each other."""
+        """Take in what the tasks of a batch reported; partitioners that cooperate are told of each other."""
+        if isinstance(self.policy, Placer):
+            measured = {number: entry for (stage, number), entry in entries.items() if stage == MAP and COSTS in entry}
+            self.policy.learn({number: unpacked(entry[COSTS]) for number, entry in measured.items()})
         came = {
             number: entry for (stage, number), entry in entries.items() if stage == ROUTE and entry["batch"] == batch
         }
@@ -117,9 +147,11 @@ def _routing(
             router.restore(unpacked(states[predecessor(number, states)]))
         rows = 0
         for part in parts:
-            keys = np.ascontiguousarray(part.to_numpy(zero_copy_only=False), dtype=np.int64)
+            keys = np.array(part.to_numpy(zero_copy_only=False), dtype=np.int64)  # which a compiled loop may write to
             rows += len(keys)
-            yield pa.array(router.route(keys, np.full(len(keys), tick, dtype=np.int64)).block, pa.int32())
+            block = router.route(keys, np.full(len(keys), tick, dtype=np.int64)).block
+            require_blocks(policy.name, block, len(keys), blocks)
+            yield pa.array(block, pa.int32())
         if log is not None and rows:
             log.add(ROUTE, {"batch": batch, "rows": rows, "state": packed(router.state())})
 

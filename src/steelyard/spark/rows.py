@@ -30,6 +30,10 @@ _AS_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # by default milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+ITEM = "__item"
+"""The column of what costs depend on, as a 64-bit hash."""
+COSTS = "costs"
+"""Under which a task of the map function reports what rows took."""
 MAP = "map"
 """What tasks of the map function report under."""
 MAP_FAILED = "map function: "
@@ -57,7 +61,7 @@ def mapped(
                 with task.working(part.num_rows):
                     good, bad = isolate(part, apply) if measure is None else _measured(part, apply, measure)
                     if measure is not None:
-                        task.extra["costs"] = measure.report()
+                        task.extra[COSTS] = measure.report()
                 for batch in good:
                     nulls = [pa.nulls(batch.num_rows, pa.string())] * 2
                     yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=full)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from steelyard.control import Guard
-from steelyard.core import Partitioner, ScalingPolicy, TuplePolicy
-from steelyard.grouping import OSG
+from steelyard.core import BucketAllocator, Partitioner, ScalingPolicy, TuplePolicy
+from steelyard.partition import PromptAllocator
 from steelyard.partition.auto import Auto
 from steelyard.partition.in_place import InPlace
 from steelyard.spark.badrows import BadRows
@@ -17,7 +17,7 @@ from steelyard.spark.program import Bound
 class Settings:
     """How a query runs; none of it changes its answers, and all of it may change at a restart."""
 
-    partitioner: Partitioner | TuplePolicy | OSG
+    partitioner: Partitioner | TuplePolicy
     elastic: ScalingPolicy
     blocks: int
     buckets: int
@@ -30,6 +30,8 @@ class Settings:
     """Between the elasticity policy and the engine."""
     is_planned: bool = True
     """Whether the user named the partitioner, or left the choice to us."""
+    allocator: BucketAllocator = field(default_factory=PromptAllocator)
+    """What sends the key clusters of a map task to buckets."""
     inverse_from: int = 8
     """Panes of a window from which on it is made from the one before, where that is exact: it takes a job more."""
 

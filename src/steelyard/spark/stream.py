@@ -10,11 +10,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from steelyard.control import Guard
-from steelyard.core import KeyCounts, OptionError, Partitioner, ScalingPolicy, TuplePolicy
+from steelyard.core import KeyCounts, OptionError, Partitioner, Placer, ScalingPolicy, TuplePolicy
 from steelyard.core.durations import micros, spoken
 from steelyard.core.errors import kind_of, nearest
 from steelyard.core.names import with_parameters
-from steelyard.grouping import OSG
+from steelyard.grouping import Grouping, grouping_names
+from steelyard.grouping.batches import in_batches
+from steelyard.grouping.registry import is_grouping
+from steelyard.partition import partitioner_names
 from steelyard.partition import policy as named_policy
 from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregate_hints import require_aggregates
@@ -24,7 +27,6 @@ from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.checkpoint import said
 from steelyard.spark.classic import require_classic
-from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import readable_name, start_query
 from steelyard.spark.group_start import start_groups
@@ -99,7 +101,7 @@ class Stream(Description):
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
-    _partitioner: Partitioner | TuplePolicy | OSG | None = None
+    _partitioner: Partitioner | TuplePolicy | None = None
     _blocks: int | None = None
     _buckets: int | None = None
     _elastic: ScalingPolicy = field(default_factory=Fixed)
@@ -187,7 +189,7 @@ class Stream(Description):
 
     def partition_by(
         self,
-        policy: str | Partitioner | TuplePolicy | OSG,
+        policy: str | Partitioner | TuplePolicy | Grouping,
         blocks: int | None = None,
         buckets: int | None = None,
         **parameters: Any,
@@ -213,8 +215,11 @@ class Stream(Description):
         for option, value in (("blocks", blocks), ("buckets", buckets)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"partition_by: {option} must be a whole number of at least 1, got {value!r}")
-        of_cost = cost_policy(policy)
-        chosen = named_policy(policy) if of_cost is None and not isinstance(policy, OSG) else of_cost
+        names = [*partitioner_names(), *grouping_names()]
+        if isinstance(policy, str) and (name := policy.partition("?")[0]) not in names:
+            raise OptionError.unknown("partitioner", name, names)
+        by_cost = is_grouping(policy)
+        chosen: Any = in_batches(policy) if by_cost else named_policy(policy)  # type: ignore[arg-type]  # one of them
         return replace(self, _partitioner=chosen, _blocks=blocks, _buckets=buckets)
 
     def statistics(self, source: str) -> Stream:
@@ -326,11 +331,12 @@ class Stream(Description):
                     f"time column {self._time!r} has no time zone and the session's is {zone}: cast it to timestamp, "
                     "or set spark.sql.session.timeZone to UTC"
                 )
-        if isinstance(self._partitioner, OSG):
-            if self._map is None:
-                raise OptionError("partition_by: osg goes by what the map function takes: add .map(...)")
-            if self._partitioner.cost_of not in self.rows.columns:
-                raise OptionError.unknown("column cost_of of osg", self._partitioner.cost_of, self.rows.columns)
+        if isinstance(self._partitioner, Placer):
+            name, column = self._partitioner.name, self._partitioner.cost_of
+            if self._partitioner.learns and self._map is None:
+                raise OptionError(f"partition_by: {name} goes by what the map function takes: add .map(...)")
+            if column and column not in self.rows.columns:
+                raise OptionError.unknown(f"column cost_of of {name}", column, self.rows.columns)
         program = Program(self._keys, self._aggregates, self._window, self._time, self._delay, self._map)
         for name, use in program.pythons.items():
             check_aggregator(name, use)

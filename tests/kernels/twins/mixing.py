@@ -6,10 +6,10 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def choice_plain(key: int, number: int, blocks: int) -> int:
-    """The plain twin of `choice`.
+    """The plain twin of `choices.candidate`.
 
-    >>> from steelyard.kernels.mixing import choice
-    >>> [choice_plain(7, number, 5) == choice(7, number, 5) for number in range(4)]
+    >>> from steelyard.kernels.choices import candidate
+    >>> [choice_plain(7, number, 5) == candidate(7, number, 5) for number in range(4)]
     [True, True, True, True]
     """
     if number == 0:

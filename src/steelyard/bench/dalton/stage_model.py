@@ -18,6 +18,7 @@ import numpy as np
 
 from steelyard.core.counts import Ints
 from steelyard.core.policies import Flags, Router
+from steelyard.partition import PromptAllocator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -326,7 +327,7 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
 
     rows = len(texts)
     uses = {"words": AggregatorUse(WordCounts(), ("text",))}
-    combine = combiner(("key",), uses, _partial_schema(), 8, None, 64)
+    combine = combiner(("key",), uses, _partial_schema(), 8, PromptAllocator(), None, 64)
     design = [(rows, rows // 50), (rows, rows // 4), (rows, rows)]
     batches = []
     for _, keys in design:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from steelyard.bench.prompt.operators import events, result_schema, state_schema, use_of
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
+from steelyard.partition import PromptAllocator
 
 MAP_SIZES = ((200, 20), (1_000, 50), (1_000, 1_000), (4_000, 100), (4_000, 4_000))
 """(rows, keys) of the blocks that map tasks are timed with."""
@@ -137,7 +138,7 @@ def measure_costs(operator: str = "sum", repetitions: int = REPETITIONS, seed: i
     from steelyard.spark.reduce import finisher  # noqa: PLC0415 - loads Spark
 
     use = {"total": use_of(operator)}
-    combine = combiner(("key",), use, state_schema(operator), 16, None, 100)
+    combine = combiner(("key",), use, state_schema(operator), 16, PromptAllocator(), None, 100)
     finish = finisher(use, result_schema(operator))
     draws = np.random.default_rng(seed)
     blocks = {size: event_block(draws, *size) for size in MAP_SIZES}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import OptionError
+from steelyard.core import BucketAllocator, OptionError
 from steelyard.core.arrow import has_hash
 from steelyard.core.durations import micros
+from steelyard.partition.allocator import allocator
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregates import Aggregate, Aggregation, count
 from steelyard.resident.groups.plan import MAX_TASKS
@@ -22,7 +23,6 @@ from steelyard.workloads.rates import Rate
 
 ROWS = "__rows"
 """An aggregate that map tasks add: how many rows a partial is of."""
-_ALLOCATORS = ("prompt", "hash")
 
 RowFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -51,7 +51,7 @@ class BatchProgram:
         Cuts batches into blocks: a name of the registry, or a policy. It sees the rows of the source, so keys must be
         columns of the source too where there is a function, or else blocks are cut in order of rows.
     allocator
-        Sends key clusters to buckets: `prompt` (Algorithm 3) or `hash`.
+        Sends key clusters to buckets: `prompt` (Algorithm 3), `hash`, or a policy.
     window, slide, time, delay
         Windows as durations, over a column of event times that may be late by `delay`; without, each batch is
         aggregated by itself. The column is the source's too, where event time is followed; `function` may change it as
@@ -77,7 +77,7 @@ class BatchProgram:
     function: RowFunction | None = None
     schema: pa.Schema | Mapping[str, Any] | None = None
     partitioner: object = "prompt"
-    allocator: str = "prompt"
+    allocator: str | BucketAllocator = "prompt"
     window: str | None = None
     slide: str | None = None
     time: str | None = None
@@ -89,8 +89,7 @@ class BatchProgram:
     name: str = "batches"
 
     def __post_init__(self) -> None:
-        if self.allocator not in _ALLOCATORS:
-            raise OptionError.unknown("allocator", self.allocator, _ALLOCATORS)
+        allocator(self.allocator)  # a name that is none is an error here
         if not self.keys:
             raise OptionError('batches are cut by keys: give keys=("column",)')
         if self.batch_rows < 1:

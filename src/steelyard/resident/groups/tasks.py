@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from steelyard.core import BatchError
 from steelyard.core.counts import Ints
-from steelyard.partition.allocator import HashAllocator, PromptAllocator
+from steelyard.partition.allocator import allocator
 from steelyard.resident.aggregate import WindowedStep
 from steelyard.resident.aggregates import PANE
 from steelyard.resident.groups.frames import one_batch
@@ -21,8 +21,6 @@ from steelyard.resident.operator import MIN_WATERMARK, Step
 from steelyard.resident.routing import key_ids, parted
 from steelyard.resident.running import RunningPartials
 from steelyard.resident.windows import as_micros, timely
-
-_ALLOCATORS: dict[str, Any] = {"prompt": PromptAllocator(), "hash": HashAllocator()}
 
 
 class Buckets(NamedTuple):
@@ -60,7 +58,7 @@ def map_block(
     whole = one_batch(partials.cast(program.partial_schema))
     ids = key_ids(whole, program.keys)
     several = np.ones(len(ids), dtype=np.bool_) if split is None else np.isin(ids, split)
-    bucket = _ALLOCATORS[program.allocator].allot(weights, several, ids, plan.buckets, number).bucket
+    bucket = allocator(program.allocator).allot(weights, several, ids, plan.buckets, number).bucket
     return Mapped(_by_worker(whole, bucket, plan), given - made.num_rows)
 
 
