@@ -10,10 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from steelyard.control import Feed
-from steelyard.core import OptionError, Progress, tell_no_effect
+from steelyard.core import OptionError, Placer, Progress, tell_no_effect
 from steelyard.core.durations import spoken
 from steelyard.core.progress import BATCH
-from steelyard.grouping import OSG
 from steelyard.partition.auto import Auto
 from steelyard.partition.in_place import InPlace
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Keeping, Scheduling
@@ -151,7 +150,7 @@ def _require(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -
         raise OptionError(f"engine('groups') gives {gives}: output mode {settings.mode!r} is engine('microbatch')'s")
     if settings.bad.policy == "dead_letter":
         raise OptionError("engine('groups') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
-    if isinstance(settings.partitioner, OSG | InPlace):
+    if isinstance(settings.partitioner, Placer | InPlace):
         raise OptionError(
             f"engine('groups') cuts batches into blocks by their keys, which {settings.partitioner.name!r} does not: "
             "name another policy in .partition_by(...), or use engine('microbatch')"
