@@ -57,9 +57,7 @@ def close(found, expected):
 
 
 def test_windows_equal_plain_sparks(spark):
-    found = run_batches(
-        PROGRAM, HOW, workers=2, launcher=SparkLauncher(spark, GroupWorker), elastic="zones?patience=1"
-    )
+    found = run_batches(PROGRAM, HOW, workers=2, launcher=SparkLauncher(spark, GroupWorker), elastic="zones?patience=1")
     close(ours(found.results.values()), plain(spark))
 
 

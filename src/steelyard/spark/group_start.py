@@ -119,6 +119,8 @@ def program_of(spark: SparkSession, bound: Bound, settings: Settings, reader: Re
         running=window is None,
         name=name,
     )
+    if program.time is not None and window is None:
+        tell_no_effect("with_watermark(...)", "there is no window; it only refuses rows without a time")
     if settings.statistics != "carried":
         tell_no_effect(f"statistics({settings.statistics!r})", "receivers count keys while rows come")
     return made
