@@ -263,7 +263,10 @@ def test_bad_rows_fail_groups_or_are_dropped_and_counted(spark, tmp_path):
         (lambda s: s.output_mode("update"), "gives a window once, when it closes: output mode 'update'"),
         (lambda s: s.on_bad_rows("dead_letter", "/tmp/letters"), "engine\\('groups'\\) has no dead-letter table"),
         (lambda s: s.trigger(processing_time="1 second"), "add .trigger\\(available_now=True\\)"),
-        (lambda s: s.partition_by("in_place"), "which 'in_place' does not: name another policy"),
+        (
+            lambda s: s.partition_by("cooperative_dalton"),
+            "goes by what partitioners tell each other: name another policy",
+        ),
         (lambda s: s.engine("groups", workers=500), "500 workers need as many slots"),
         (lambda s: s.engine("groups", interval="soon"), "interval: 'soon' is not a duration"),
         (lambda s: s.engine("resident", interval="1 second"), "interval is that of 'groups'"),
