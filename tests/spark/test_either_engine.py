@@ -367,7 +367,7 @@ def test_a_sink_of_the_driver_needs_a_slot_and_a_start_that_fails_leaves_its_fol
 def test_another_engine_and_workers_without_one_are_refused(spark):
     with pytest.raises(OptionError, match="unknown engine 'residnet': did you mean 'resident'"):
         sy.stream(spark.range(1)).engine("residnet")
-    with pytest.raises(OptionError, match="workers are those of 'resident'"):
+    with pytest.raises(OptionError, match="workers, at least 1, are those that stay"):
         sy.stream(spark.range(1)).engine("microbatch", workers=2)
 
 
@@ -384,12 +384,15 @@ trigger = {{ available_now = true }}
 
 
 def test_a_pipeline_file_chooses_its_engine_by_one_word(spark):
-    for engine in ("microbatch", "resident"):
-        pipeline = parse_pipeline(PIPELINE.format(engine=engine))
+    engines = ("microbatch", "resident", "groups")
+    for engine in engines:
+        more = 'workers = 1\ninterval = "50 ms"\n' if engine == "groups" else ""
+        pipeline = parse_pipeline(more + PIPELINE.format(engine=engine))
         assert ("engine", engine) in pipeline.steps()
         assert build(pipeline, spark).start().await_termination(120)
-    found = [listed(spark.table(f"piped_{engine}")) for engine in ("microbatch", "resident")]
+    found = [listed(spark.table(f"piped_{engine}")) for engine in engines]
     assert len({row["window_start"] for row in found[1]}) == 3
-    same(found[1], found[0], ["window_start", "key"])
+    for answer in found[1:]:
+        same(answer, found[0], ["window_start", "key"])
     with pytest.raises(PipelineError, match="unknown engine 'flink'"):
         parse_pipeline(PIPELINE.format(engine="flink"))

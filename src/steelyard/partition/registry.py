@@ -15,7 +15,7 @@ PARTITIONERS: Family[Policy] = Family(
     "partitioner",
     ".partition_by(...), key_by(..., grouping=...): which block or instance a row goes to",
     ("plan", "router"),
-    lambda kind: ("microbatch", *(() if hasattr(kind, "synchronise") else ("resident",)), "simulator"),
+    lambda kind: ("microbatch", *(() if hasattr(kind, "synchronise") else ("groups", "resident")), "simulator"),
     # what partitioners tell each other is carried by the driver, between batches
 )
 

@@ -20,7 +20,7 @@ from steelyard.core.durable import Described
 from steelyard.core.shown import Shown
 from steelyard.resident.control import message, packed
 from steelyard.resident.delivery import Deliver, Delivery, Results
-from steelyard.resident.gang import Gang, GenerationError, Said
+from steelyard.resident.gang import Director, Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, shape_of
 from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.pulse import Pulse
@@ -118,7 +118,7 @@ class Present(NamedTuple):
     generation: int
 
 
-class Coordinator:
+class Coordinator(Director):
     """Watches over one generation of workers.
 
     Parameters
@@ -193,20 +193,11 @@ class Coordinator:
         """Whether every instance has given its last row."""
         return not self._working
 
-    def request_stop(self) -> None:
-        """Stop reading, let what was read come to its end in a last snapshot, and end. Any thread may call it."""
-        self._gang.say("stop")
-
-    def abort(self, why: str) -> None:
-        """Give this generation up. Any thread may call it."""
-        self._gang.say("failed", why=why)
-
     def run(self) -> Outcome:
         """Take the workers in, run the dataflow to its end, and dismiss them; GenerationError where that fails."""
-        begun = time.monotonic()
-        why = "the coordinator was interrupted"
-        try:
-            self._await_all({"hello"}, self._settings.join)
+        with self._attended():
+            begun = time.monotonic()
+            self._await("hello", self._settings.join)
             self._took("join", begun)
             begun = time.monotonic()
             self._deploy()
@@ -216,13 +207,7 @@ class Coordinator:
             self._snapshot()
             self._order("finish")
             self._took("run", begun)
-            why = ""
-            return self.outcome
-        except GenerationError as error:
-            why = str(error)
-            raise
-        finally:
-            self._gang.dismiss(why)
+        return self.outcome
 
     def _took(self, what: str, begun: float) -> None:
         self.outcome.seconds[what] = time.monotonic() - begun
@@ -338,18 +323,6 @@ class Coordinator:
                 answers[said.worker] = said.what
         return answers
 
-    def _await_all(self, events: set[str], seconds: float) -> None:
-        """Wait until every worker has said one of these."""
-        deadline = time.monotonic() + seconds
-        heard: set[int] = set()
-        while len(heard) < self._placement.workers:
-            if time.monotonic() > deadline:
-                missing = sorted(set(range(self._placement.workers)) - heard)
-                raise GenerationError(f"workers {missing} did not come within {seconds:g} s: are there enough slots?")
-            said = self._hear(self._settings.heartbeat)
-            if said is not None and said.event in events:
-                heard.add(said.worker)
-
     def _hear(self, seconds: float) -> Said | None:
         """The next thing that a worker says, if it says one in time. GenerationError where one has failed."""
         said = self._gang.hear(seconds)
@@ -391,7 +364,3 @@ class Coordinator:
         batch = batch_from(frame.payload, self._dataflow.schemas[name])
         with self._collecting:
             self._pending.setdefault(name, []).append(batch)
-
-    def close(self) -> None:
-        """Let go of all sockets; called when the workers are gone, or will never come."""
-        self._gang.close()

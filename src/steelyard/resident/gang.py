@@ -7,7 +7,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from steelyard.core import SteelyardError
@@ -21,6 +23,8 @@ from steelyard.resident.wire import Frame, Kind
 
 log = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.5
+"""How often it is looked whether workers are late."""
 OUTSIDE = -1
 """Who says something without being a worker."""
 
@@ -150,3 +154,50 @@ class Gang:
         self._pulse.stop()
         for connection in list(self._connections.values()):
             connection.close()
+
+
+class Director(ABC):
+    """Who watches over one generation of workers, from the driver."""
+
+    _gang: Gang
+
+    def abort(self, why: str) -> None:
+        """Give this generation up. Any thread may call it."""
+        self._gang.say("failed", why=why)
+
+    def request_stop(self) -> None:
+        """Read no more, and end when what was read has come to its end. Any thread may call it."""
+        self._gang.say("stop")
+
+    def close(self) -> None:
+        """Let go of all sockets; called when the workers are gone, or will never come."""
+        self._gang.close()
+
+    @abstractmethod
+    def _hear(self, seconds: float) -> Said | None:
+        """The next thing that a worker says, if it says one in time. GenerationError where one has failed."""
+
+    @contextmanager
+    def _attended(self) -> Iterator[None]:
+        """Workers are there for so long, and are dismissed with why it ended."""
+        why = "the driver was interrupted"
+        try:
+            yield
+            why = ""
+        except GenerationError as error:
+            why = str(error)
+            raise
+        finally:
+            self._gang.dismiss(why)
+
+    def _await(self, event: str, seconds: float) -> None:
+        """Wait until every worker has said it."""
+        deadline = time.monotonic() + seconds
+        missing = set(range(self._gang.workers))
+        while missing:
+            if time.monotonic() > deadline:
+                some = sorted(missing)
+                raise GenerationError(f"workers {some} did not come within {seconds:g} s: are there enough slots?")
+            said = self._hear(_LOOK_SECONDS)
+            if said is not None and said.event == event:
+                missing.discard(said.worker)

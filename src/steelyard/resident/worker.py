@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from steelyard.core import BadRowError, BatchError, StateError, SteelyardError
+from steelyard.core import StateError
 from steelyard.core.dataflow import Dataflow, Instance, Placement
 from steelyard.core.durable import Described
-from steelyard.core.errors import place_of
-from steelyard.resident.control import Maybe, Orders
+from steelyard.resident.control import Maybe, Orders, Shapes
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.operator import ALONE, Attempt
-from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
+from steelyard.resident.peers import Address
 from steelyard.resident.pulse import Pulse
-from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
+from steelyard.resident.security import Credentials
+from steelyard.resident.serving import ServingWorker
 from steelyard.resident.snapshot import SnapshotStore, file_of
-from steelyard.resident.wire import Kind, WireError, batch_bytes
-
-log = logging.getLogger(__name__)
+from steelyard.resident.wire import Kind, batch_bytes
 
 _STOP_SECONDS = 10.0
 FILE = (str, int, int)
@@ -68,59 +64,33 @@ EVENTS: dict[str, dict[str, Any]] = {
 """What a worker may say."""
 
 
-class Worker:
-    """One worker of one generation of a job.
+class Worker(ServingWorker):
+    """A worker that hosts instances of a dataflow.
 
     Parameters
     ----------
-    number
-        Which, from 0.
+    number, credentials, host, generation
+        As of any worker.
     dataflow
         What the job runs; how it came here (a fork, a Spark closure) is not the worker's concern.
-    credentials
-        The job's secret.
-    host
-        The interface to listen at.
-    generation
-        Which attempt of the job this is.
     """
+
+    orders: ClassVar[Shapes] = ORDERS
 
     def __init__(
         self, number: int, dataflow: Dataflow, credentials: Credentials, host: str = "127.0.0.1", generation: int = 0
     ) -> None:
-        self.number = number
-        self._dataflow, self._credentials, self._generation = dataflow, credentials, generation
-        self._peers = Peers(number, credentials, host, generation)
-        self.address: Address = self._peers.address
+        super().__init__(number, credentials, host, generation)
+        self._dataflow = dataflow
         self._ending = threading.Lock()
         self._ended: set[Instance] = set()
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
         self._attempt = ALONE
-        self._failure: str | None = None
-        self._failing = threading.Lock()
-        self._closing = threading.Event()
-        self._orders: Orders | None = None
         self._reporting = threading.Lock()
 
-    def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
-        """Serve until the coordinator ends it; WorkerError where something failed, here or elsewhere.
-
-        `peers` has the address of every worker, in the order of their numbers.
-        """
-        try:
-            identity = Identity(self._generation, self.number, TO_COORDINATOR)
-            control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
-            self._orders = Orders(control, ORDERS, self._stopped, self._lost)
-            self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
-            self._orders.listen()
-            self._serve(self._orders, peers)
-        except (RefusedError, OSError, WireError) as error:
-            self._fail(f"the coordinator is gone: {error}")
-        finally:
-            self._close()
-        if self._failure is not None:
-            raise WorkerError(self._failure)
+    def _greet(self) -> None:
+        self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
 
     def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
         """Do what the coordinator says until it says stop."""
@@ -141,18 +111,6 @@ class Worker:
             if answer is not None:
                 self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
 
-    def _stopped(self, order: dict[str, Any]) -> None:
-        """A stop has come, perhaps while another order is being carried out: whoever waits is woken."""
-        with self._failing:
-            self._failure = self._failure or order.get("why")
-        self._peers.give_up()
-        self._stop_runners()
-
-    def _lost(self, why: str) -> None:
-        """No order comes any more."""
-        self._fail(f"worker {self.number}: {why}")
-        self._peers.give_up()
-
     def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
         """What to answer; None where an order was not carried out: the coordinator hears why, and ends the worker."""
         answer: object = None
@@ -166,10 +124,6 @@ class Worker:
         if self._failure is not None:
             return None
         return answer if isinstance(answer, dict) else {}
-
-    def _tell(self, event: str, **what: Any) -> None:
-        assert self._orders is not None
-        self._orders.tell(event, **what)
 
     def _runners(self) -> Iterable[Any]:
         return self._deployment.runners.values() if self._deployment else ()
@@ -262,37 +216,16 @@ class Worker:
         self._orders.connection.send(Kind.RESULT, sink, instance.number, batch_bytes(batch))
 
     def _instance_failed(self, instance: Instance, error: BaseException) -> None:
-        if self._closing.is_set():
-            return
-        # rows that nobody wants to be dropped would be the same the next time, and so would the program, and a store
-        final = isinstance(error, BadRowError | BatchError | StateError)
-        if not final:  # else the driver tells it, and a trace says no more
-            last = "".join(traceback.format_exception(error)[-3:])
-            log.error("%s failed in worker %d\n%s", instance, self.number, last)
-        place = "" if isinstance(error, SteelyardError) else place_of(error)
-        whose = f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})"
-        why = f"{whose}: {type(error).__name__}: {error}{place}"
-        self._fail(why, final)
+        self._failed(f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})", error)
 
-    def _fail(self, why: str, final: bool = False) -> None:
-        """The first reason counts; the coordinator hears of it, and ends everything."""
-        with self._failing:
-            if self._failure is not None or self._closing.is_set():
-                return
-            self._failure = why
-        if self._orders is not None:
-            with contextlib.suppress(OSError):
-                self._tell("failed", why=why, final=final)
-        self._stop_runners()
-
-    def _stop_runners(self) -> None:
+    def _halt(self) -> None:
         if self._deployment is not None:
             for runner in self._deployment.runners.values():
                 runner.stop()
 
     def _close(self) -> None:
         self._closing.set()
-        self._stop_runners()
+        self._halt()
         self._peers.close()  # wakes whoever waits to send
         if self._deployment is not None:
             self._deployment.stop(_STOP_SECONDS)

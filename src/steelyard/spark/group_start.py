@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from steelyard.control import Feed
 from steelyard.core import OptionError, Placer, Progress, tell_no_effect
 from steelyard.core.durations import spoken
+from steelyard.core.policies import Cooperative
 from steelyard.core.progress import BATCH
 from steelyard.partition.auto import Auto
-from steelyard.partition.in_place import InPlace
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Keeping, Scheduling
 from steelyard.resident.sources import Reader
 from steelyard.scaling import Fixed
@@ -119,6 +119,8 @@ def program_of(spark: SparkSession, bound: Bound, settings: Settings, reader: Re
         running=window is None,
         name=name,
     )
+    if program.time is not None and window is None:
+        tell_no_effect("with_watermark(...)", "there is no window; it only refuses rows without a time")
     if settings.statistics != "carried":
         tell_no_effect(f"statistics({settings.statistics!r})", "receivers count keys while rows come")
     return made
@@ -150,10 +152,11 @@ def _require(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -
         raise OptionError(f"engine('groups') gives {gives}: output mode {settings.mode!r} is engine('microbatch')'s")
     if settings.bad.policy == "dead_letter":
         raise OptionError("engine('groups') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
-    if isinstance(settings.partitioner, Placer | InPlace):
+    if isinstance(settings.partitioner, Placer | Cooperative):
+        why = "what rows cost" if isinstance(settings.partitioner, Placer) else "what partitioners tell each other"
         raise OptionError(
-            f"engine('groups') cuts batches into blocks by their keys, which {settings.partitioner.name!r} does not: "
-            "name another policy in .partition_by(...), or use engine('microbatch')"
+            f"engine('groups') cuts batches by keys, each receiver its own, and {settings.partitioner.name!r} goes by "
+            f"{why}: name another policy in .partition_by(...), or use engine('microbatch')"
         )
     source = relation_of(rows).format
     if source in ("parquet", "json") and not how.available_now:

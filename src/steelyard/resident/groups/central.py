@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from steelyard.core import Progress
 from steelyard.resident.control import message
-from steelyard.resident.gang import Gang, GenerationError, Said
+from steelyard.resident.gang import Director, Gang, GenerationError, Said
 from steelyard.resident.groups.adjusting import Adjuster
 from steelyard.resident.groups.agreement import LEAD
 from steelyard.resident.groups.frames import table_in_frames
@@ -32,7 +32,7 @@ _LEAD_SECONDS = 0.05
 """From the moment when workers are told to begin to the start of the first batch."""
 
 
-class CentralScheduler:
+class CentralScheduler(Director):
     """Watches over one generation of workers.
 
     Parameters
@@ -93,33 +93,16 @@ class CentralScheduler:
         self._gang = Gang(workers, credentials, host, generation, pulse_of(self._scheduling), self._understood)
         self.address = self._gang.address
 
-    # -- from outside
-
-    def abort(self, why: str) -> None:
-        """Give this generation up. Any thread may call it."""
-        self._gang.say("failed", why=why)
-
-    def request_stop(self) -> None:
-        """Make no more batches, and end when those that were made are done. Any thread may call it."""
-        self._gang.say("stop")
-
     def run(self) -> GroupOutcome:
         """Run to the end; GenerationError where a worker fails."""
-        why = "the driver was interrupted"
-        try:
+        with self._attended():
             self._await("hello", self._scheduling.join)
             self._begin()
             while self._last_batch is None or self._next <= self._last_batch:
                 self._hear(self._patience())
                 self._schedule()
                 self._notice_overdue()
-            why = ""
-            return self.outcome
-        except GenerationError as error:
-            why = str(error)
-            raise
-        finally:
-            self._gang.dismiss(why)
+        return self.outcome
 
     def _begin(self) -> None:
         outcome = self.outcome
@@ -374,17 +357,6 @@ class CentralScheduler:
         for worker in range(self.workers):
             self._tell(worker, what, plan=plan.to_dict(), **details)
 
-    def _await(self, event: str, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        heard: set[int] = set()
-        while len(heard) < self.workers:
-            if time.monotonic() > deadline:
-                missing = sorted(set(range(self.workers)) - heard)
-                raise GenerationError(f"workers {missing} did not come within {seconds:g} s: are there enough slots?")
-            said = self._hear(_HEARTBEAT)
-            if said is not None and said.event == event:
-                heard.add(said.worker)
-
     def _understood(self, worker: int, frame: Frame) -> tuple[str, Mapping[str, Any]]:
         """What a frame says; WireError where a worker could not say it."""
         if frame.kind is not Kind.RESULT:
@@ -396,7 +368,3 @@ class CentralScheduler:
             raise WireError(f"rows came of channel {frame.channel}, which is none")
         schema = self._program.result_schema if frame.channel == RESULTS else self._program.partial_schema
         return "rows", {"batch": frame.number, "channel": frame.channel, "rows": batch_from(frame.payload, schema)}
-
-    def close(self) -> None:
-        """Let go of all sockets; called when the workers are gone, or will never come."""
-        self._gang.close()

@@ -26,6 +26,8 @@ from steelyard.resident.operator import Attempt
 from steelyard.resident.snapshot import SnapshotStore
 
 _STATE, _RESULTS = "groups", "results"
+_WAITING = 1
+"""Commits whose results may wait to be handed on when another follows."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,11 @@ class Commits:
             self._given.append(results)
 
     def saved(self) -> None:
-        """There is a newer batch to begin behind: make it durable, unless so much waits to be handed on already."""
-        if not self._delivery.is_behind:
+        """There is a newer batch to begin behind: make it durable, unless so much waits to be handed on already.
+
+        Then what follows is handed on together: a sink that is slow gets fewer and larger parts.
+        """
+        if len(self._delivery.waiting) <= _WAITING:
             self._commit()
 
     def close(self, complete: bool) -> None:

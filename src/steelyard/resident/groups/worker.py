@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import BadRowError, BatchError, SteelyardError
-from steelyard.core.errors import place_of
-from steelyard.resident.control import Orders
+from steelyard.resident.control import Orders, Shapes
 from steelyard.resident.groups.agreement import Agreement
 from steelyard.resident.groups.frames import in_frames, table_in_frames, together
 from steelyard.resident.groups.local import LocalScheduler, Stage, Task
@@ -49,8 +45,9 @@ from steelyard.resident.groups.tasks import (
     slices,
 )
 from steelyard.resident.operator import MAX_WATERMARK
-from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
-from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
+from steelyard.resident.peers import Address
+from steelyard.resident.security import Credentials
+from steelyard.resident.serving import ServingWorker
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
 
 log = logging.getLogger(__name__)
@@ -58,8 +55,8 @@ log = logging.getLogger(__name__)
 _STOP_SECONDS = 10.0
 
 
-class GroupWorker:
-    """One worker of one generation.
+class GroupWorker(ServingWorker):
+    """A worker that runs tasks of batches.
 
     Parameters
     ----------
@@ -68,8 +65,10 @@ class GroupWorker:
     batches
         What is done with batches, and how they are scheduled.
     credentials, host, generation
-        As for a `Worker`.
+        As of any worker.
     """
+
+    orders: ClassVar[Shapes] = ORDERS
 
     def __init__(
         self,
@@ -79,11 +78,9 @@ class GroupWorker:
         host: str = "127.0.0.1",
         generation: int = 0,
     ) -> None:
-        self.number = number
+        super().__init__(number, credentials, host, generation)
         self._batches, self._program, self._scheduling = batches, batches.program, batches.scheduling
-        self._credentials, self._generation = credentials, generation
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._schedule, self._local = Schedule(), LocalScheduler()
         self._work: dict[Task, list[tuple[Note, pa.RecordBatch]]] = {}
         self._windows = kept_of(self._program)
@@ -101,16 +98,13 @@ class GroupWorker:
         self._over = 0
         """Batches below this one are over."""
         self._workers = self._receivers = 1
-        self._peers = Peers(number, credentials, host, generation)
-        self.address: Address = self._peers.address
-        self._orders: Orders | None = None
-        self._failure: str | None = None
-        self._closing = False
 
     # -- what the driver says
 
-    def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
-        """Serve until the driver ends it; WorkerError where something failed, here or elsewhere."""
+    def _greet(self) -> None:
+        self._tell("hello", pid=os.getpid())
+
+    def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
             "begin": lambda order: self._begin(order, peers),
             "group": self._group,
@@ -118,40 +112,11 @@ class GroupWorker:
             "done": self._done,
             "end": lambda order: self._receiver.end() if self._receiver else None,
         }
-        try:
-            identity = Identity(self._generation, self.number, TO_COORDINATOR)
-            control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
-            self._orders = Orders(control, ORDERS, self._stopped, self._lost)
-            self._orders.tell("hello", pid=os.getpid())
-            self._orders.listen()
-            pulse = pulse_of(self._scheduling)  # now: others may take long to come
-            pulse.watch(control)
-            self._peers.beat(pulse)
-            while (order := self._orders.next())["do"] != "stop":
-                actions[order["do"]](order)
-        except (RefusedError, OSError) as error:
-            self._fail(f"the driver is gone: {error}")
-        except Exception as error:  # noqa: BLE001 - the driver hears of it, whatever it is
-            self._fail(f"worker {self.number}: {type(error).__name__}: {error}")
-        finally:
-            self._close()
-        if self._failure is not None:
-            raise WorkerError(self._failure)
-
-    def _stopped(self, order: dict[str, Any]) -> None:
-        """A stop has come, perhaps while another order is being carried out: whoever waits is woken."""
-        with self._lock:
-            self._failure = self._failure or order.get("why")
-        self._peers.give_up()
-
-    def _lost(self, why: str) -> None:
-        """No order comes any more."""
-        self._fail(f"worker {self.number}: {why}")
-        self._peers.give_up()
-
-    def _tell(self, event: str, **what: Any) -> None:
-        assert self._orders is not None
-        self._orders.tell(event, **what)
+        pulse = pulse_of(self._scheduling)  # now: others may take long to come
+        pulse.watch(orders.connection)
+        self._peers.beat(pulse)
+        while (order := orders.next())["do"] != "stop":
+            actions[order["do"]](order)
 
     def _begin(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
         """Meet the others, restore windows, and start the threads that run tasks."""
@@ -183,7 +148,7 @@ class GroupWorker:
         self._peers.meet(peers)
         self._peers.listen(self._receive, self._fail)
         self._slots = [
-            threading.Thread(target=self._serve, name=f"slot {slot}", daemon=True)
+            threading.Thread(target=self._work_off, name=f"slot {slot}", daemon=True)
             for slot in range(self._scheduling.slots)
         ]
         for thread in self._slots:
@@ -197,7 +162,7 @@ class GroupWorker:
                 self._agreement,
                 Beginning(first, position, replay, start, order["ending"], order["counting"]),
                 self._announce,
-                lambda error: self._failed("the receiver", error),
+                lambda error: self._failed(f"the receiver in worker {self.number}", error),
             )
             self._receiver.start()
         self._tell("begun")
@@ -312,12 +277,12 @@ class GroupWorker:
 
     # -- tasks
 
-    def _serve(self) -> None:
+    def _work_off(self) -> None:
         """One slot: the most urgent task, again and again."""
         while True:
             with self._changed:
                 task = None
-                while not self._closing and (task := self._local.next()) is None:
+                while not self._closing.is_set() and (task := self._local.next()) is None:
                     self._changed.wait()
                 if task is None:
                     return
@@ -329,7 +294,8 @@ class GroupWorker:
                 stage = task.stage.name.lower()
                 self._tell("task", batch=task.batch, stage=stage, number=task.number, seconds=spent, refused=refused)
             except BaseException as error:  # noqa: BLE001 - a user's function may raise anything, SystemExit too
-                self._failed(f"{task.stage.name.lower()} task {task.number} of batch {task.batch}", error)
+                whose = f"{task.stage.name.lower()} task {task.number} of batch {task.batch} in worker {self.number}"
+                self._failed(whose, error)
                 return
             with self._changed:
                 self._local.finished(task)
@@ -394,25 +360,9 @@ class GroupWorker:
 
     # -- the end
 
-    def _failed(self, what: str, error: BaseException) -> None:
-        final = isinstance(error, BadRowError | BatchError)  # it would be the same the next time
-        if not self._closing and not final:  # else the driver tells it, and a trace says no more
-            log.error("%s failed in worker %d\n%s", what, self.number, "".join(traceback.format_exception(error)[-3:]))
-        place = "" if isinstance(error, SteelyardError) else place_of(error)
-        self._fail(f"{what} in worker {self.number}: {type(error).__name__}: {error}{place}", final)
-
-    def _fail(self, why: str, final: bool = False) -> None:
-        with self._lock:
-            if self._failure is not None or self._closing:
-                return
-            self._failure = why
-        if self._orders is not None:
-            with contextlib.suppress(OSError):
-                self._tell("failed", why=why, final=final)
-
     def _close(self) -> None:
         with self._changed:
-            self._closing = True
+            self._closing.set()
             self._changed.notify_all()
         self._peers.close()  # wakes whoever waits to send
         if self._receiver is not None:
