@@ -116,6 +116,7 @@ def test_reports_that_cannot_be_are_refused():
         (b"123", "tells of no round"),
         (report.pack(1, 3, 0.5), "2 are out"),
         (report.pack(1, 1, float("nan")), "nan s"),
+        (report.pack(1, 1, float("inf")), "inf s"),
     ):
         with pytest.raises(WireError, match=words):
             chooses.hear(7, 1, payload)

@@ -17,6 +17,7 @@ from steelyard.grouping import OSG, Matrices, TrackingOSG
 from steelyard.grouping.batches import in_batches
 from steelyard.kernels.xxhash import spark_hash
 from steelyard.spark.costs import TaskMeter
+from steelyard.spark.memory import identity
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.routing import unpacked
 from steelyard.spark.rows import ITEM
@@ -107,6 +108,15 @@ def test_any_grouping_goes_on_from_batch_to_batch_and_hears_what_blocks_report()
     again.learn({1: more.state()})
     found = again.synchronise(told, 2)
     assert (found[0]["mean"].tolist(), found[3]["mean"].tolist()) == ([1.0, 5.0], [5.0, 1.0])
+
+
+def test_a_grouping_without_words_is_known_again():
+    class Silent:
+        name = "silent"
+        scheduler = instance = None
+
+    assert identity(in_batches(Silent())) == identity(in_batches(Silent()))
+    assert identity(in_batches(LeastWork("a"))) != identity(in_batches(LeastWork("b")))
 
 
 def test_descriptions_are_checked_where_they_are_written(spark):

@@ -7,6 +7,7 @@ that took. When a round is full and all of it is worked off, it is over. Message
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import time
@@ -98,7 +99,7 @@ class Rounds:
             raise WireError(f"a report of {len(payload)} bytes tells of no round") from error
         with self._lock:
             if number == self._number:
-                if not 0 < messages <= self._awaited or not seconds >= 0.0:
+                if not 0 < messages <= self._awaited or not 0.0 <= seconds < math.inf:
                     raise WireError(
                         f"{messages} messages of round {number} in {seconds} s, and {self._awaited} are out"
                     )

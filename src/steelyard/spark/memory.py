@@ -91,4 +91,6 @@ def identity(policy: Any) -> str:
     if not dataclasses.is_dataclass(policy):
         return name
     values = [getattr(policy, field.name) for field in dataclasses.fields(policy) if field.init]
-    return f"{name}({', '.join(map(repr, values))})"
+    # what has no words of its own would be told by its place in memory
+    words = [identity(one) if getattr(type(one), "__repr__", None) is object.__repr__ else repr(one) for one in values]
+    return f"{name}({', '.join(words)})"
