@@ -221,6 +221,7 @@ def test_the_name_defaults_to_the_files():
         ("rate = 1000", "jitter = -1", 8, "jitter in [source] must be a number that is not negative, got -1"),
         ("rate = 1000", "rate = ", 8, "not TOML: Invalid value"),
         ('slide = "10 seconds"', 'slide = "2 minutes"', 16, "slide in [window] must not be longer than size"),
+        ('slide = "10 seconds"', 'gap = "10 seconds"', 16, "gap in [window] is for sessions"),
         ('["medallion"]', '["medalion"]', 2, "unknown column of [source] 'medalion': did you mean 'medallion'?"),
         ('"dropoff_time"', '"drop_time"', 11, "unknown column of [source] 'drop_time': did you mean 'dropoff_time'?"),
         ('sum = "fare_amount"', 'sum = "fare"', 19, "unknown column of [source] 'fare'"),
@@ -230,6 +231,14 @@ def test_a_mistake_is_named_with_its_line_and_the_remedy(old, new, line, words):
     assert old in GOOD
     said = mistakes(GOOD.replace(old, new, 1))
     assert any(one.startswith(f"f.toml:{line}: ") and words in one for one in said), said
+
+
+def test_sessions_have_a_gap_alone_and_columns_are_those_of_the_stream_that_is_named():
+    text = GOOD.replace('size = "1 minute"\nslide = "10 seconds"', 'gap = "10 seconds"')
+    assert parse_pipeline(text).window == {"gap": "10 seconds"}
+    assert mistakes(text.replace('workload = "taxi"', 'workload = "nexmark"\nstream = "bids"'))[0].endswith(
+        "unknown column of [source] 'medallion': There are: auction, bidder, channel, event_time, extra, price, url"
+    )
 
 
 def test_a_mistyped_field_is_one_mistake_and_not_two():

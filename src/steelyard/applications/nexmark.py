@@ -351,7 +351,7 @@ def query(name: str) -> Query:
 
     >>> query("q4")
     Traceback (most recent call last):
-    steelyard.core.errors.OptionError: unknown query of NexMark 'q4': did you mean 'q1'? ...
+    steelyard.core.errors.OptionError: unknown query of NexMark 'q4': There are: q1, ...
     """
     if name not in QUERIES:
         raise OptionError.unknown("query of NexMark", name, QUERIES)

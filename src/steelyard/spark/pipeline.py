@@ -155,7 +155,9 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
     if pipeline.watermark:
         stream = stream.with_watermark(pipeline.watermark["column"], pipeline.watermark["delay"])
     stream = stream.group_by(*pipeline.key)
-    if pipeline.window:
+    if "gap" in pipeline.window:
+        stream = stream.session_window(pipeline.window["gap"])
+    elif pipeline.window:
         stream = stream.window(pipeline.window["size"], slide=pipeline.window.get("slide"))
     stream = stream.agg(**aggregates)
     policy = dict(pipeline.policy)

@@ -249,7 +249,7 @@ _TOP: dict[str, Check] = {
 }
 _TABLES: dict[str, dict[str, Check]] = {
     "watermark": {"column": _text, "delay": _duration},
-    "window": {"size": _duration, "slide": _duration},
+    "window": {"size": _duration, "slide": _duration, "gap": _duration},
     "policy": {
         "name": _known_to("steelyard.partition", "policy"),
         "blocks": _whole,
@@ -321,7 +321,8 @@ class _Validation:
             if not isinstance(table, dict):
                 continue
             if name in _TABLES:
-                self.fields((name,), table, _TABLES[name], _REQUIRED.get(name, ()))
+                required = () if name == "window" and "gap" in table else _REQUIRED.get(name, ())
+                self.fields((name,), table, _TABLES[name], required)
             elif name in _BY_FORMAT:
                 self.by_format(name, table)
             else:
@@ -378,9 +379,11 @@ class _Validation:
 
     def together(self) -> None:
         """Check what holds between tables."""
-        table = {name: self.given.get(name) or {} for name in ("bad_rows", "trigger")}
+        table = {name: self.given.get(name) or {} for name in ("window", "bad_rows", "trigger")}
         if "window" in self.given and "watermark" not in self.given:
             self.problem(("window",), "[window] needs [watermark] with the column of event times and the delay")
+        if "gap" in table["window"] and len(table["window"]) > 1:
+            self.problem(("window", "gap"), "gap in [window] is for sessions, which have neither size nor slide")
         if table["bad_rows"].get("action") == "dead_letter" and "path" not in table["bad_rows"]:
             self.problem(("bad_rows",), "path in [bad_rows] is missing: dead_letter rows need a place")
         if len(table["trigger"]) > 1:
@@ -393,7 +396,7 @@ class _Validation:
             if "batch.load" in getattr(elasticity(self.given["elastic"]["name"]), "needs", ()):
                 said = "name in [elastic] needs an interval: give processing_time in [trigger], or the policy's own"
                 self.problem(("elastic", "name"), said)
-        window = self.given.get("window", {})
+        window = table["window"]
         if "slide" in window and micros(window["slide"], "") > micros(window["size"], ""):
             said = f"slide in [window] must not be longer than size, got {window['slide']!r} and {window['size']!r}"
             self.problem(("window", "slide"), said)
