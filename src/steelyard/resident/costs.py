@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core.dataflow import Channel, Dataflow, Route
+from steelyard.core.dataflow import Dataflow, Route
+from steelyard.core.topology import Channel
 from steelyard.grouping.compiled import CompiledGrouping
 from steelyard.grouping.protocol import Matrices, Reply, Requests
 from steelyard.grouping.slicing import Slicer
@@ -44,9 +45,9 @@ def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
     alike = [
         number
         for number, other in enumerate(dataflow.edges)
-        if (other.target, other.port, other.grouping) == (mine.target, mine.port, mine.grouping)
+        if (other.receiver, other.port, other.grouping) == (mine.receiver, mine.port, mine.grouping)
     ]
-    widths = {number: dataflow.by_name[dataflow.edges[number].source].parallelism for number in alike}
+    widths = {number: dataflow.by_name[dataflow.edges[number].sender].parallelism for number in alike}
     return sum(width for number, width in widths.items() if number < edge), sum(widths.values())
 
 

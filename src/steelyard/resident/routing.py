@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core.counts import Ints
-from steelyard.core.dataflow import Edge, Instance, Route
+from steelyard.core.dataflow import Edge, Route
 from steelyard.core.policies import Router, State
+from steelyard.core.topology import Instance
 from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.channel import Outlet, StoppedError

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core import BadRowError, BatchError, StateError, SteelyardError
-from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.errors import place_of
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident.control import Maybe, Orders
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.operator import ALONE, Attempt
