@@ -13,8 +13,8 @@ COSTS = [0.060 if customer % 100 == 37 else 0.0015 for customer in range(CUSTOME
 
 def cluster(grouping: str) -> Scenario:
     return Scenario.chain(
-        Source("orders", rate=9_000, instances=4, keys=Zipf(exponent=1.1, keys=CUSTOMERS, seed=7), arrivals="poisson"),
-        Operator("enrich", PerItem(COSTS), instances=32, capacity=500),
+        Source("orders", rate=9_000, parallelism=4, keys=Zipf(1.1, keys=CUSTOMERS, seed=7), arrivals="poisson"),
+        Operator("enrich", PerItem(COSTS), parallelism=32, capacity=500),
         grouping=grouping,
         machines=8 * (Machine(cores=4),),
         network=Network(latency=0.0004, serialise=0.00002),

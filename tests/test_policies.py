@@ -88,7 +88,7 @@ def on_workers(entry):
 @pytest.mark.parametrize(("family", "entry"), [one for one in ENTRIES if one.id.startswith(("partition", "grouping"))])
 def test_a_policy_runs_where_the_registry_says_that_it_does(family, entry):
     cluster = Scenario.chain(
-        Source("log", 100, keys=[1, 2, 3]), Operator("work", Exactly(0.001), instances=2), grouping=entry.name
+        Source("log", 100, keys=[1, 2, 3]), Operator("work", Exactly(0.001), parallelism=2), grouping=entry.name
     )
     assert simulate(cluster, 2.0).total("work").throughput > 50
     if "resident" in entry.runs:

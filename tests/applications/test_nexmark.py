@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.applications.nexmark import Q3, Q5, Q8, Q11, Q12, QUERIES, SHARES, SINK, _RunningCount
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import run
 from steelyard.resident.windows import Window
 from steelyard.workloads import Arrivals, Constant, Nexmark

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Memory, Rows, Stream, count, max, mean, min, sum
 from steelyard.spark import resident
 from steelyard.workloads.workload import TIMESTAMP

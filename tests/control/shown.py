@@ -9,7 +9,7 @@ def shown_by(seen):
 
     there = {
         "operators": bool(seen.operators),
-        "instances": any(one.each for one in seen.operators),
+        "instances": any(one.instances for one in seen.operators),
         "arrivals": known("arrived_per_second", "lag", "lag_seconds", "lag_per_second", "end_offset"),
         "bytes": known("bytes_in_per_second", "bytes_out_per_second"),
         "cpu": known("cpu"),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Instance, Placement
+from steelyard.core.topology import Instance, Placement
 from steelyard.grouping import Grouping, Scheduler, grouping
 from steelyard.grouping import Instance as Executing
 from steelyard.resident import Flow, Memory, Rows, Settings, run

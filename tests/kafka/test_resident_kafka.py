@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Memory, Settings, Step, count, run
 from steelyard.resident.json_rows import JsonRows
 from steelyard.resident.kafka import ANSWER_SECONDS, KafkaTopic, client

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Memory, Rows, Step, count, max, mean, min, run, sum
 from steelyard.workloads.workload import TIMESTAMP
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Channel, Instance
+from steelyard.core.topology import Channel, Instance
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet, StoppedError
 from steelyard.resident.wire import Kind, WireError
 

@@ -8,7 +8,7 @@ import pytest
 
 from steelyard.control import Controller
 from steelyard.core import Action, ActionRefusedError, OptionError
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count
 from steelyard.resident.jobs import Job
 from steelyard.resident.lag import Behind
@@ -62,8 +62,8 @@ def test_a_look_shows_what_came_since_the_last_one():
     assert (mapped.processed_per_second, mapped.received_from) == (100.0, {"in": 100.0})
     assert (mapped.busy, mapped.backpressured, mapped.idle) == (0.75, 0.25, 0.0)
     assert (mapped.useful, mapped.cpu) == (0.5, 0.25)
-    assert [one.name for one in mapped.each] == ["map#0", "map#1"]
-    assert {one.processed_per_second for one in mapped.each} == {50.0}
+    assert [one.name for one in mapped.instances] == ["map#0", "map#1"]
+    assert {one.processed_per_second for one in mapped.instances} == {50.0}
 
 
 def test_instances_that_began_anew_count_from_nothing():

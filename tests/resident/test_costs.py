@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import DataflowError, Edge, Grouping, Instance, Placement, Route
+from steelyard.core.dataflow import Edge, Grouping, Route
+from steelyard.core.topology import DataflowError, Instance, Placement
 from steelyard.grouping import OSG, Matrices, Reply, Requests, RoundRobin, TimeSplitter, TrackingOSG, grouping
 from steelyard.resident import Flow, Memory, Rows, Settings, count, run
 from steelyard.resident.costs import CostMeter, schedulers_of

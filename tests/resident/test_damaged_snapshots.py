@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from steelyard.core import StateError
-from steelyard.core.dataflow import Instance
 from steelyard.core.durable import opened, sealed
+from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Parquet, Rows, Settings, count, run, sum
 from steelyard.resident.jobs import Job
 from steelyard.resident.manifest import Manifest

@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import (
-    FORWARD,
-    Dataflow,
-    DataflowError,
-    Edge,
-    Grouping,
-    Instance,
-    Operator,
-    Placement,
-    Route,
-)
+from steelyard.core.dataflow import FORWARD, Dataflow, Edge, Grouping, Operator, Route
+from steelyard.core.topology import DataflowError, Instance, Placement
 from steelyard.resident import Flow, Memory, Rows, Step, count, mermaid, sum, svg
 from steelyard.resident.stateless import Filter
 from steelyard.workloads.workload import TIMESTAMP

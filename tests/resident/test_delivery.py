@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError, StateError
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Memory, Rows, Settings, delivery, run
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ThreadLauncher

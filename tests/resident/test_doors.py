@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.kernels import nh
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count, listener, security
 from steelyard.resident.connection import Connection

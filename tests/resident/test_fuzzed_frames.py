@@ -14,7 +14,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count, sum
 from steelyard.resident.connection import Connection
 from steelyard.resident.control import message

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident import count, join, sum
 from steelyard.resident.aggregate import RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregation

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core import BadRowError, NoEffectWarning, OptionError, SteelyardError
-from steelyard.core.dataflow import Instance, Placement
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident import (
     Callback,
     Flow,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident.kafka_sink import Kafka
 from steelyard.resident.operator import Attempt, InstanceContext
 

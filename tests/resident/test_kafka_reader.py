@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident.kafka import KafkaTopic
 from steelyard.resident.operator import InstanceContext
 from steelyard.resident.sources import Source

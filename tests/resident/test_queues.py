@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Channel, Edge, Grouping, Instance, Route
+from steelyard.core.dataflow import Edge, Grouping, Route
+from steelyard.core.topology import Channel, Instance
 from steelyard.grouping import Reply, TrackingOSG
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet, StoppedError
 from steelyard.resident.queues import FILLED_SECONDS, Queues

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Memory, Rows, Settings, Step, count, run, sum
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ThreadLauncher

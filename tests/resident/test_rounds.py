@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import Routed
-from steelyard.core.dataflow import Edge, Grouping, Instance, Placement, Route
+from steelyard.core.dataflow import Edge, Grouping, Route
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident import Flow, Memory, Rows, Settings, count, rounds, run, sum
 from steelyard.resident.channel import Message
 from steelyard.resident.reports import bytes_arrays

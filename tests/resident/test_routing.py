@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Edge, Grouping, Instance, Route
+from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Edge, Grouping, Route
+from steelyard.core.topology import Instance
 from steelyard.resident.routing import distributor
 
 POLICIES = ["dalton", "pk2", "cam", "prompt", "w_choices", "auto"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
 from steelyard.resident.operator import MIN_WATERMARK, Attempt, InstanceContext
 from steelyard.resident.sources import Read, Reader, Source

@@ -9,7 +9,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from steelyard.core.dataflow import Instance, Placement
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident import Flow, JobError, Memory, Rows, Settings, Step, count, run
 from steelyard.resident.channel import Mailbox
 from steelyard.resident.runner import TOGETHER_ROWS, Runner

@@ -13,8 +13,8 @@ from tests.sim.test_event_loop import scenarios
 
 
 def finite(scenario, rows):
-    log, *operators = scenario.vertices
-    source = Source(log.name, log.rate, log.instances, log.keys, rows=rows, service=log.service)
+    log, *operators = scenario.operators
+    source = Source(log.name, log.rate, log.parallelism, log.keys, rows=rows, service=log.service)
     return Scenario((source, *operators), scenario.edges, scenario.machines, scenario.network)
 
 
@@ -35,17 +35,17 @@ def drained(scenario, seed):
 
 def per_tuple(scenario, edge):
     """Tuples that the receiver gets for one that the sender puts out."""
-    return scenario.vertex(edge.receiver).instances if edge.grouping == "broadcast" else 1
+    return scenario.operator(edge.receiver).parallelism if edge.grouping == "broadcast" else 1
 
 
 @settings(max_examples=40)
 @given(scenario=finite_scenarios(), seed=st.integers(0, 3))
 def test_every_tuple_that_is_sent_is_processed_in_the_end(scenario, seed):
     result = drained(scenario, seed).result()
-    totals = {vertex.name: result.total(vertex.name) for vertex in scenario.vertices}
-    assert totals["log"].processed == scenario.vertices[0].rows
-    assert result.sources["lag"].to_numpy()[-scenario.vertices[0].instances :].sum() == 0
-    for vertex in scenario.vertices[1:]:
+    totals = {vertex.name: result.total(vertex.name) for vertex in scenario.operators}
+    assert totals["log"].processed == scenario.operators[0].rows
+    assert result.sources["lag"].to_numpy()[-scenario.operators[0].parallelism :].sum() == 0
+    for vertex in scenario.operators[1:]:
         assert totals[vertex.name].received == totals[vertex.name].processed
     edges = {edge.receiver: edge for edge in scenario.edges if edge.sender == "log"}
     for name, edge in edges.items():
@@ -58,7 +58,7 @@ def test_every_tuple_that_is_sent_is_processed_in_the_end(scenario, seed):
 def test_queues_keep_their_bounds_and_the_times_of_a_thread_add_up(scenario, seed):
     result = simulate(scenario, 3.0, seed=seed, every=0.37)
     table = result.instances
-    for vertex in scenario.vertices[1:]:
+    for vertex in scenario.operators[1:]:
         if vertex.capacity:
             of_operator = table.filter(pc.equal(table["operator"], vertex.name))
             assert max(of_operator["queue_peak"].to_pylist()) <= vertex.capacity
@@ -119,7 +119,7 @@ def test_round_robin_of_the_worked_example_of_osg_takes_29_seconds():
 
     scenario = Scenario.chain(
         Source("log", rate=1, keys=[0, 1, 0], rows=3),
-        Operator("work", PerItem([10.0, 1.0]), instances=2),
+        Operator("work", PerItem([10.0, 1.0]), parallelism=2),
         grouping="round_robin",
     )
     trace = simulate(scenario, 60, trace=True).trace

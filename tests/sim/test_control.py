@@ -17,7 +17,7 @@ def fork(rate=200.0, **instances):
             Source("log", rate, service=Exactly(0.002)),
             Operator("left", Exactly(0.004), capacity=50),
             Operator("right", Exactly(0.002), capacity=50, outputs=2.0),
-            Operator("all", Exactly(0.001), capacity=50, instances=3),
+            Operator("all", Exactly(0.001), capacity=50, parallelism=3),
             Operator("some", Exactly(0.001), capacity=50),
         ),
         (
@@ -27,7 +27,7 @@ def fork(rate=200.0, **instances):
             Edge("left", "some", share=0.25),
             Edge("left", "all", share=0.75),
         ),
-    ).with_instances(**instances)
+    ).rescaled(instances)
 
 
 @pytest.mark.parametrize("rate", [100.0, 200.0, 400.0])
@@ -83,14 +83,14 @@ def test_the_same_policy_decides_the_same_for_both_and_both_do_it():
             simulation.advance(10.0)
             controller.look()
         changes.append([one.done for one in controller.decisions])
-        assert simulation.scenario.vertex("left").instances == 3  # ceil(400 * 0.004) and a fifth more
+        assert simulation.scenario.operator("left").parallelism == 3  # ceil(400 * 0.004) and a fifth more
     assert changes[0] == changes[1]
     assert all(DS2().decide(seen) == answer for seen, answer in policy.answers)
 
 
 def test_tuple_by_tuple_an_autoscaler_follows_the_load_too_and_leaves_sources_alone():
     scenario = Scenario.chain(
-        Source("log", Steps(100, (100.0, 900.0, 200.0)), instances=2),
+        Source("log", Steps(100, (100.0, 900.0, 200.0)), parallelism=2),
         Operator("map", Exactly(0.005), capacity=100),
         Operator("sink", Exactly(0.001), capacity=100),
     )
@@ -143,9 +143,9 @@ def test_what_a_simulation_shows_is_there_for_all_and_for_each(simulated):
         seen = simulation.observe()
         assert shown_by(seen) == simulation.shows
     for one in seen.operators:
-        assert [each.name for each in one.each] == [f"{one.name}#{number}" for number in range(one.instances)]
-        assert sum(each.processed_per_second for each in one.each) == pytest.approx(one.processed_per_second)
-        assert sum(each.queue for each in one.each) == pytest.approx(one.queue)
+        assert [each.name for each in one.instances] == [f"{one.name}#{number}" for number in range(one.parallelism)]
+        assert sum(each.processed_per_second for each in one.instances) == pytest.approx(one.processed_per_second)
+        assert sum(each.queue for each in one.instances) == pytest.approx(one.queue)
     log = seen.operators[0]
     assert log.end_offset == pytest.approx(400.0 * 15, rel=0.01)
     assert log.lag == pytest.approx(400.0 * log.lag_seconds, rel=0.05, abs=2)
@@ -161,4 +161,4 @@ def test_a_rescaled_source_has_other_partitions_and_the_same_rows_come():
     simulation.advance(10.0)
     log = simulation.observe().operators[0]
     assert (log.arrived_per_second, log.end_offset) == pytest.approx((100.0, 2000.0))
-    assert [one.arrived_per_second for one in log.each] == pytest.approx([25.0] * 4)
+    assert [one.arrived_per_second for one in log.instances] == pytest.approx([25.0] * 4)

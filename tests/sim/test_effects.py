@@ -24,7 +24,7 @@ from steelyard.workloads import Zipf
 
 def chain(grouping, exponent=0.5, instances=8, partitions=2):
     source = Source("orders", 6_000, partitions, keys=Zipf(exponent=exponent, keys=1_000, seed=7))
-    return Scenario.chain(source, Operator("enrich", Exactly(0.0001), instances=instances), grouping=grouping)
+    return Scenario.chain(source, Operator("enrich", Exactly(0.0001), parallelism=instances), grouping=grouping)
 
 
 def told(work):
@@ -38,7 +38,7 @@ def told(work):
 @pytest.mark.parametrize("run", [lambda scenario: simulate(scenario, 1.0), FluidSimulation])
 def test_a_policy_with_one_instance_to_choose_from_is_told_of(grouping, run):
     assert told(lambda: run(chain(grouping, instances=1))) == [
-        f"grouping '{grouping}' of edge orders to enrich has no effect: 'enrich' has one instance; "
+        f"grouping '{grouping}' of edge orders -> enrich has no effect: 'enrich' has one instance; "
         "give it more instances"
     ]
 
@@ -50,7 +50,7 @@ def test_what_needs_no_choice_is_not_told_of(grouping):
 
 def test_a_policy_that_has_an_effect_on_another_edge_is_not_told_of():
     source = Source("orders", 1_000, keys=Zipf(exponent=1.5, keys=1_000, seed=7))
-    operators = [Operator("enrich", Exactly(0.0001), instances=4), Operator("write", Exactly(0.0001))]
+    operators = [Operator("enrich", Exactly(0.0001), parallelism=4), Operator("write", Exactly(0.0001))]
     assert told(lambda: simulate(Scenario.chain(source, *operators, grouping="pk2"), 2.0)) == []
 
 
@@ -59,7 +59,7 @@ def test_a_policy_that_split_no_key_is_told_of():
     alike = [simulate(chain(one), 5.0, seed=1) for one in ("hash", "dalton")]
     assert alike[0].instances == alike[1].instances
     words = (
-        "grouping 'dalton' of edge orders to enrich has no effect: all tuples went where 'hash' sends them, as they do "
+        "grouping 'dalton' of edge orders -> enrich has no effect: all tuples went where 'hash' sends them, as they do "
         "while no key is frequent enough to be split; try more skewed keys, or more instances"
     )
     assert told(lambda: simulate(chain("dalton"), 5.0)) == [words]
@@ -93,5 +93,5 @@ def test_a_partitioner_of_one_block_is_told_of():
 
 
 def test_columns_of_costs_are_refused_where_rows_have_none():
-    with pytest.raises(OptionError, match="cost_of='customer' of edge orders to enrich"):
+    with pytest.raises(OptionError, match="cost_of='customer' of edge orders -> enrich"):
         Edge("orders", "enrich", "osg?cost_of=customer")

@@ -73,7 +73,7 @@ def operators(draw, name, laws_of_operators=laws, windows=no_window):
     return Operator(
         name,
         service,
-        instances=instances,
+        parallelism=instances,
         threads=threads,
         capacity=draw(st.integers(0, 3)),
         outputs=1.0 if window else draw(st.sampled_from([0.5, 1.0, 1.0, 2.0])),
@@ -99,7 +99,7 @@ def scenarios(
     source = Source(
         "log",
         rate=draw(st.sampled_from([3.7, 11.3, 23.9])),
-        instances=draw(st.integers(1, 2)),
+        parallelism=draw(st.integers(1, 2)),
         keys=draw(st.one_of(st.none(), st.lists(st.integers(0, 50), min_size=1, max_size=9))),
         arrivals=draw(st.sampled_from(["even", "poisson"])),
         service=draw(st.one_of(st.just(Exactly(0.0)), laws)),
@@ -130,7 +130,7 @@ def scenarios(
             ]
     if cycles:
         vertices, edges = draw(with_a_cycle(vertices, edges, groupings))
-    return Scenario(vertices=tuple(vertices), edges=tuple(edges), machines=machines, network=network)
+    return Scenario(operators=tuple(vertices), edges=tuple(edges), machines=machines, network=network)
 
 
 @st.composite
@@ -150,9 +150,9 @@ def with_a_cycle(draw, vertices, edges, groupings):
 
 def plain_run(scenario, seed):
     cluster = build(layout_of(scenario), seed, trace=False)
-    source = scenario.vertices[0]
+    source = scenario.operators[0]
     log = Log(source, int(np.random.SeedSequence(seed).generate_state(1)[0]), chunk=256)
-    chunks = [log.next_rows(partition) for partition in range(source.instances)]
+    chunks = [log.next_rows(partition) for partition in range(source.parallelism)]
     rows = [list(zip(*(part.tolist() for part in chunk), strict=True)) for chunk in chunks]
     return PlainCluster(cluster, rows, Grouped(layout_of(scenario), cluster.edges).state()).run_until(SECONDS)
 

@@ -54,7 +54,7 @@ def test_a_step_is_that_of_the_plain_twin(scenario, queues, arrivals):
 
 CASES = {
     "with room to spare": Scenario.chain(
-        Source("log", 500, instances=2), Operator("a", Exactly(0.002), instances=3), Operator("b", Exactly(0.001))
+        Source("log", 500, parallelism=2), Operator("a", Exactly(0.002), parallelism=3), Operator("b", Exactly(0.001))
     ),
     "a slow end and full queues": Scenario.chain(
         Source("log", 300),
@@ -62,11 +62,11 @@ CASES = {
         Operator("b", Exponential(0.005), capacity=50),
     ),
     "hot keys": Scenario.chain(
-        Source("log", 2000, keys=SKEWED), Operator("b", Exactly(0.001), instances=4, capacity=100), grouping="hash"
+        Source("log", 2000, keys=SKEWED), Operator("b", Exactly(0.001), parallelism=4, capacity=100), grouping="hash"
     ),
     "costs by key": Scenario.chain(
         Source("log", 1000, keys=SKEWED),
-        Operator("b", PerItem(COSTS), instances=4, capacity=100),
+        Operator("b", PerItem(COSTS), parallelism=4, capacity=100),
         grouping="d_choices",
     ),
     "too few cores": Scenario.chain(
@@ -92,7 +92,7 @@ CASES = {
             Source("log", 700),
             Operator("a", Exactly(0.001), capacity=40),
             Operator("b", Exactly(0.002), capacity=40),
-            Operator("c", Exactly(0.004), capacity=40, instances=2),
+            Operator("c", Exactly(0.004), capacity=40, parallelism=2),
         ),
         (
             Edge("log", "a"),
@@ -105,7 +105,7 @@ CASES = {
             Source("log", 700),
             Operator("a", Exactly(0.001), capacity=40),
             Operator("b", Exactly(0.002), capacity=40),
-            Operator("c", Exactly(0.004), capacity=40, instances=2),
+            Operator("c", Exactly(0.004), capacity=40, parallelism=2),
             Operator("d", Exactly(0.0005), capacity=40),
         ),
         (
@@ -131,7 +131,7 @@ def test_throughput_lag_and_utilisation_are_those_of_the_tuple_exact_run(case):
         flows.advance(10.0)
         flows.sample()
     fluid = flows.result()
-    for vertex in scenario.vertices:
+    for vertex in scenario.operators:
         one, other = exact.total(vertex.name, after=10.0), fluid.total(vertex.name, after=10.0)
         assert other.throughput == pytest.approx(one.throughput, rel=0.03), vertex.name
         assert other.utilisation == pytest.approx(one.utilisation, abs=0.03), vertex.name
@@ -146,7 +146,7 @@ UNLIKE = Scenario(
     (
         Source("log", 23.9),
         Operator("a", Exactly(0.00131713), outputs=0.5),
-        Operator("b", Exactly(0.00131713), instances=3, capacity=1, slowdown=(1.0327, 0.97208051, 1.12739859)),
+        Operator("b", Exactly(0.00131713), parallelism=3, capacity=1, slowdown=(1.0327, 0.97208051, 1.12739859)),
         Operator("c", Exactly(0.03023123835740257), capacity=1, outputs=0.5, slowdown=(1.06014987,)),
     ),
     (Edge("log", "a"), Edge("log", "b", "osg?window=3&tolerance=0.7"), Edge("a", "c"), Edge("b", "c")),
@@ -184,7 +184,7 @@ def test_a_rescaling_stops_everything_but_the_logs_and_loses_nothing():
     result = simulation.result()
     assert simulation.observe().operators[0].lag == pytest.approx(0, abs=1)
     assert result.total("sink").processed == pytest.approx(140_000, rel=0.001)
-    assert simulation.scenario.vertex("map").instances == 4
+    assert simulation.scenario.operator("map").parallelism == 4
 
 
 def test_an_autoscaler_follows_the_load_within_its_bounds():
@@ -208,9 +208,9 @@ def test_an_autoscaler_asks_behind_a_fork_for_what_comes_over_each_edge():
     scenario = Scenario(
         (
             Source("log", 1000),
-            Operator("a", Exactly(0.001), capacity=100, instances=2),
-            Operator("b", Exactly(0.001), capacity=100, instances=2),
-            Operator("c", Exactly(0.001), capacity=100, instances=2),
+            Operator("a", Exactly(0.001), capacity=100, parallelism=2),
+            Operator("b", Exactly(0.001), capacity=100, parallelism=2),
+            Operator("c", Exactly(0.001), capacity=100, parallelism=2),
         ),
         (Edge("log", "a"), Edge("log", "b", share=0.5), Edge("log", "c", "broadcast", share=0.5)),
     )

@@ -55,7 +55,7 @@ def scenario_of(stream, grouping, network=Network(), senders=1):  # noqa: B008 -
     items, table, gap, slowdown = stream
     return Scenario.chain(
         Source("log", 1 / gap, senders, keys=items.tolist(), rows=len(items)),
-        Operator("work", PerItem(table), instances=len(slowdown), slowdown=tuple(slowdown)),
+        Operator("work", PerItem(table), parallelism=len(slowdown), slowdown=tuple(slowdown)),
         grouping=grouping,
         network=network,
     )
@@ -125,7 +125,7 @@ def uneven(grouping, instances=8, rate=1000.0, spare=1.05, **options):
     table *= instances / rate / spare / table[drawn].mean()
     return Scenario.chain(
         Source("rows", rate, keys=keys),
-        Operator("work", PerItem(table), instances=instances),
+        Operator("work", PerItem(table), parallelism=instances),
         grouping=grouping,
         **options,
     )
@@ -141,7 +141,7 @@ def test_what_a_grouping_knows_of_costs_shortens_the_wait():
 def test_an_instance_on_a_slow_machine_gets_fewer_tuples():
     machines = (Machine(cores=1), *(Machine(cores=1, speed=speed) for speed in (1.0, 1.0, 1.0, 0.5)))
     scenario = Scenario(
-        (Source("log", 300, machines=(0,)), Operator("work", Exactly(0.01), instances=4, machines=(1, 2, 3, 4))),
+        (Source("log", 300, machines=(0,)), Operator("work", Exactly(0.01), parallelism=4, machines=(1, 2, 3, 4))),
         (Edge("log", "work", TrackingOSG(window=64)),),
         machines,
     )
@@ -156,7 +156,7 @@ def test_matrices_take_their_time_on_a_line_that_is_full():
     """8 bytes a number: 3 and twice 55 cells in 4 rows; the tuples themselves have no size here."""
     scenario = Scenario.chain(
         Source("log", 100, rows=200),
-        Operator("work", Exactly(0.001), instances=1),
+        Operator("work", Exactly(0.001), parallelism=1),
         grouping="osg?window=10",
         network=Network(bytes_per_second=1e6),
     )
@@ -170,9 +170,9 @@ def test_several_edges_with_groupings_of_their_own_have_room_beside_each_other()
     """Between parse and store the sketches have another size, and there are other instances."""
     keys = Zipf(exponent=1.0, keys=200, seed=3)
     parts = (
-        Source("log", 100, instances=2, keys=keys),
-        Operator("parse", PerItem(np.linspace(0.001, 0.04, 200)), instances=3),
-        Operator("store", PerItem(np.linspace(0.06, 0.002, 200)), instances=5),
+        Source("log", 100, parallelism=2, keys=keys),
+        Operator("parse", PerItem(np.linspace(0.001, 0.04, 200)), parallelism=3),
+        Operator("store", PerItem(np.linspace(0.06, 0.002, 200)), parallelism=5),
     )
     first, second = (
         Edge("log", "parse", "tracking_osg?window=32"),
@@ -191,7 +191,7 @@ def test_edges_that_have_nothing_to_do_with_each_other_run_as_if_alone():
     def chain(name, keys, instances, grouping):
         costs = PerItem(np.linspace(0.001, 0.05, keys))
         source = Source(f"log {name}", 100, keys=Zipf(exponent=0.8, keys=keys, seed=3), rows=1500)
-        work = Operator(f"work {name}", costs, instances=instances)
+        work = Operator(f"work {name}", costs, parallelism=instances)
         return (source, work), Edge(source.name, work.name, grouping)
 
     tracking = "tracking_osg?window=16&rows=2&columns=7"
@@ -208,8 +208,8 @@ def test_edges_that_have_nothing_to_do_with_each_other_run_as_if_alone():
 @pytest.mark.parametrize("name", LEARNING)
 def test_however_little_room_there_is_at_first_the_run_is_the_same(name, monkeypatch):
     scenario = Scenario.chain(
-        Source("log", 200, instances=2, keys=list(range(9)), rows=2000),
-        Operator("work", PerItem(np.linspace(0.001, 0.05, 9)), instances=4),
+        Source("log", 200, parallelism=2, keys=list(range(9)), rows=2000),
+        Operator("work", PerItem(np.linspace(0.001, 0.05, 9)), parallelism=4),
         grouping=name,
         network=Network(latency=0.7),
     )
@@ -228,7 +228,7 @@ def test_tracking_gains_however_many_threads_an_instance_has(threads):
 
     def wait(grouping):
         source = Source("log", 1000, keys=keys, arrivals="poisson")
-        scenario = Scenario.chain(source, Operator("work", costs, instances=8, threads=threads), grouping=grouping)
+        scenario = Scenario.chain(source, Operator("work", costs, parallelism=8, threads=threads), grouping=grouping)
         return simulate(scenario, 60, seed=1).total("work", after=20).mean_wait
 
     assert wait("tracking_osg") < 0.7 * wait("round_robin")
@@ -239,7 +239,7 @@ def several(grouping, shares, others="shuffle"):
     keys, parts = Zipf(exponent=0.0, keys=64, seed=3), []
     for number, share in enumerate(shares):
         parts.append(Source(f"log {number}", 1000 * share, keys=keys, arrivals="poisson"))
-    work = Operator("work", PerItem(np.linspace(1, 63, 64) / 32 * 0.0075), instances=8)
+    work = Operator("work", PerItem(np.linspace(1, 63, 64) / 32 * 0.0075), parallelism=8)
     edges = [Edge(one.name, "work", others if number else grouping) for number, one in enumerate(parts)]
     return Scenario((*parts, work), tuple(edges))
 
@@ -258,7 +258,7 @@ def test_full_knowledge_and_flows_know_the_speeds_of_machines():
     machines = (Machine(cores=1), Machine(cores=1), Machine(cores=1, speed=3.0))
     for grouping in ("full_knowledge", "tracking_osg"):
         scenario = Scenario(
-            (Source("log", 195, machines=(0,)), Operator("work", Exactly(0.02), instances=2, machines=(1, 2))),
+            (Source("log", 195, machines=(0,)), Operator("work", Exactly(0.02), parallelism=2, machines=(1, 2))),
             (Edge("log", "work", grouping),),
             machines,
         )
@@ -274,7 +274,7 @@ def test_full_knowledge_and_flows_know_the_speeds_of_machines():
 @pytest.mark.parametrize("markers", [False, True])
 def test_no_row_is_lost_by_a_failure(name, markers):
     scenario = uneven(name, spare=1.3)
-    scenario = replace(scenario, vertices=(replace(scenario.vertices[0], rows=3000), *scenario.vertices[1:]))
+    scenario = replace(scenario, operators=(replace(scenario.operators[0], rows=3000), *scenario.operators[1:]))
     result = simulate(
         scenario,
         30.0,
@@ -313,7 +313,7 @@ def test_after_a_restart_new_instances_share_the_work():
     simulation = Simulation(scenario, seed=1)
     simulation.advance(10.0)
     before = simulation.result().messages.to_pylist()[0]["requests"]
-    simulation.restart(scenario.with_instances(work=8), pause=1.0)
+    simulation.restart(scenario.rescaled({"work": 8}), pause=1.0)
     assert simulation.result().messages.to_pylist()[0]["requests"] >= before
     simulation.sample()
     simulation.advance(30.0)
@@ -329,8 +329,8 @@ def test_after_a_restart_new_instances_share_the_work():
 def test_room_is_made_for_matrices_under_way():
     """A journey of 20 s, in which every instance sends its matrices again and again, to each of three schedulers."""
     scenario = Scenario.chain(
-        Source("log", 120, instances=3, keys=[1, 2, 3]),
-        Operator("work", Exactly(0.01), instances=4),
+        Source("log", 120, parallelism=3, keys=[1, 2, 3]),
+        Operator("work", Exactly(0.01), parallelism=4),
         grouping="tracking_osg?window=4&apart=0",
         network=Network(latency=20.0),
     )
@@ -340,7 +340,7 @@ def test_room_is_made_for_matrices_under_way():
 
 def test_flows_share_by_speed_what_goes_by_cost():
     scenario = Scenario.chain(
-        Source("log", 90), Operator("work", Exactly(0.02), instances=2, slowdown=(1.0, 2.0)), grouping="osg"
+        Source("log", 90), Operator("work", Exactly(0.02), parallelism=2, slowdown=(1.0, 2.0)), grouping="osg"
     )
     flow = FluidSimulation(scenario)
     flow.advance(10.0)

@@ -38,9 +38,9 @@ snapshots = st.one_of(st.just(0.0), times)
 
 
 def plain_cluster(scenario, seed):
-    source = scenario.vertices[0]
+    source = scenario.operators[0]
     log = Log(source, int(np.random.SeedSequence(seed).generate_state(1)[0]), chunk=256)
-    chunks = [log.next_rows(partition) for partition in range(source.instances)]
+    chunks = [log.next_rows(partition) for partition in range(source.parallelism)]
     rows = [list(zip(*(part.tolist() for part in chunk), strict=True)) for chunk in chunks]
     cluster, layout = build(layout_of(scenario), seed, trace=False), layout_of(scenario)
     return PlainCluster(cluster, rows, Grouped(layout, cluster.edges).state())
@@ -54,20 +54,20 @@ def untied(scenario):
     tuple would, where both wait for room and receivers end their snapshots at one moment: such receivers are one.
     """
     alike = Exactly if not scenario.network.serialise else ()
-    tied = [one.threads > 1 and not isinstance(one.service, alike) for one in scenario.vertices[1:]]
+    tied = [one.threads > 1 and not isinstance(one.service, alike) for one in scenario.operators[1:]]
     operators = [
         replace(one, service=Exponential(one.service.mean)) if may_tie else one
-        for one, may_tie in zip(scenario.vertices[1:], tied, strict=True)
+        for one, may_tie in zip(scenario.operators[1:], tied, strict=True)
     ]
     threads = {one.name: one.threads for one in operators}
     waited_for = {edge.receiver for edge in scenario.edges if threads.get(edge.sender, 1) > 1}
     operators = [
-        replace(one, instances=1, slowdown=one.slowdown[:1], machines=one.machines[:1])
+        replace(one, parallelism=1, slowdown=one.slowdown[:1], machines=one.machines[:1])
         if one.capacity and one.name in waited_for
         else one
         for one in operators
     ]
-    return replace(scenario, vertices=(scenario.vertices[0], *operators))
+    return replace(scenario, operators=(scenario.operators[0], *operators))
 
 
 @settings(max_examples=80)
@@ -108,17 +108,17 @@ def test_tuples_and_checkpoints_are_those_of_the_plain_twin(scenario, first, gap
 def countable_scenarios(draw):
     """Every row is an item of its own, and comes out of `c` a known number of times."""
     scenario = draw(scenarios())
-    log, *others = scenario.vertices
+    log, *others = scenario.operators
     source = Source(
         "log", log.rate, draw(st.integers(1, 3)), rows=draw(st.integers(1, 60)), service=log.service, arrivals="even"
     )
     operators = [replace(one, outputs=max(1.0, one.outputs)) for one in others]
     edges = [replace(one, grouping="random" if one.grouping == "broadcast" else one.grouping) for one in scenario.edges]
-    return replace(scenario, vertices=(source, *operators), edges=tuple(edges))
+    return replace(scenario, operators=(source, *operators), edges=tuple(edges))
 
 
 def copies_of_a_row(scenario):
-    return int(scenario.vertex("a").outputs + scenario.vertex("b").outputs)
+    return int(scenario.operator("a").outputs + scenario.operator("b").outputs)
 
 
 def is_before_markers(simulation):
@@ -149,19 +149,19 @@ def drain(simulation):
 def test_the_last_snapshot_comes_after_all_rows_before_the_markers_and_before_all_others(
     scenario, first, snapshot, seed
 ):
-    scenario = scenario.with_instances(c=1)
+    scenario = scenario.rescaled({"c": 1})
     simulation = Simulation(scenario, seed, trace=True)
     simulation.advance(first)
     simulation.send_markers(snapshot)
     run_to_completion(simulation)
     before = is_before_markers(simulation)
-    expected = {item: copies_of_a_row(scenario) for item in range(scenario.vertices[0].rows) if before(item)}
+    expected = {item: copies_of_a_row(scenario) for item in range(scenario.operators[0].rows) if before(item)}
     assert Counter(simulation.trace()["item"].to_pylist()) == expected
     assert simulation.result().checkpoints["read"].to_pylist() == [len(expected)]
     # and nothing is lost or done twice later
     drain(simulation)
     assert Counter(simulation.trace()["item"].to_pylist()) == {
-        item: copies_of_a_row(scenario) for item in range(scenario.vertices[0].rows)
+        item: copies_of_a_row(scenario) for item in range(scenario.operators[0].rows)
     }
 
 
@@ -182,7 +182,7 @@ def test_after_a_failure_exactly_the_rows_behind_the_last_complete_markers_come_
         if not simulation.under_way:
             simulation.send_markers(snapshot)
     simulation.advance(lost - simulation.now)
-    rows, copies = range(scenario.vertices[0].rows), copies_of_a_row(scenario)
+    rows, copies = range(scenario.operators[0].rows), copies_of_a_row(scenario)
     complete = simulation.result().checkpoints.num_rows
     before = is_before_markers(simulation) if complete else lambda item: False
     out = Counter(simulation.trace()["item"].to_pylist())
@@ -193,15 +193,15 @@ def test_after_a_failure_exactly_the_rows_behind_the_last_complete_markers_come_
     found = Counter(simulation.trace()["item"].to_pylist())
     assert found == out + Counter({item: copies for item in rows if not before(item)})
     result = simulation.result()
-    assert result.sources["lag"].to_numpy()[-scenario.vertices[0].instances :].sum() == 0
+    assert result.sources["lag"].to_numpy()[-scenario.operators[0].parallelism :].sum() == 0
     assert result.total("c").processed == sum(found.values())
 
 
 @settings(max_examples=40)
 @given(scenario=scenarios(), capacity=st.integers(1, 3), snapshot=snapshots, seed=st.integers(0, 3))
 def test_queues_hold_at_most_twice_their_bound_and_the_times_of_a_thread_add_up(scenario, capacity, snapshot, seed):
-    bounded = [replace(one, capacity=capacity) for one in scenario.vertices[1:]]
-    scenario = replace(scenario, vertices=(scenario.vertices[0], *bounded))
+    bounded = [replace(one, capacity=capacity) for one in scenario.operators[1:]]
+    scenario = replace(scenario, operators=(scenario.operators[0], *bounded))
     result = simulate(
         scenario, 3.0, seed=seed, every=0.37, checkpoints=Checkpoints(every=0.2, snapshot=snapshot, markers=True)
     )
@@ -217,9 +217,9 @@ def test_queues_hold_at_most_twice_their_bound_and_the_times_of_a_thread_add_up(
 def test_free_snapshots_of_instances_with_one_sender_change_no_tuple(first, second, capacity, every, seed):
     scenario = Scenario(
         (
-            Source("log", 23.9, instances=2, arrivals="poisson"),
-            Operator("a", first, instances=2, capacity=capacity),
-            Operator("b", second, instances=2, capacity=capacity),
+            Source("log", 23.9, parallelism=2, arrivals="poisson"),
+            Operator("a", first, parallelism=2, capacity=capacity),
+            Operator("b", second, parallelism=2, capacity=capacity),
         ),
         (Edge("log", "a", "forward", 17.0), Edge("a", "b", "forward", 17.0)),
         (Machine(2), Machine(2)),
@@ -235,9 +235,9 @@ def test_free_snapshots_of_instances_with_one_sender_change_no_tuple(first, seco
 def test_a_channel_keeps_its_order():
     scenario = Scenario(
         (
-            Source("log", 100, instances=2, rows=400),
-            Operator("a", Exponential(0.015), instances=2, capacity=4),
-            Operator("b", Exponential(0.02), instances=3, capacity=2),
+            Source("log", 100, parallelism=2, rows=400),
+            Operator("a", Exponential(0.015), parallelism=2, capacity=4),
+            Operator("b", Exponential(0.02), parallelism=3, capacity=2),
         ),
         (Edge("log", "a", "forward"), Edge("a", "b", "hash")),
     )
@@ -343,8 +343,8 @@ def test_a_straggler_makes_checkpoints_longer_and_the_others_go_on():
         scenario = Scenario(
             (
                 Source("log", 200),
-                Operator("a", Exactly(0.008), instances=2, slowdown=(1.0, slowdown)),
-                Operator("b", Exactly(0.001), instances=2),
+                Operator("a", Exactly(0.008), parallelism=2, slowdown=(1.0, slowdown)),
+                Operator("b", Exactly(0.001), parallelism=2),
             ),
             (Edge("log", "a", "shuffle"), Edge("a", "b", "forward")),
         )
@@ -376,7 +376,7 @@ def test_a_marker_waits_until_all_threads_are_idle():
 
 def test_instances_that_nobody_sends_to_take_no_part():
     scenario = Scenario(
-        (Source("log", 10), Operator("a", Exactly(0.01), instances=3), Operator("b", Exactly(0.01), instances=2)),
+        (Source("log", 10), Operator("a", Exactly(0.01), parallelism=3), Operator("b", Exactly(0.01), parallelism=2)),
         (Edge("log", "a", "forward"), Edge("a", "b", "hash")),
     )
     result = simulate(scenario, 5, checkpoints=Checkpoints(every=1.0, snapshot=0.1, markers=True))
@@ -411,7 +411,7 @@ def test_the_next_checkpoint_begins_after_the_one_before_and_a_failure_goes_back
 
 def test_rows_of_chance_and_of_many_chunks_are_read_again_as_they_were():
     scenario = Scenario.chain(
-        Source("log", 40_000, instances=2, arrivals="poisson", rows=200_000), Operator("map", Exactly(0.00002))
+        Source("log", 40_000, parallelism=2, arrivals="poisson", rows=200_000), Operator("map", Exactly(0.00002))
     )
     simulation = Simulation(scenario, seed=3, trace=True)
     simulation.advance(2.0)  # both partitions are in their second chunk
@@ -441,9 +441,9 @@ def test_rows_of_chance_and_of_many_chunks_are_read_again_as_they_were():
 def test_a_policy_routes_the_tuples_that_it_was_asked_for_while_markers_put_some_aside():
     scenario = Scenario(
         (
-            Source("log", 100, instances=2, rows=600, keys=range(40)),
-            Operator("a", Exponential(0.01), instances=2, capacity=9),
-            Operator("b", Exponential(0.02), instances=8, capacity=5),
+            Source("log", 100, parallelism=2, rows=600, keys=range(40)),
+            Operator("a", Exponential(0.01), parallelism=2, capacity=9),
+            Operator("b", Exponential(0.02), parallelism=8, capacity=5),
         ),
         (Edge("log", "a", "shuffle"), Edge("a", "b", "pk2?window=0")),
     )
@@ -460,7 +460,7 @@ def test_a_restart_lets_a_checkpoint_under_way_complete_first():
     simulation = Simulation(scenario, trace=True)
     simulation.advance(0.5)
     simulation.send_markers(snapshot=0.1)
-    simulation.restart(scenario.with_instances(map=3))
+    simulation.restart(scenario.rescaled({"map": 3}))
     assert not simulation.under_way
     simulation.send_markers(snapshot=0.1)
     simulation.advance(1.0)

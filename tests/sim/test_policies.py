@@ -35,7 +35,7 @@ def items():
 
 def sent_by_source(grouping, source_instances=1):
     source = Source("log", RATE, source_instances, keys=KEYS, rows=ROWS)
-    scenario = Scenario.chain(source, Operator("work", Exactly(0.0), instances=INSTANCES), grouping=grouping)
+    scenario = Scenario.chain(source, Operator("work", Exactly(0.0), parallelism=INSTANCES), grouping=grouping)
     return simulate(scenario, 10.0, trace=True).trace
 
 
@@ -70,7 +70,7 @@ def test_a_policy_between_operators_sees_the_tuples_in_the_order_in_which_they_c
         (
             Source("log", RATE, keys=KEYS, rows=ROWS, arrivals="poisson"),
             Operator("parse", Exponential(0.0009)),
-            Operator("count", Exactly(0.0), instances=INSTANCES),
+            Operator("count", Exactly(0.0), parallelism=INSTANCES),
         ),
         (Edge("log", "parse"), Edge("parse", "count", "cm?window=0")),
     )
@@ -85,7 +85,7 @@ def test_a_policy_after_a_filter_or_several_threads_is_asked_for_each_tuple():
         (
             Source("log", RATE, keys=KEYS, rows=ROWS),
             Operator("filter", Exponential(0.002), threads=3, outputs=0.5),
-            Operator("count", Exactly(0.0), instances=INSTANCES),
+            Operator("count", Exactly(0.0), parallelism=INSTANCES),
         ),
         (Edge("log", "filter"), Edge("filter", "count", "pk2?window=0")),
     )
@@ -111,7 +111,7 @@ class Talkative(Decorated):
 def test_partitioners_that_cooperate_learn_from_each_other_between_tuples():
     policy = Talkative(Shuffle())
     scenario = Scenario(
-        (Source("log", 30, instances=3, rows=90), Operator("work", Exactly(0.0), instances=5)),
+        (Source("log", 30, parallelism=3, rows=90), Operator("work", Exactly(0.0), parallelism=5)),
         (Edge("log", "work", policy, exchange_every=0.99),),
     )
     trace = simulate(scenario, 3.5, trace=True).trace
@@ -132,7 +132,7 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
     waits = {}
     for grouping in ("hash", "d_choices"):
         source = Source("log", 4500, keys=KEYS, arrivals="poisson")
-        scenario = Scenario.chain(source, Operator("work", Exactly(0.001), instances=INSTANCES), grouping=grouping)
+        scenario = Scenario.chain(source, Operator("work", Exactly(0.001), parallelism=INSTANCES), grouping=grouping)
         waits[grouping] = simulate(scenario, 30.0).latency().mean
     assert waits["d_choices"] < waits["hash"] / 10
 
@@ -143,16 +143,19 @@ def test_a_balancing_policy_beats_hash_on_a_skewed_stream():
         (lambda: Edge("a", "b", "suffle"), "did you mean 'shuffle'"),
         (lambda: Source("log", 10, arrivals="posson"), "did you mean 'poisson'"),
         (lambda: Operator("map", Exactly(1), slowdown=(1.0, 2.0)), "a number above 0 for each of the 1 instances"),
-        (lambda: Scenario((Operator("map", Exactly(1)),)), "needs a source"),
-        (lambda: Scenario((Source("log", 1), Operator("map", Exactly(1)))), "nobody sends to operator 'map'"),
-        (lambda: Scenario.chain(Source("log", 1), Operator("log", Exactly(1))), "two vertices are called 'log'"),
+        (lambda: Scenario((Operator("map", Exactly(1)),)), "has no source"),
+        (
+            lambda: Scenario((Source("log", 1), Operator("map", Exactly(1)))),
+            "'map' is unconnected: no edge",
+        ),
+        (lambda: Scenario.chain(Source("log", 1), Operator("log", Exactly(1))), "two operators are called 'log'"),
         (
             lambda: Scenario((Source("log", 1), Operator("map", Exactly(1))), (Edge("map", "map"),)),
             "list senders before their receivers",
         ),
         (lambda: Exponential(0.0), "mean of Exponential must be above 0"),
         (lambda: Operator("map", 0.001), r"as Exactly\(0.001\)"),
-        (lambda: Operator("map", Exactly(1), instances=2.5), "instances of 'map' must be a whole number"),
+        (lambda: Operator("map", Exactly(1), parallelism=2.5), "parallelism of 'map' must be a whole number"),
         (lambda: Source("log", None), "rate of source 'log' is rows per second"),
         (lambda: Source("log", 1, keys="zipf"), "keys of source 'log' are whole numbers"),
         (lambda: Machine(cores="4"), "cores of a machine must be a number"),
@@ -174,7 +177,7 @@ def test_routers_that_observe_lose_no_row_and_go_back_with_a_checkpoint(grouping
         (
             Source("log", RATE, 2, keys=KEYS, rows=ROWS),
             Operator("parse", Exponential(0.0005), 2),
-            Operator("count", Exponential(0.003), instances=4),
+            Operator("count", Exponential(0.003), parallelism=4),
         ),
         (
             Edge("log", "parse", grouping, exchange_every=0.1),

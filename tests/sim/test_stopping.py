@@ -32,7 +32,7 @@ NO_CLOCK = (*GROUPINGS, *(one for one in BY_COST if "assg" in one or "cumulated"
 
 def one_server(rows=0, grouping="shuffle", instances=1):
     source = Source("log", rate=10, rows=rows, keys=[3, 1, 4, 1, 5, 9, 2, 6])
-    return Scenario.chain(source, Operator("map", Exactly(0.05), instances=instances), grouping=grouping)
+    return Scenario.chain(source, Operator("map", Exactly(0.05), parallelism=instances), grouping=grouping)
 
 
 def test_a_pause_makes_every_tuple_later_that_is_not_done():
@@ -52,9 +52,9 @@ def test_a_pause_makes_every_tuple_later_that_is_not_done():
 @given(scenario=scenarios(groupings=NO_CLOCK), first=st.floats(0.1, 1.5), pause=st.floats(0.0, 3.0))
 def test_a_pause_moves_what_is_under_way_and_changes_nothing_else_before_the_next_row(scenario, first, pause):
     """With a log that has ended, a run with a pause is the run without one, but later."""
-    source = scenario.vertices[0]
-    ended = Source("log", source.rate, source.instances, source.keys, rows=3, service=source.service)
-    scenario = Scenario((ended, *scenario.vertices[1:]), scenario.edges, scenario.machines, scenario.network)
+    source = scenario.operators[0]
+    ended = Source("log", source.rate, source.parallelism, source.keys, rows=3, service=source.service)
+    scenario = Scenario((ended, *scenario.operators[1:]), scenario.edges, scenario.machines, scenario.network)
     first += 1.0  # all rows have come
     plain, paused = Simulation(scenario, 1, trace=True), Simulation(scenario, 1, trace=True)
     for simulation in (plain, paused):
@@ -74,8 +74,8 @@ def test_after_a_failure_everything_since_the_checkpoint_comes_out_again_and_not
 ):
     """The part before the checkpoint and the part after the recovery are the whole run."""
     # what a filter keeps at random depends on who comes to which server, which a failure may change
-    whole = [replace(one, outputs=max(one.outputs, 1.0)) for one in scenario.vertices[1:]]
-    scenario = replace(scenario, vertices=(scenario.vertices[0], *whole))
+    whole = [replace(one, outputs=max(one.outputs, 1.0)) for one in scenario.operators[1:]]
+    scenario = replace(scenario, operators=(scenario.operators[0], *whole))
     simulation = Simulation(scenario, seed, trace=True)
     simulation.advance(saved)
     before = simulation.trace().num_rows
@@ -146,11 +146,11 @@ def test_metrics_keep_their_meaning_over_a_failure():
 @settings(max_examples=30)
 @given(scenario=finite_scenarios(), first=st.floats(0.0, 1.5), pause=st.floats(0.0, 2.0), seed=st.integers(0, 2))
 def test_a_restart_with_other_instances_and_places_loses_nothing(scenario, first, pause, seed):
-    source, *operators = scenario.vertices
+    source, *operators = scenario.operators
     whole = [replace(one, outputs=max(one.outputs, 1.0)) for one in operators]
     edges = tuple(replace(edge, grouping="hash") for edge in scenario.edges)  # a broadcast would change the numbers
-    before = replace(scenario, vertices=(source, *whole), edges=edges)
-    after = before.with_instances(a=4, b=1, c=2)
+    before = replace(scenario, operators=(source, *whole), edges=edges)
+    after = before.rescaled({"a": 4, "b": 1, "c": 2})
     simulation = Simulation(before, seed, trace=True)
     simulation.advance(first)
     stopped = simulation.restart(after, pause)
@@ -173,7 +173,7 @@ def test_a_restart_with_twice_the_instances_lets_a_lag_go():
     simulation.advance(60)
     simulation.sample()
     assert simulation.result().sources["lag"].to_numpy()[-1] == pytest.approx(60 * 50, rel=0.05)
-    stopped = simulation.restart(scenario.with_instances(map=2), pause=5.0)
+    stopped = simulation.restart(scenario.rescaled({"map": 2}), pause=5.0)
     # the queue of 100 takes a second to come out
     assert stopped == pytest.approx(6.0, abs=0.05)
     simulation.advance(100)
@@ -197,7 +197,7 @@ def test_state_goes_to_new_instances_and_makes_checkpoints_dearer():
     simulation = Simulation(scenario)
     simulation.advance(10)
     assert simulation.kept == pytest.approx(1000, abs=2)
-    simulation.restart(scenario.with_instances(join=4))
+    simulation.restart(scenario.rescaled({"join": 4}))
     assert simulation.kept == pytest.approx(250, abs=1)
     slow = Scenario.chain(Source("log", 100), Operator("join", Growing(0.001, per_kept=1e-6), capacity=1))
     saved = simulate(slow, 60, every=0.05, checkpoints=Checkpoints(every=9.0, per_kept=0.001))
@@ -216,7 +216,7 @@ def test_flows_refuse_costs_that_grow():
 def test_a_restart_cannot_change_the_sources():
     scenario = one_server()
     with pytest.raises(OptionError, match="must keep the sources"):
-        Simulation(scenario).restart(scenario.with_instances(log=3))
+        Simulation(scenario).restart(scenario.rescaled({"log": 3}))
 
 
 @pytest.mark.parametrize(

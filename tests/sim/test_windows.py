@@ -30,7 +30,7 @@ SERVICE = 0.000317
 
 def counting(window, *, keys=500, rows=20_000, instances=3, rate=5_000, grouping="hash", machines=()):
     source = Source("log", rate, keys=Zipf(exponent=1.0, keys=keys, seed=3), rows=rows)
-    operator = Operator("count", Exactly(SERVICE), instances=instances, window=window)
+    operator = Operator("count", Exactly(SERVICE), parallelism=instances, window=window)
     return Scenario((source, operator), (Edge("log", "count", grouping),), machines)
 
 
@@ -69,7 +69,7 @@ def test_results_take_time_and_hold_up_the_tuples_behind_them():
 
 def test_results_go_on_by_their_keys():
     scenario = Scenario(
-        (*counting(Window(0.5), grouping="shuffle").vertices, Operator("sum", Exactly(0.0001), instances=4)),
+        (*counting(Window(0.5), grouping="shuffle").operators, Operator("sum", Exactly(0.0001), parallelism=4)),
         (Edge("log", "count", "shuffle"), Edge("count", "sum", "hash")),
     )
     result = simulate(scenario, 60, trace=True)
@@ -92,7 +92,7 @@ def test_keys_move_with_a_restart_and_windows_end_when_they_would(instances):
     whole = simulate(scenario, 200, trace=True).trace.to_pandas()
     simulation = Simulation(scenario, trace=True)
     simulation.advance(3.0)
-    down = simulation.restart(scenario.with_instances(count=instances), pause=1.0)
+    down = simulation.restart(scenario.rescaled({"count": instances}), pause=1.0)
     assert down < 1.5  # nobody waits for the end of a window
     simulation.advance(150.0)
     trace = simulation.trace().to_pandas()

@@ -6,7 +6,7 @@ import pytest
 
 from steelyard.control import Bounds, Budget, Controller, Cooldown, Guard, LargestStep
 from steelyard.core import BLOCKS, Action
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Settings
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ThreadLauncher

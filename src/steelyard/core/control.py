@@ -107,18 +107,18 @@ class OperatorObservation(Work):
     ----------
     name
         How the dataflow calls it.
-    instances
-        How many there are.
+    parallelism
+        How many instances there are.
     received_from
         Those that send to it, and the tuples per second that came from each; empty for a source.
-    each
-        Its instances.
+    instances
+        Each of them.
     """
 
     name: str
-    instances: int
+    parallelism: int
     received_from: Mapping[str, float] = field(default_factory=dict)
-    each: tuple[InstanceObservation, ...] = ()
+    instances: tuple[InstanceObservation, ...] = ()
 
     @classmethod
     def of(cls, name: str, each: Sequence[InstanceObservation], received_from: Mapping[str, float]) -> Self:
@@ -126,7 +126,7 @@ class OperatorObservation(Work):
 
         >>> both = InstanceObservation("map#0", busy=0.5, queue=3), InstanceObservation("map#1", busy=1.0, queue=4)
         >>> found = OperatorObservation.of("map", both, {"log": 10.0})
-        >>> found.instances, found.busy, found.queue, found.lag
+        >>> found.parallelism, found.busy, found.queue, found.lag
         (2, 0.75, 7.0, None)
         """
         found: dict[str, Any] = {}
@@ -263,7 +263,7 @@ class Observation:
     def parallelism(self) -> dict[str, int]:
         """How many instances each operator has, how many blocks and buckets a batch."""
         tasks = {BLOCKS: self.batch.blocks, BUCKETS: self.batch.buckets} if self.batch else {}
-        return {one.name: one.instances for one in self.operators} | tasks
+        return {one.name: one.parallelism for one in self.operators} | tasks
 
     @property
     def figures(self) -> dict[str, float]:

@@ -4,8 +4,9 @@ Nothing here imports Spark: a dataflow runs in threads, in processes, or (`steel
 of a Spark barrier job.
 """
 
-from steelyard.core.dataflow import Dataflow, DataflowError, Placement
-from steelyard.core.dataflow_picture import mermaid, svg
+from steelyard.core.dataflow import Dataflow
+from steelyard.core.picture import mermaid, svg
+from steelyard.core.topology import DataflowError, Placement
 from steelyard.resident.aggregates import count, max, mean, min, sum, variance
 from steelyard.resident.coordinator import Settings
 from steelyard.resident.file_sources import JsonLines, ParquetFiles

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from steelyard.core import SteelyardError
-from steelyard.core.dataflow import Channel
+from steelyard.core.topology import Channel
 from steelyard.resident.wire import DATA, Kind, WireError
 
 CREDIT = 16

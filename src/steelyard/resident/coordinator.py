@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.shown import Shown
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident.control import message, packed
 from steelyard.resident.delivery import Deliver, Delivery, Results
 from steelyard.resident.gang import Director, Gang, GenerationError, Said

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import Observing
-from steelyard.core.dataflow import Channel, Dataflow, Edge, Route
+from steelyard.core.dataflow import Dataflow, Edge, Route
+from steelyard.core.topology import Channel
 from steelyard.grouping.protocol import Grouping, Matrices, Reply, Requests, Sparing, item_column, learns
 from steelyard.grouping.slicing import Slicer
 from steelyard.grouping.splitting import TimeSplitter
@@ -47,9 +48,9 @@ def schedulers_of(dataflow: Dataflow, edge: int) -> tuple[int, int]:
     alike = [
         number
         for number, other in enumerate(dataflow.edges)
-        if (other.target, other.port, other.grouping) == (mine.target, mine.port, mine.grouping)
+        if (other.receiver, other.port, other.grouping) == (mine.receiver, mine.port, mine.grouping)
     ]
-    widths = {number: dataflow.by_name[dataflow.edges[number].source].parallelism for number in alike}
+    widths = {number: dataflow.by_name[dataflow.edges[number].sender].parallelism for number in alike}
     return sum(width for number, width in widths.items() if number < edge), sum(widths.values())
 
 
@@ -197,7 +198,7 @@ def learns_costs(channel: Channel, dataflow: Dataflow) -> bool:
 
 def observes_costs(edge: Edge, dataflow: Dataflow) -> bool:
     """Whether routers of an edge observe what their rows cost, and instances tell them."""
-    several = dataflow.by_name[edge.target].parallelism
+    several = dataflow.by_name[edge.receiver].parallelism
     if edge.grouping.route is not Route.POLICY or several == 1:
         return False
     return isinstance(edge_policy(edge.grouping.policy).router(several), Observing)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core.dataflow import Channel, Dataflow, Instance, Placement, Route
+from steelyard.core.dataflow import Dataflow, Route
+from steelyard.core.topology import Channel, Instance, Placement
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.costs import CostMeter, learns_costs, observes_costs, schedulers_of
 from steelyard.resident.operator import ALONE, Attempt, InstanceContext
@@ -147,7 +148,7 @@ class Deployment:
         operator = self.dataflow.by_name[instance.operator]
         inputs = [
             next(
-                self.dataflow.schemas[edge.source]
+                self.dataflow.schemas[edge.sender]
                 for edge in self.dataflow.into(instance.operator)
                 if edge.port == port and not edge.feedback
             )
@@ -164,13 +165,13 @@ class Deployment:
         logic: Any = operator.logic
         outputs = []
         for number, edge in enumerate(self.dataflow.edges):
-            if edge.source == instance.operator:
+            if edge.sender == instance.operator:
                 reached = {
                     channel.receiver.number: self._outlets[channel.number]
                     for channel in self._channels
                     if channel.edge == number and channel.sender == instance
                 }
-                receivers = self.dataflow.by_name[edge.target].parallelism
+                receivers = self.dataflow.by_name[edge.receiver].parallelism
                 first, several = schedulers_of(self.dataflow, number)
                 chooses = distributor(edge, instance, receivers, (first + instance.number, several))
                 chooses.prepare(context.schema)

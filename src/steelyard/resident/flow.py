@@ -280,7 +280,7 @@ class Stream(Hinting):
         grown = 0
         while grown < len(before):
             grown = len(before)
-            before |= {edge.source for edge in self.flow._edges if edge.target in before}
+            before |= {edge.sender for edge in self.flow._edges if edge.receiver in before}
         sources = [one.logic for one in self.flow._operators if one.name in before and isinstance(one.logic, Source)]
         times = {source.time for source in sources}
         column = times.pop() if len(times) == 1 else None

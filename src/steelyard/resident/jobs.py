@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from steelyard.core import Action, Observation, OptionError
-from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.shown import Shown
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
 from steelyard.resident.delivery import Delivery, undelivered
 from steelyard.resident.gang import GenerationError

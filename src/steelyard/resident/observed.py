@@ -9,7 +9,8 @@ import numpy as np
 
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, WorkerObservation
 from steelyard.core.control import PERCENTILES
-from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.dataflow import Dataflow
+from steelyard.core.topology import Instance, Placement
 
 _COUNTED = (
     "rows_in",
@@ -149,7 +150,7 @@ class Looks:
 
     def _received(self, name: str, each: Mapping[str, list[InstanceObservation]]) -> dict[str, float]:
         """Rows per second from each sender: as many of those that came as it gave of what all senders gave."""
-        senders = dict.fromkeys(edge.source for edge in self._dataflow.into(name))
+        senders = dict.fromkeys(edge.sender for edge in self._dataflow.into(name))
         given = {sender: sum(one.sent_per_second for one in each[sender]) for sender in senders}
         came, total = sum(one.processed_per_second for one in each[name]), sum(given.values())
         return {sender: came * (rate / total if total else 0.0) for sender, rate in given.items()}

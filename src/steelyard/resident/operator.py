@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from steelyard.core import OptionError
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 
 Batches = Iterable[pa.RecordBatch]
 State = dict[str, Any]

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core.counts import Ints
-from steelyard.core.dataflow import Edge, Instance, Route
+from steelyard.core.dataflow import Edge, Route
 from steelyard.core.policies import Observing, Router, State, require_blocks
+from steelyard.core.topology import Instance
 from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
 from steelyard.partition.registry import edge_policy
 from steelyard.resident.channel import Outlet, StoppedError

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from steelyard.core.dataflow import Channel, Instance
+from steelyard.core.topology import Channel, Instance
 from steelyard.grouping.protocol import Requests
 from steelyard.resident.channel import Mailbox, Message, StoppedError
 from steelyard.resident.costs import CostMeter

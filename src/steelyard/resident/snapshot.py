@@ -20,8 +20,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from steelyard.core import StateError, SteelyardError
-from steelyard.core.dataflow import Instance
 from steelyard.core.durable import Described, Link, damaged, made, opened, safe_name, seal_of, sealed, written
+from steelyard.core.topology import Instance
 from steelyard.resident.manifest import Manifest
 from steelyard.resident.operator import Attempt, State
 

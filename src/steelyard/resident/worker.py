@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from steelyard.core import StateError
-from steelyard.core.dataflow import Dataflow, Instance, Placement
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident.control import Maybe, Orders, Shapes
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.operator import ALONE, Attempt

@@ -64,7 +64,7 @@ class DS2:
     def _needed(self, operator: OperatorObservation, target: float) -> int:
         """Eq 4.3: target rate over the mean true rate of an instance, rounded up before and after the surplus."""
         if not (operator.busy > 0 and operator.processed_per_second > 0):
-            return operator.instances
-        true_rate = operator.processed_per_second / operator.instances / operator.busy
+            return operator.parallelism
+        true_rate = operator.processed_per_second / operator.parallelism / operator.busy
         needed = max(1, ceil(round(target / true_rate, _DIGITS)))
         return ceil(round(needed * (1 + self.overprovisioning), _DIGITS))

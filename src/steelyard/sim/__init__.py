@@ -1,5 +1,6 @@
 """A cluster that is simulated: the library's own policies on machines that nobody has to own."""
 
+from steelyard.core.picture import mermaid, svg
 from steelyard.sim.control import Autoscaled, autoscale
 from steelyard.sim.dataflow import Edge, Operator, Source, Window
 from steelyard.sim.fluid import FluidSimulation
@@ -40,8 +41,10 @@ __all__ = [
     "Total",
     "Window",
     "autoscale",
+    "mermaid",
     "profile",
     "read_profile",
     "simulate",
     "simulate_batches",
+    "svg",
 ]

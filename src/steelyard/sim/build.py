@@ -7,11 +7,11 @@ import numpy as np
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import event_heap
-from steelyard.sim.dataflow import Operator, Source
+from steelyard.sim.dataflow import Source
 from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
 from steelyard.sim.layout import Layout
-from steelyard.sim.scenario import Scenario, Vertex
+from steelyard.sim.scenario import Scenario
 from steelyard.workloads.draws import Draws
 
 LOG_ROWS = 1 << 18
@@ -101,17 +101,17 @@ def log_chunk(sources: int) -> int:
 
 
 def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
-    vertices = layout.scenario.vertices
+    vertices = layout.scenario.operators
     rows = np.zeros(len(vertices), state.OPERATOR)
     tables: list[state.Floats] = [np.zeros(0)]
     for row, vertex in zip(rows, vertices, strict=True):
         row["law"] = _LAWS[type(vertex.service)]
         row["mean"] = vertex.service.mean
-        row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
+        row["outputs"] = vertex.outputs
         if isinstance(vertex.service, Growing):
             row["growth"], row["window"] = vertex.service.per_kept, vertex.service.window
             row["kept_bytes"] = vertex.service.bytes_per_kept
-        if isinstance(vertex, Operator) and vertex.window:
+        if vertex.window:
             row["closes"], row["per_result"] = vertex.window.seconds, vertex.window.per_result
             row["key_bytes"] = vertex.window.bytes_per_key
         if isinstance(vertex.service, PerItem | Samples):
@@ -127,19 +127,19 @@ def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
 
 def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
     """Instances with nothing in their queues, and their servers, all free but those of sources."""
-    scenario, places = layout.scenario, layout.scenario.placement()
-    rows = np.zeros(sum(vertex.instances for vertex in scenario.vertices), state.INSTANCE)
+    scenario, places = layout.scenario, layout.scenario.placement
+    rows = np.zeros(len(scenario.instances), state.INSTANCE)
     servers: list[int] = []
-    for number, vertex in enumerate(scenario.vertices):
+    for number, vertex in enumerate(scenario.operators):
         own = rows[layout.instances_of(vertex.name)]
         own["operator"] = number
-        own["machine"] = places[vertex.name]
-        own["servers"] = _threads(vertex)
-        own["slowdown"] = (isinstance(vertex, Operator) and vertex.slowdown) or 1.0
-        own["capacity"] = (isinstance(vertex, Operator) and vertex.capacity) or state.UNBOUNDED
+        own["machine"] = places.of(vertex.name)
+        own["servers"] = vertex.threads
+        own["slowdown"] = vertex.slowdown or 1.0
+        own["capacity"] = vertex.capacity or state.UNBOUNDED
         own["source"] = 0 if isinstance(vertex, Source) else NONE
-        for i in range(vertex.instances):
-            servers += [layout.first_instance[vertex.name] + i] * _threads(vertex)
+        for i in range(vertex.parallelism):
+            servers += [layout.first_instance[vertex.name] + i] * vertex.threads
     rows["source"] = np.where(rows["source"] == NONE, NONE, np.cumsum(rows["source"] != NONE) - 1)
     lists = ("free", "head", "tail", "first_blocked", "last_blocked", "aside", "last_aside")
     for field in (*lists, "timer", "opened", "last_opened", "closing", "last_closing"):
@@ -154,10 +154,6 @@ def _instances(layout: Layout, seed: int) -> tuple[Rows, Rows]:
         threads["next"][first : last - 1] = np.arange(first + 1, last)
     rows["free"] = np.where(rows["source"] == NONE, rows["first_server"], NONE)
     return rows, threads
-
-
-def _threads(vertex: Vertex) -> int:
-    return vertex.threads if isinstance(vertex, Operator) else 1
 
 
 def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows, Rows, Rows]:
@@ -192,7 +188,7 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
     turns: list[int] = []
     for row, number in zip(rows, layout.edges, strict=True):
         edge = scenario.edges[number]
-        senders, receivers = scenario.vertex(edge.sender).instances, scenario.vertex(edge.receiver).instances
+        senders, receivers = layout.ends_of(number)
         row["first"] = layout.first_instance[edge.receiver]
         row["count"] = 1 if edge.built_in == "global" else receivers
         row["grouping"] = state.BY_COST if edge.by_cost() else _GROUPINGS.get(edge.built_in, state.POLICY)
@@ -210,7 +206,7 @@ def _set_branches(layout: Layout, rows: Rows) -> None:
     """Give each branch of a sender its part of the numbers from 0 to 1, and every other edge all of them."""
     rows["low"], rows["high"] = 0.0, 1.0
     edges = [layout.scenario.edges[number] for number in layout.edges]
-    for vertex in layout.scenario.vertices:
+    for vertex in layout.scenario.operators:
         own = [row for row, edge in enumerate(edges) if edge.sender == vertex.name and edge.is_branch]
         ends = np.cumsum([edges[row].share for row in own])
         rows["high"][own[:-1]] = ends[:-1]
@@ -220,16 +216,12 @@ def _set_branches(layout: Layout, rows: Rows) -> None:
 def _count_channels(layout: Layout, edges: Rows, instances: Rows) -> None:
     """Count for each instance the channels on which markers come; from those that get none themselves none come."""
     for row, number in zip(edges, layout.edges, strict=True):
-        senders = np.arange(row["first_from"], row["first_from"] + _count_senders(layout, number))
+        senders = np.arange(row["first_from"], row["first_from"] + layout.ends_of(number)[0])
         senders = senders[(instances["source"][senders] != NONE) | (instances["senders"][senders] > 0)]
         if row["grouping"] == state.FORWARD:
             np.add.at(instances["senders"], row["first"] + (senders - row["first_from"]) % row["count"], 1)
         else:
             instances["senders"][row["first"] : row["first"] + row["count"]] += len(senders)
-
-
-def _count_senders(layout: Layout, edge: int) -> int:
-    return layout.scenario.vertex(layout.scenario.edges[edge].sender).instances
 
 
 def _sources(instances: Rows) -> Rows:

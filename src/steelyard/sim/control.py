@@ -76,7 +76,7 @@ def autoscale(
         simulation = FluidSimulation(scenario, step, downtime)
     else:
         simulation = Simulation(scenario, seed, downtime=downtime)
-        fixed = {one.name: one.instances for one in scenario.vertices if isinstance(one, Source)}
+        fixed = {one.name: one.parallelism for one in scenario.operators if isinstance(one, Source)}
         guards = [replace(one, fixed=frozenset(fixed)) if isinstance(one, Cap) else one for one in guards]
         guards = [*guards, Bounds(own={name: (count, count) for name, count in fixed.items()})]
     controller = Controller(simulation, elasticity(policy), guards, history=None)

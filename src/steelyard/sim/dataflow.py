@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.core.topology import Link, Vertex, require_operator
 from steelyard.grouping import Grouping, RoundRobin, grouping, grouping_names
 from steelyard.grouping.protocol import item_column
 from steelyard.grouping.registry import is_grouping
@@ -32,7 +34,7 @@ AnyGrouping = str | TuplePolicy | Partitioner | Grouping
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Vertex):
     """A replayable log in as many partitions as the source has instances, and their readers.
 
     Rows come whether they are read or not. What has come and is not read yet is the lag.
@@ -43,7 +45,7 @@ class Source:
         How edges and results call it.
     rate
         Rows per second of all partitions: a number, a rate of `steelyard.workloads`, or words for one.
-    instances
+    parallelism
         Partitions; each gets the same share of the rows.
     keys
         Where keys come from: a workload; a list, which is repeated; or None, every row another key.
@@ -66,7 +68,7 @@ class Source:
 
     name: str
     rate: Rate | str | float
-    instances: int = 1
+    parallelism: int = 1
     keys: Workload | Sequence[int] | None = None
     column: str = "key"
     arrivals: str = "even"
@@ -74,13 +76,19 @@ class Source:
     service: Law = field(default_factory=lambda: Exactly(0.0))
     machines: tuple[int, ...] = ()
 
+    kind = "source"
+    ports = 0
+    threads, capacity, outputs, slowdown, window = 1, 0, 1.0, (), None
+    """As if it were an operator: what is read goes out, and the log has no end."""
+    of_instances: ClassVar[tuple[str, ...]] = ("machines",)
+
     def __post_init__(self) -> None:
         if self.rate is None or isinstance(self.rate, bool):
             raise OptionError(f"rate of source {self.name!r} is rows per second, or a rate in words; got {self.rate!r}")
         object.__setattr__(self, "rate", parse_rate(self.rate))
         require_law(self.name, self.service)
         object.__setattr__(self, "machines", tuple(self.machines))
-        _require_instances(self.name, self.instances, self.machines)
+        _require_placed(self.name, self.parallelism, self.machines)
         if self.arrivals not in ARRIVALS:
             raise OptionError.unknown(f"arrivals of source {self.name!r}:", self.arrivals, ARRIVALS)
         if self.rows < 0:
@@ -101,7 +109,7 @@ class Source:
         given = self.keys
         keys = f"{len(given)} in turn" if isinstance(given, tuple) else repr(given)
         return (
-            f"Source(name={self.name!r}, rate={self.rate!r}, instances={self.instances}, keys={keys}, "
+            f"Source(name={self.name!r}, rate={self.rate!r}, parallelism={self.parallelism}, keys={keys}, "
             f"arrivals={self.arrivals!r}, rows={self.rows or 'no end'}, service={self.service!r})"
         )
 
@@ -137,7 +145,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(Vertex):
     """An operator in several instances, each with a queue and one or more threads that serve it.
 
     Parameters
@@ -146,8 +154,8 @@ class Operator:
         How edges and results call it.
     service
         Time that a tuple takes.
-    instances
-        How many there are, each with its own queue.
+    parallelism
+        How many instances there are, each with its own queue.
     threads
         Of an instance: so many tuples of its queue are served at once.
     capacity
@@ -163,13 +171,13 @@ class Operator:
 
     Examples
     --------
-    >>> Operator("join", Exactly(0.001), instances=4, capacity=100).instances
+    >>> Operator("join", Exactly(0.001), parallelism=4, capacity=100).parallelism
     4
     """
 
     name: str
     service: Law
-    instances: int = 1
+    parallelism: int = 1
     threads: int = 1
     capacity: int = 0
     outputs: float = 1.0
@@ -177,10 +185,14 @@ class Operator:
     machines: tuple[int, ...] = ()
     window: Window | None = None
 
+    kind = "operator"
+    ports = 1
+    of_instances: ClassVar[tuple[str, ...]] = ("machines", "slowdown")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "machines", tuple(self.machines))
         object.__setattr__(self, "slowdown", tuple(self.slowdown))
-        _require_instances(self.name, self.instances, self.machines)
+        _require_placed(self.name, self.parallelism, self.machines)
         require_law(self.name, self.service)
         require_whole(f"threads of operator {self.name!r}", self.threads, 1)
         require_whole(f"capacity of operator {self.name!r}, where 0 has no bound,", self.capacity, 0)
@@ -192,15 +204,15 @@ class Operator:
             raise OptionError(
                 f"operator {self.name!r} has a window, which puts out a result for each key: leave outputs"
             )
-        if self.slowdown and (len(self.slowdown) != self.instances or min(self.slowdown) <= 0):
+        if self.slowdown and (len(self.slowdown) != self.parallelism or min(self.slowdown) <= 0):
             raise OptionError(
                 f"slowdown of operator {self.name!r} is {self.slowdown}: "
-                f"give a number above 0 for each of the {self.instances} instances"
+                f"give a number above 0 for each of the {self.parallelism} instances"
             )
 
 
 @dataclass(frozen=True)
-class Edge:
+class Edge(Link):
     """Who sends to whom, and how the receiver's instance is chosen.
 
     Parameters
@@ -241,25 +253,23 @@ class Edge:
 
     def __post_init__(self) -> None:
         if not self.exchange_every > 0:
-            raise OptionError(f"exchange_every of edge {self.sender} to {self.receiver} must be above 0 seconds")
+            raise OptionError(f"exchange_every of edge {self} must be above 0 seconds")
         if isinstance(self.grouping, str) and self.grouping not in BUILT_IN:
             name = self.grouping.partition("?")[0]
             if name not in (names := {*BUILT_IN, *partitioner_names(), *grouping_names()}):
                 raise OptionError.unknown("grouping", name, names)
         if not self.tuple_bytes >= 0:
-            raise OptionError(f"tuple_bytes of edge {self.sender} to {self.receiver} must be 0 or more")
+            raise OptionError(f"tuple_bytes of edge {self} must be 0 or more")
         if not 0 < self.share <= 1:
-            raise OptionError(
-                f"share of edge {self.sender} to {self.receiver} must be above 0 and at most 1, got {self.share!r}"
-            )
+            raise OptionError(f"share of edge {self} must be above 0 and at most 1, got {self.share!r}")
         if isinstance(self.grouping, type):
             name = self.grouping.__name__
-            raise OptionError(f"grouping of edge {self.sender} to {self.receiver} is the class {name}: give {name}()")
+            raise OptionError(f"grouping of edge {self} is the class {name}: give {name}()")
         self.policy()
         found = self.by_cost()
         if found and (column := item_column(found)):
             raise OptionError(
-                f"cost_of={column!r} of edge {self.sender} to {self.receiver}: rows of the simulator have no "
+                f"cost_of={column!r} of edge {self}: rows of the simulator have no "
                 "columns, and costs go by the key: leave cost_of out"
             )
 
@@ -272,6 +282,18 @@ class Edge:
     def by_cost(self) -> Grouping | None:
         """The grouping that goes by what tuples cost, if it does."""
         return grouping(self.grouping) if not self.built_in and is_grouping(self.grouping) else None  # type: ignore[arg-type]
+
+    @property
+    def label(self) -> str:
+        """Its grouping, and its share where it is a branch."""
+        decider = self.by_cost() or self.policy()
+        return (self.built_in or (decider.name if decider else "")) + f", {self.share:g}" * self.is_branch
+
+    def reached(self, sender: int, receivers: int) -> Sequence[int]:
+        """One instance where it leads forward or to the first, otherwise all."""
+        if self.built_in == "global":
+            return (0,)
+        return (sender % receivers,) if self.built_in == "forward" else range(receivers)
 
     @property
     def is_branch(self) -> bool:
@@ -304,9 +326,9 @@ def require_whole(what: str, number: int, least: int) -> None:
         raise OptionError(f"{what} must be {least} or more, got {number}")
 
 
-def _require_instances(name: str, instances: int, machines: tuple[int, ...]) -> None:
-    require_whole(f"instances of {name!r}", instances, 1)
-    if machines and len(machines) != instances:
+def _require_placed(name: str, parallelism: int, machines: tuple[int, ...]) -> None:
+    require_operator(name, parallelism)
+    if machines and len(machines) != parallelism:
         raise OptionError(
-            f"machines of {name!r} are {len(machines)} numbers: give one for each of the {instances} instances"
+            f"machines of {name!r} are {len(machines)} numbers: give one for each of the {parallelism} instances"
         )

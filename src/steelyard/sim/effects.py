@@ -17,7 +17,7 @@ def tell_lone_receivers(scenario: Scenario) -> None:
         if decider is not None:
             at.setdefault(decider.name, []).append(edge)
     for edges in at.values():
-        if all(scenario.vertex(edge.receiver).instances == 1 for edge in edges):
+        if all(scenario.operator(edge.receiver).parallelism == 1 for edge in edges):
             receivers = " and ".join(sorted({repr(edge.receiver) for edge in edges}))
             verb, them = ("has", "it") if len({edge.receiver for edge in edges}) == 1 else ("have", "them")
             tell_no_effect(_named(edges[0]), f"{receivers} {verb} one instance", f"give {them} more instances")
@@ -33,4 +33,4 @@ def tell_like_hash(edges: Iterable[Edge], tuples: str = "all tuples") -> None:
 def _named(edge: Edge) -> str:
     decider = edge.by_cost() or edge.policy()
     assert decider is not None
-    return f"grouping {decider.name!r} of edge {edge.sender} to {edge.receiver}"
+    return f"grouping {decider.name!r} of edge {edge}"

@@ -15,7 +15,7 @@ from steelyard.grouping.protocol import learns, needs_costs
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
 from steelyard.partition import tuple_policy
-from steelyard.sim.dataflow import Edge, Operator, Source
+from steelyard.sim.dataflow import Edge, Source
 from steelyard.sim.laws import Growing, PerItem
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
@@ -31,13 +31,13 @@ RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
 def flow_of(layout: Layout) -> Flow:
     """The scenario's flow, with nothing in its queues."""
     scenario = layout.scenario
-    for vertex in scenario.vertices:
-        if isinstance(vertex, Operator) and vertex.window:
+    for vertex in scenario.operators:
+        if vertex.window:
             raise OptionError(f"window of {vertex.name!r}: flows know no windows with results; run it tuple by tuple")
-    if scenario.has_cycles:
+    if scenario.cyclic:
         raise OptionError("flows know no cycles: run the scenario tuple by tuple, or leave edges with feedback out")
     order = [scenario.edges[number] for number in layout.edges]
-    names = [vertex.name for vertex in scenario.vertices]
+    names = [vertex.name for vertex in scenario.operators]
     operators = np.zeros(len(names), fluid.FLOW_OPERATOR)
     edges = np.zeros(len(order), fluid.FLOW_EDGE)
     routed = [_routed(layout, edge) for edge in order]
@@ -48,12 +48,12 @@ def flow_of(layout: Layout) -> Flow:
         shares.append(edge.share * _shares(layout, edge, found))
         operators["sends"][row["sender"]] += shares[-1].sum()
     senders = [edge.sender for edge in order]
-    for row, vertex in zip(operators, scenario.vertices, strict=True):
-        row["first"], row["count"] = layout.first_instance[vertex.name], vertex.instances
+    for row, vertex in zip(operators, scenario.operators, strict=True):
+        row["first"], row["count"] = layout.first_instance[vertex.name], vertex.parallelism
         row["edges"] = senders.count(vertex.name)
         row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
-        row["outputs"] = vertex.outputs if isinstance(vertex, Operator) else 1.0
-        row["threads"] = vertex.instances * (vertex.threads if isinstance(vertex, Operator) else 1)
+        row["outputs"] = vertex.outputs
+        row["threads"] = vertex.parallelism * vertex.threads
     instances = _instances(layout, list(zip(order, routed, strict=True)))
     machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
@@ -64,7 +64,7 @@ def like_hash(layout: Layout) -> list[Edge]:
     """Edges to several instances whose policies send every row of a sample where its hash would."""
     found = []
     for edge in layout.scenario.edges:
-        if edge.policy() is not None and layout.scenario.vertex(edge.receiver).instances > 1:
+        if edge.policy() is not None and layout.scenario.operator(edge.receiver).parallelism > 1:
             chosen, by_hash = _routed(layout, edge), _routed(layout, replace(edge, grouping="hash"))
             if chosen and by_hash and np.array_equal(chosen[1], by_hash[1]):
                 found.append(edge)
@@ -73,38 +73,38 @@ def like_hash(layout: Layout) -> list[Edge]:
 
 def sample_of(source: Source) -> tuple[Ints, Ints]:
     """Items and keys of the source's first rows."""
-    rows = max(SAMPLED_ROWS // source.instances, 1)
+    rows = max(SAMPLED_ROWS // source.parallelism, 1)
     chunk = Log(source, seed=0, chunk=rows).first_rows()
     return chunk.items.ravel(), chunk.keys.ravel()
 
 
 def _instances(layout: Layout, routed: Sequence[RoutedEdge]) -> fluid.Rows:
-    scenario, places = layout.scenario, layout.scenario.placement()
-    rows = np.zeros(sum(vertex.instances for vertex in scenario.vertices), fluid.FLUID)
+    scenario, places = layout.scenario, layout.scenario.placement
+    rows = np.zeros(len(scenario.instances), fluid.FLUID)
     partitions = 0
-    for number, vertex in enumerate(scenario.vertices):
+    for number, vertex in enumerate(scenario.operators):
         own = rows[layout.instances_of(vertex.name)]
         own["operator"] = number
-        own["machine"] = places[vertex.name]
-        hosts = [scenario.machines[place] for place in places[vertex.name]] if scenario.machines else []
+        own["machine"] = places.of(vertex.name)
+        hosts = [scenario.machines[place] for place in places.of(vertex.name)] if scenario.machines else []
         speed = np.array([machine.speed for machine in hosts] or 1.0)
-        own["threads"] = vertex.threads if isinstance(vertex, Operator) else 1
-        own["capacity"] = (isinstance(vertex, Operator) and vertex.capacity) or np.inf
-        slowdown = np.array((isinstance(vertex, Operator) and vertex.slowdown) or 1.0)
+        own["threads"] = vertex.threads
+        own["capacity"] = vertex.capacity or np.inf
+        slowdown = np.array(vertex.slowdown or 1.0)
         own["core_seconds"] = _mean_costs(layout, vertex.name, routed) * slowdown / speed
         free = own["core_seconds"] == 0
         own["rate"] = np.where(free, np.inf, own["threads"] / np.where(free, 1.0, own["core_seconds"]))
         own["source"] = NONE
         if isinstance(vertex, Source):
-            own["source"] = partitions + np.arange(vertex.instances)
-            partitions += vertex.instances
+            own["source"] = partitions + np.arange(vertex.parallelism)
+            partitions += vertex.parallelism
     return rows
 
 
 def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floats:
     """float64[instances]: mean service time of the tuples that each instance gets."""
-    vertex = layout.scenario.vertex(name)
-    law, count = vertex.service, vertex.instances
+    vertex = layout.scenario.operator(name)
+    law, count = vertex.service, vertex.parallelism
     if isinstance(law, Growing):
         raise OptionError(f"service of {name!r}: flows know no costs that grow with state; run it tuple by tuple")
     if not isinstance(law, PerItem):
@@ -120,7 +120,7 @@ def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
     """Items of a sample and their instances, where the grouping looks at keys; otherwise None."""
     if edge.by_cost() or (edge.built_in and edge.built_in != "hash"):
         return None
-    receivers = layout.scenario.vertex(edge.receiver).instances
+    receivers = layout.scenario.operator(edge.receiver).parallelism
     items, keys = sample_of(_root(layout, edge.sender))
     router = tuple_policy("hash" if edge.built_in else edge.grouping).router(receivers, 0)  # type: ignore[arg-type]
     return items, router.route(keys, np.arange(len(keys))).block.astype(np.int64)
@@ -128,8 +128,8 @@ def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
 
 def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Floats:
     """float64[receiver's instances]: the share of a tuple sent that each instance gets."""
-    senders = layout.scenario.vertex(edge.sender).instances
-    receivers = layout.scenario.vertex(edge.receiver).instances
+    senders = layout.scenario.operator(edge.sender).parallelism
+    receivers = layout.scenario.operator(edge.receiver).parallelism
     if routed is not None:
         return np.bincount(routed[1], minlength=receivers) / len(routed[1])
     found = edge.by_cost()
@@ -146,16 +146,16 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
 
 def _by_speed(layout: Layout, edge: Edge) -> Floats:
     """Shares with which all instances work as long as each other, which is what groupings by cost are after."""
-    scenario, receiver = layout.scenario, layout.scenario.vertex(edge.receiver)
-    hosts = [scenario.machines[place] for place in scenario.placement()[edge.receiver]] if scenario.machines else []
-    speeds: Floats = np.array([machine.speed for machine in hosts] or [1.0] * receiver.instances)
-    speeds /= np.array((isinstance(receiver, Operator) and receiver.slowdown) or 1.0)
+    scenario, receiver = layout.scenario, layout.scenario.operator(edge.receiver)
+    hosts = [scenario.machines[place] for place in scenario.placement.of(edge.receiver)] if scenario.machines else []
+    speeds: Floats = np.array([machine.speed for machine in hosts] or [1.0] * receiver.parallelism)
+    speeds /= np.array(receiver.slowdown or 1.0)
     speeds /= speeds.sum()
     return speeds
 
 
 def _root(layout: Layout, name: str) -> Source:
     """A source whose rows come to this vertex."""
-    while not isinstance(vertex := layout.scenario.vertex(name), Source):
+    while not isinstance(vertex := layout.scenario.operator(name), Source):
         name = next(edge.sender for edge in layout.scenario.edges if edge.receiver == name)
     return vertex

@@ -63,7 +63,6 @@ class FluidSimulation:
         tell_like_hash(like_hash(self._layout), "all rows of a sample")
         self._paused_until = 0
         self._sampled_at = 0.0
-        self._read: dict[str, float] = {source.name: 0.0 for source in self._layout.sources}
         self._tables: dict[str, list[dict[str, Any]]] = {"instances": [], "sources": [], "machines": []}
 
     @property
@@ -98,13 +97,13 @@ class FluidSimulation:
         """
         if self._sampled_at != self.now:
             self.sample()
-        waiting = {vertex.name: self._queues(vertex.name).sum() for vertex in self.scenario.vertices}
-        self.scenario = self.scenario.with_instances(**instances)
+        waiting = {vertex.name: self._queues(vertex.name).sum() for vertex in self.scenario.operators}
+        self.scenario = self.scenario.rescaled(instances)
         self._layout = layout_of(self.scenario)
         self._flow = flow_of(self._layout)
-        for vertex in self.scenario.vertices:
+        for vertex in self.scenario.operators:
             own = self._flow.instances[self._layout.instances_of(vertex.name)]
-            own["queue"] = waiting[vertex.name] / vertex.instances
+            own["queue"] = waiting[vertex.name] / vertex.parallelism
         self._paused_until = max(self._paused_until, self.steps + round(pause / self.step))
 
     def apply(self, action: Action) -> float:
@@ -125,8 +124,8 @@ class FluidSimulation:
         if seconds <= 0:
             return
         rows = self._flow.instances
-        counts = [vertex.instances for vertex in self.scenario.vertices]
-        names = np.repeat([vertex.name for vertex in self.scenario.vertices], counts)
+        counts = [vertex.parallelism for vertex in self.scenario.operators]
+        names = np.repeat([vertex.name for vertex in self.scenario.operators], counts)
         numbers = np.concatenate([np.arange(count) for count in counts])
         time = np.full(len(rows), self.now)
         of_threads = rows["threads"] * seconds
@@ -179,7 +178,7 @@ class FluidSimulation:
             assert isinstance(source.rate, Rate)
             rows = source.rate.rows_until(times)
             rows = np.minimum(rows, source.rows) if source.rows else rows
-            columns.append(np.repeat(np.diff(rows)[:, None] / source.instances, source.instances, axis=1))
+            columns.append(np.repeat(np.diff(rows)[:, None] / source.parallelism, source.parallelism, axis=1))
         return np.ascontiguousarray(np.concatenate(columns, axis=1))
 
     def _queues(self, name: str) -> Any:
@@ -193,12 +192,12 @@ class FluidSimulation:
             assert isinstance(source.rate, Rate)
             come = float(source.rate.rows_until(self.now))
             come = min(come, source.rows) if source.rows else come
-            arrived[names[of_sources] == source.name] = come / source.instances
+            arrived[names[of_sources] == source.name] = come / source.parallelism
         lag = rows["queue"][of_sources]
         waiting = [
-            max(0.0, self.now - float(rate.time_of_row((have - behind) * self.scenario.vertex(name).instances)))
+            max(0.0, self.now - float(rate.time_of_row((have - behind) * self.scenario.operator(name).parallelism)))
             for name, have, behind in zip(names[of_sources], arrived, lag, strict=True)
-            if isinstance(rate := self.scenario.vertex(name).rate, Rate)  # type: ignore[union-attr]
+            if isinstance(rate := self.scenario.operator(name).rate, Rate)  # type: ignore[union-attr]
         ]
         self._tables["sources"].append(
             {

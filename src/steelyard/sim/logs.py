@@ -50,7 +50,7 @@ class Log:
 
     Examples
     --------
-    >>> log = Log(Source("log", rate=10, instances=2, rows=5), seed=1, chunk=4)
+    >>> log = Log(Source("log", rate=10, parallelism=2, rows=5), seed=1, chunk=4)
     >>> log.next_rows(0).times.tolist()
     [0.0, 0.2, 0.4]
     >>> log.arrived(1, now=0.25), log.lag_seconds(1, 1.0, read=0)
@@ -63,8 +63,8 @@ class Log:
         self._size = chunk
         self._chunks: dict[int, Chunk] = {}
         self._made = 0
-        self._handed = np.zeros(source.instances, np.int64)
-        self._units = np.zeros(source.instances)
+        self._handed = np.zeros(source.parallelism, np.int64)
+        self._units = np.zeros(source.parallelism)
 
     def next_rows(self, partition: int) -> Chunk:
         """The partition's next rows, as arrays of one dimension; fewer than a chunk where the log ends."""
@@ -122,7 +122,7 @@ class Log:
         return self._chunks[number]
 
     def _make(self, number: int) -> Chunk:
-        source, partitions = self._source, self._source.instances
+        source, partitions = self._source, self._source.parallelism
         assert isinstance(source.rate, Rate)
         first = number * self._size * partitions
         rows = np.arange(first, first + self._size * partitions).reshape(self._size, partitions)

@@ -266,7 +266,7 @@ def _noisy(seconds: Any, noise: float, random: np.random.Generator) -> Floats:
 
 def _intervals(query: MicroBatches, batches: int, seed: int) -> Iterator[tuple[Floats, Ints]]:
     """Times and items of the rows of each interval."""
-    log = Log(replace(query.source, instances=1, machines=()), seed, LOG_CHUNK)
+    log = Log(replace(query.source, parallelism=1, machines=()), seed, LOG_CHUNK)
     times, items = np.zeros(0), np.zeros(0, np.int64)
     ended = False
     for number in range(batches):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, OptionError, WorkerObservation
-from steelyard.sim.dataflow import Edge, Operator
+from steelyard.sim.dataflow import Edge
 from steelyard.sim.scenario import Scenario, Vertex
 
 Columns = Mapping[str, Any]
@@ -57,11 +57,11 @@ def observed(
 def _instances(
     scenario: Scenario, now: Columns, of_sources: Sequence[Columns], seconds: float
 ) -> dict[str, list[InstanceObservation]]:
-    found: dict[str, list[InstanceObservation]] = {vertex.name: [] for vertex in scenario.vertices}
+    found: dict[str, list[InstanceObservation]] = {vertex.name: [] for vertex in scenario.operators}
     logs = _logs(of_sources[-1], of_sources[-2] if len(of_sources) > 1 else None, seconds)
     for row, (operator, number) in enumerate(zip(now["operator"], now["instance"].tolist(), strict=True)):
         of_log = logs.get((operator, number), {})
-        found[operator].append(_instance(scenario.vertex(operator), now, row, seconds, of_log))
+        found[operator].append(_instance(scenario.operator(operator), now, row, seconds, of_log))
     return found
 
 
@@ -69,7 +69,7 @@ def _instance(vertex: Vertex, now: Columns, row: int, seconds: float, of_log: Ma
     own = {name: float(now[name][row]) for name in _COLUMNS}
     of_threads = own["threads"] * seconds
     busy, held = own["busy_seconds"] / of_threads, own["backpressured_seconds"] / of_threads
-    places = vertex.capacity if isinstance(vertex, Operator) else 0
+    places = vertex.capacity
     return InstanceObservation(
         f"{vertex.name}#{now['instance'][row]}",
         processed_per_second=own["processed"] / seconds,
@@ -123,6 +123,6 @@ def _portion(scenario: Scenario, edge: Edge) -> float:
     """Of the tuples that a sender puts out on all its edges together, those that go over one of them."""
 
     def put_out(one: Edge) -> float:
-        return one.share * (scenario.vertex(one.receiver).instances if one.grouping == "broadcast" else 1)
+        return one.share * (scenario.operator(one.receiver).parallelism if one.grouping == "broadcast" else 1)
 
     return put_out(edge) / sum(put_out(one) for one in scenario.edges if one.sender == edge.sender)

@@ -118,7 +118,7 @@ class SimulationResult(Shown):
 
     def total(self, vertex: str, after: float = 0.0) -> Total:
         """All instances of a vertex together, in the intervals that begin at `after` or later."""
-        self.scenario.vertex(vertex)
+        self.scenario.operator(vertex)
         table = self.instances
         if not table.num_rows:
             raise OptionError("nothing has happened yet: advance the simulation before you ask for its result")
@@ -162,7 +162,7 @@ class SimulationResult(Shown):
 
     def __str__(self) -> str:
         lines = [f"{self.seconds:g} s, {self.events:,} events, seed {self.seed}"]
-        for vertex in self.scenario.vertices:
+        for vertex in self.scenario.operators:
             total = self.total(vertex.name)
             lines.append(
                 f"  {vertex.name}: {total.throughput:,.1f} tuples/s, {100 * total.utilisation:.1f} % busy, "

@@ -84,7 +84,7 @@ class Routers:
     """
 
     def __init__(self, layout: Layout, now: float = 0.0) -> None:
-        self._receivers = {vertex.name: vertex.instances for vertex in layout.scenario.vertices}
+        self._receivers = {vertex.name: vertex.parallelism for vertex in layout.scenario.operators}
         self._routers: dict[int, Router] = {}
         self._compared: dict[int, Compared] = {}
         self._rounds: list[Round] = []
@@ -93,10 +93,10 @@ class Routers:
         turn = 0
         for number in layout.edges:
             edge = layout.scenario.edges[number]
-            senders = range(turn, turn + layout.scenario.vertex(edge.sender).instances)
+            senders = range(turn, turn + layout.scenario.operator(edge.sender).parallelism)
             policy = edge.policy()
             if policy is not None:
-                receivers = layout.scenario.vertex(edge.receiver).instances
+                receivers = layout.scenario.operator(edge.receiver).parallelism
                 compared = Compared(edge, Hash().router(receivers))
                 for sender in senders:
                     self._routers[sender] = policy.router(receivers, sender - turn)

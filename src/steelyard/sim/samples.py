@@ -35,11 +35,11 @@ class Sampler:
     def move_to(self, layout: Layout) -> None:
         """From now on another cluster is sampled, which has counted nothing yet."""
         scenario = layout.scenario
-        counts = [vertex.instances for vertex in scenario.vertices]
-        self._names = np.repeat([vertex.name for vertex in scenario.vertices], counts)
+        counts = [vertex.parallelism for vertex in scenario.operators]
+        self._names = np.repeat([vertex.name for vertex in scenario.operators], counts)
         self._numbers = np.concatenate([np.arange(count) for count in counts])
         senders = {edge.sender for edge in scenario.edges}
-        self._sinks = {n: one.name for n, one in enumerate(scenario.vertices) if one.name not in senders}
+        self._sinks = {n: one.name for n, one in enumerate(scenario.operators) if one.name not in senders}
         self._before: dict[str, Any] = dict.fromkeys(COUNTED, 0.0)
         self._machines_before: Any = 0.0
         self._ages_before: dict[int, Any] = dict.fromkeys(self._sinks, 0)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import isclose
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from steelyard.core import OptionError
 from steelyard.core.shown import Shown, counted
+from steelyard.core.topology import Instance, Placement, Topology
 from steelyard.grouping.protocol import needs_costs
 from steelyard.sim.dataflow import AnyGrouping, Edge, Operator, Source
 from steelyard.sim.hardware import Machine, Network
@@ -24,12 +26,12 @@ Vertex = Source | Operator
 
 
 @dataclass(frozen=True, repr=False)
-class Scenario(Shown):
-    """A dataflow on a cluster.
+class Scenario(Shown, Topology[Vertex, Edge]):
+    """A topology with costs, on a cluster.
 
     Parameters
     ----------
-    vertices
+    operators
         Sources and operators, senders before their receivers.
     edges
         Between them, one at most from a sender to a receiver. What has no edge leaving it is where tuples leave the
@@ -43,7 +45,7 @@ class Scenario(Shown):
     --------
     >>> from steelyard.sim import Exactly
     >>> scenario = Scenario(
-    ...     vertices=(Source("log", rate=100), Operator("map", Exactly(0.004), instances=2)),
+    ...     operators=(Source("log", rate=100), Operator("map", Exactly(0.004), parallelism=2)),
     ...     edges=(Edge("log", "map", "hash"),),
     ...     machines=(Machine(cores=2),),
     ... )
@@ -54,31 +56,31 @@ class Scenario(Shown):
       log -> map: hash
     """
 
-    vertices: tuple[Vertex, ...]
+    operators: tuple[Vertex, ...]
     edges: tuple[Edge, ...] = ()
     machines: tuple[Machine, ...] = ()
     network: Network = INSTANT
 
+    name: ClassVar[str] = "scenario"  # type: ignore[misc]
+
     def __post_init__(self) -> None:
-        for name, kinds in (("vertices", (Source, Operator)), ("edges", (Edge,)), ("machines", (Machine,))):
+        for name, kinds in (("operators", (Source, Operator)), ("edges", (Edge,)), ("machines", (Machine,))):
             object.__setattr__(self, name, _listed(name, getattr(self, name), kinds))
-        names = [vertex.name for vertex in self.vertices]
-        for name in names:
-            if names.count(name) > 1:
-                raise OptionError(f"two vertices are called {name!r}: give each a name of its own")
-        if not any(isinstance(vertex, Source) for vertex in self.vertices):
-            raise OptionError("a scenario needs a source, and there is none among its vertices")
         ends = [(edge.sender, edge.receiver) for edge in self.edges]
         for edge in self.edges:
             if ends.count((edge.sender, edge.receiver)) > 1:
                 raise OptionError(
-                    f"edge {edge.sender} to {edge.receiver} is given twice: leave one out, or, for two copies of each "
-                    "tuple, put an operator on the way of the second"
+                    f"edge {edge} is given twice: leave one out, or, for two copies of each tuple, put an operator on "
+                    "the way of the second"
                 )
-            self._check_edge(edge, names)
-        for vertex in self.vertices:
+        self.check_graph()
+        self._check_order()
+        for edge in self.edges:
+            self._check_edge(edge)
+        for vertex in self.operators:
             self._check_vertex(vertex)
         self._check_cycles()
+        _ = self.placement  # which checks that all machines are there
 
     @classmethod
     def chain(
@@ -92,77 +94,49 @@ class Scenario(Shown):
         edges = [Edge(a.name, b.name, grouping) for a, b in pairwise(vertices)]
         return cls(tuple(vertices), tuple(edges), _listed("machines", machines, (Machine,)), network)
 
-    def with_instances(self, **instances: int) -> Scenario:
-        """The same with other numbers of instances; places and slowdowns of those that change are dealt anew."""
-        known = {vertex.name for vertex in self.vertices}
-        for name in instances:
-            if name not in known:
-                raise OptionError.unknown("vertex", name, known)
-        return replace(self, vertices=tuple(_resized(vertex, instances) for vertex in self.vertices))
+    @cached_property
+    def placement(self) -> Placement:
+        """The machine of every instance; those that are not placed are dealt to the machines in turn."""
+        given = [(one.name, number, at) for one in self.operators for number, at in enumerate(one.machines)]
+        fixed = {Instance(name, number): at for name, number, at in given}
+        return Placement.dealt(self, len(self.machines) or len(self.instances), fixed)
 
-    def vertex(self, name: str) -> Vertex:
-        """The source or operator of this name."""
-        for vertex in self.vertices:
-            if vertex.name == name:
-                return vertex
-        raise OptionError.unknown("vertex", name, [vertex.name for vertex in self.vertices])
+    def _check_order(self) -> None:
+        place = {one.name: at for at, one in enumerate(self.operators)}
+        for edge in self.edges:
+            if not edge.feedback and place[edge.sender] >= place[edge.receiver]:
+                raise OptionError(
+                    f"edge {edge} goes backwards: list senders before their receivers, or, where it closes a cycle, "
+                    "give it feedback=True"
+                )
 
-    def placement(self) -> dict[str, tuple[int, ...]]:
-        """The machine of every instance. What is not placed is dealt to the machines in turn, one after the other.
-
-        That is what Storm's default scheduler does: executor i to worker i mod n.
-        """
-        places: dict[str, tuple[int, ...]] = {}
-        dealt = 0
-        for vertex in self.vertices:
-            if vertex.machines:
-                places[vertex.name] = vertex.machines
-                continue
-            modulus = len(self.machines) or sum(one.instances for one in self.vertices)
-            places[vertex.name] = tuple((dealt + i) % modulus for i in range(vertex.instances))
-            dealt += vertex.instances
-        return places
-
-    def _check_edge(self, edge: Edge, names: list[str]) -> None:
-        for end in (edge.sender, edge.receiver):
-            if end not in names:
-                raise OptionError.unknown("vertex", end, names)
-        if isinstance(self.vertex(edge.receiver), Source):
-            raise OptionError(f"edge {edge.sender} to {edge.receiver}: a source receives nothing")
-        backwards = names.index(edge.sender) >= names.index(edge.receiver)
-        if backwards and not edge.feedback:
+    def _check_edge(self, edge: Edge) -> None:
+        receiver = self.by_name[edge.receiver]
+        if edge.feedback and receiver.capacity:
             raise OptionError(
-                f"edge {edge.sender} to {edge.receiver} goes backwards: list senders before their receivers, or, where "
-                "it closes a cycle, give it feedback=True"
-            )
-        if edge.feedback and not backwards:
-            raise OptionError(f"edge {edge.sender} to {edge.receiver} leads on, not back: leave feedback out")
-        receiver = self.vertex(edge.receiver)
-        if edge.feedback and isinstance(receiver, Operator) and receiver.capacity:
-            raise OptionError(
-                f"edge {edge.sender} to {edge.receiver} closes a cycle, and the queue of {edge.receiver!r} has a "
-                "bound: when it is full all would wait for each other; give it capacity=0"
+                f"edge {edge} closes a cycle, and the queue of {edge.receiver!r} has a bound: when it is full all "
+                "would wait for each other; give it capacity=0"
             )
         self._check_costs(edge)
 
     def _check_costs(self, edge: Edge) -> None:
-        found, receiver = edge.by_cost(), self.vertex(edge.receiver)
+        found, receiver = edge.by_cost(), self.by_name[edge.receiver]
         if found and needs_costs(found) and not isinstance(receiver.service, Exactly | PerItem):
             raise OptionError(
-                f"edge {edge.sender} to {edge.receiver}: {found.name} must know what a tuple costs before it is "
-                f"executed, which {receiver.service!r} does not tell: give {edge.receiver!r} Exactly or PerItem"
+                f"edge {edge}: {found.name} must know what a tuple costs before it is executed, which "
+                f"{receiver.service!r} does not tell: give {edge.receiver!r} Exactly or PerItem"
             )
 
     def _check_cycles(self) -> None:
         """Refuse cycles in which tuples multiply: they would never end."""
-        if not self.has_cycles:
+        if not self.cyclic:
             return
-        names = [vertex.name for vertex in self.vertices]
+        names = [vertex.name for vertex in self.operators]
         sent = np.zeros((len(names), len(names)))
         for edge in self.edges:
-            sender, receiver = self.vertex(edge.sender), self.vertex(edge.receiver)
-            copies = receiver.instances if edge.built_in == "broadcast" else 1
-            outputs = sender.outputs if isinstance(sender, Operator) else 1.0
+            sender, receiver = self.by_name[edge.sender], self.by_name[edge.receiver]
+            copies = receiver.parallelism if edge.built_in == "broadcast" else 1
+            outputs = sender.outputs
             sent[names.index(edge.sender), names.index(edge.receiver)] += outputs * edge.share * copies
         gain = float(np.abs(np.linalg.eigvals(sent)).max())
         if gain >= 1 - 1e-9:
@@ -171,15 +145,7 @@ class Scenario(Shown):
                 "come out: lower the share of its edges or the outputs of its operators"
             )
 
-    @property
-    def has_cycles(self) -> bool:
-        """Whether an edge leads back."""
-        return any(edge.feedback for edge in self.edges)
-
     def _check_vertex(self, vertex: Vertex) -> None:
-        forward = [edge.receiver for edge in self.edges if not edge.feedback]
-        if isinstance(vertex, Operator) and vertex.name not in forward:
-            raise OptionError(f"nobody sends to operator {vertex.name!r}: add an edge, or take it out")
         self._check_branches(vertex)
         if vertex.name not in self._ways_out():
             raise OptionError(
@@ -188,16 +154,11 @@ class Scenario(Shown):
             )
         if not self.machines and vertex.machines:
             raise OptionError(f"{vertex.name!r} is placed on machines, and the scenario has none: list them")
-        for machine in vertex.machines:
-            if not 0 <= machine < len(self.machines):
-                raise OptionError(
-                    f"{vertex.name!r} is placed on machine {machine}: there are {len(self.machines)}, numbered from 0"
-                )
 
     def _ways_out(self) -> set[str]:
-        """Vertices from which a way leads to one without edges, which is where tuples leave."""
-        found = {vertex.name for vertex in self.vertices} - {edge.sender for edge in self.edges}
-        for _ in self.vertices:
+        """Operators from which a way leads to one without edges, which is where tuples leave."""
+        found = {vertex.name for vertex in self.operators} - {edge.sender for edge in self.edges}
+        for _ in self.operators:
             found |= {edge.sender for edge in self.edges if edge.receiver in found}
         return found
 
@@ -215,15 +176,15 @@ class Scenario(Shown):
         )
 
     def __str__(self) -> str:
-        total = sum(vertex.instances for vertex in self.vertices)
+        total = len(self.instances)
         lines = [f"Scenario: {counted(len(self.machines) or total, 'machine')}, {counted(total, 'instance')}"]
-        for vertex in self.vertices:
+        for vertex in self.operators:
             kind, of = ("Source", vertex.rate) if isinstance(vertex, Source) else ("Operator", vertex.service)
-            lines.append(f"  {vertex.name}: {kind}, {counted(vertex.instances, 'instance')}, {of!r}")
+            lines.append(f"  {vertex.name}: {kind}, {counted(vertex.parallelism, 'instance')}, {of!r}")
         for edge in self.edges:
             grouping = edge.built_in or edge.by_cost() or edge.policy()
             share = f", a branch with {edge.share:g} of the tuples" if edge.is_branch else ""
-            lines.append(f"  {edge.sender} -> {edge.receiver}: {grouping}{share}{', back' if edge.feedback else ''}")
+            lines.append(f"  {edge}: {grouping}{share}{', back' if edge.feedback else ''}")
         return "\n".join(lines)
 
 
@@ -235,12 +196,3 @@ def _listed(name: str, given: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
         hint = f": write machines=[Machine(cores=4)] * {given}" if several else ""
         raise OptionError(f"{name} of a scenario are a list of {words}, got {given!r}{hint}")
     return listed
-
-
-def _resized(vertex: Vertex, instances: dict[str, int]) -> Vertex:
-    count = instances.get(vertex.name, vertex.instances)
-    if count == vertex.instances:
-        return vertex
-    if isinstance(vertex, Source):
-        return replace(vertex, instances=count, machines=())
-    return replace(vertex, instances=count, machines=(), slowdown=())

@@ -13,7 +13,6 @@ from steelyard.core import Action, Observation, OptionError
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_windows import more_keys
 from steelyard.sim.build import build, log_chunk
-from steelyard.sim.dataflow import Operator
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.grouped import Grouped, summed
 from steelyard.sim.layout import layout_of
@@ -82,7 +81,7 @@ class Simulation:
         self._partitions = [
             (log, partition)
             for log, source in zip(self._logs, sources, strict=True)
-            for partition in range(source.instances)
+            for partition in range(source.parallelism)
         ]
         self._sampler = Sampler(self._layout, self._partitions)
         self._snapshot: Snapshot | Aligned = self._taken()
@@ -188,7 +187,7 @@ class Simulation:
 
     def slow_down(self, operator: str, slowdown: Sequence[float]) -> None:
         """From the next tuples on, the operator's service times are multiplied by these, one an instance."""
-        rows = self._cluster.instances[self._layout.instances_of(self.scenario.vertex(operator).name)]
+        rows = self._cluster.instances[self._layout.instances_of(self.scenario.operator(operator).name)]
         if len(slowdown) != len(rows) or min(slowdown) <= 0:
             raise OptionError(f"slowdown of {operator!r} needs {len(rows)} numbers above 0, got {list(slowdown)}")
         rows["slowdown"] = slowdown
@@ -232,12 +231,12 @@ class Simulation:
             raise OptionError(f"a checkpoint with markers is under way since {since:g} s: advance until it is complete")
 
     def _require_nothing_that_markers_cannot_save(self) -> None:
-        if self.scenario.has_cycles:
+        if self.scenario.cyclic:
             raise OptionError(
                 "markers cannot go round a cycle: an instance would wait for its own; take checkpoints without markers"
             )
-        for vertex in self.scenario.vertices:
-            if isinstance(vertex, Operator) and vertex.window:
+        for vertex in self.scenario.operators:
+            if vertex.window:
                 raise OptionError(
                     f"window of {vertex.name!r}: checkpoints with markers do not hold windows with results; take them "
                     "without markers"
@@ -311,18 +310,14 @@ class Simulation:
         sources and their partitions must be the same; a checkpoint of the new instances is taken at once.
         """
         if not isinstance(scenario, Scenario):
-            raise OptionError(f"restart goes on with a scenario, as scenario.with_instances(map=8), got {scenario!r}")
+            raise OptionError(f"restart goes on with a scenario, as scenario.rescaled(dict(map=8)), got {scenario!r}")
         if layout_of(scenario).sources != self._layout.sources:
             raise OptionError(
                 "a restart must keep the sources and their partitions: change operators or machines only "
                 "(for a policy: guards=[Bounds(own={source: (n, n)})])"
             )
-        for vertex in self.scenario.vertices:
-            if (
-                isinstance(vertex, Operator)
-                and vertex.window
-                and not getattr(scenario.vertex(vertex.name), "window", None)
-            ):
+        for vertex in self.scenario.operators:
+            if vertex.window and not scenario.operator(vertex.name).window:
                 raise OptionError(f"a restart must keep what is in windows: {vertex.name!r} has none any more")
         began, old = self.now, self._cluster
         reading = old.sources.copy()
@@ -337,7 +332,7 @@ class Simulation:
         self._messages.append(self._grouped.messages())
         kept = {
             vertex.name: float(old.instances["kept"][self._layout.instances_of(vertex.name)].sum())
-            for vertex in self.scenario.vertices
+            for vertex in self.scenario.operators
         }
         opened = open_keys(self._cluster, self._layout)
         self.scenario, self._layout = scenario, layout_of(scenario)
@@ -369,7 +364,7 @@ class Simulation:
     def apply(self, action: Action) -> float:
         """Stop, and go on with other numbers of instances; how long nothing was read."""
         action.require_only(self.what, "parallelism")
-        return self.restart(self.scenario.with_instances(**action.parallelism), self.downtime)
+        return self.restart(self.scenario.rescaled(action.parallelism), self.downtime)
 
     def trace(self) -> pa.Table:
         """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""

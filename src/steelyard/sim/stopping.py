@@ -16,7 +16,6 @@ from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.cluster_windows import keep_key, more_keys
 from steelyard.kernels.event_heap import ABSENT, cancel, schedule
 from steelyard.kernels.mixing import home
-from steelyard.sim.dataflow import Operator
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import LogState
 from steelyard.sim.plain_groupings import PlainState
@@ -263,16 +262,16 @@ def stop_reading(cluster: Cluster) -> None:
 
 def spread_state(kept: Mapping[str, float], fresh: Cluster, layout: Layout) -> None:
     """New instances of an operator share what the old ones kept."""
-    for vertex in layout.scenario.vertices:
-        fresh.instances["kept"][layout.instances_of(vertex.name)] = kept.get(vertex.name, 0.0) / vertex.instances
+    for vertex in layout.scenario.operators:
+        fresh.instances["kept"][layout.instances_of(vertex.name)] = kept.get(vertex.name, 0.0) / vertex.parallelism
     hold_what_is_kept(fresh)
 
 
 def open_keys(cluster: Cluster, layout: Layout) -> dict[str, list[tuple[int, int, float]]]:
     """Of each operator whose windows have results, what is in the present ones: key, item, moment of birth."""
     found: dict[str, list[tuple[int, int, float]]] = {}
-    for vertex in layout.scenario.vertices:
-        if isinstance(vertex, Operator) and vertex.window:
+    for vertex in layout.scenario.operators:
+        if vertex.window:
             own = found[vertex.name] = []
             for row in cluster.instances[layout.instances_of(vertex.name)]:
                 record = int(row["opened"])
@@ -286,7 +285,7 @@ def open_keys(cluster: Cluster, layout: Layout) -> dict[str, list[tuple[int, int
 def spread_keys(opened: Mapping[str, list[tuple[int, int, float]]], fresh: Cluster, layout: Layout) -> Cluster:
     """New instances of an operator have what was in the windows of the old ones, each key at the home of its hash."""
     for name, rows in opened.items():
-        first, count = layout.first_instance[name], layout.scenario.vertex(name).instances
+        first, count = layout.first_instance[name], layout.scenario.operator(name).parallelism
         for key, item, born in rows:
             while (outcome := keep_key(fresh, first + home(key, count), key, item, born)) != state.REACHED:
                 fresh = state.larger_pool(fresh) if outcome == state.NEEDS_ROOM else more_keys(fresh)

@@ -18,7 +18,8 @@ from pyspark import BarrierTaskContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from steelyard.core import OptionError, SteelyardError
-from steelyard.core.dataflow import Dataflow, Placement
+from steelyard.core.dataflow import Dataflow
+from steelyard.core.topology import Placement
 from steelyard.resident.coordinator import Settings
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.peers import Address

@@ -18,7 +18,7 @@ import pyarrow as pa
 from steelyard.bench import charts
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
-from steelyard.core.dataflow import Channel, Instance
+from steelyard.core.topology import Channel, Instance
 from steelyard.resident import Callback, Flow, count, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
 from steelyard.resident.connection import Connection

@@ -17,7 +17,7 @@ from steelyard.bench import charts
 from steelyard.bench.engine.overhead import growth, resident_mib
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Result, Series, Table, Target
-from steelyard.core.dataflow import Placement
+from steelyard.core.topology import Placement
 from steelyard.resident import Callback, Flow, Settings
 from steelyard.resident.channel import CREDIT
 from steelyard.resident.jobs import Job

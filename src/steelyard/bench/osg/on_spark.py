@@ -16,7 +16,8 @@ from steelyard.bench.osg.settings import SOURCE
 from steelyard.bench.registry import Run, benchmark
 from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
 from steelyard.core.dataflow import Edge as FlowEdge
-from steelyard.core.dataflow import Grouping, Instance, Route
+from steelyard.core.dataflow import Grouping, Route
+from steelyard.core.topology import Instance
 from steelyard.grouping import grouping as named
 from steelyard.resident.routing import ByCost, distributor, key_ids
 from steelyard.sim.shuffle import ShuffleEdge

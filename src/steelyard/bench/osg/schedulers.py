@@ -60,7 +60,7 @@ def scenario_of(schedulers: int, percent: int, seed: int, named: str) -> Scenari
     seconds[edge.items] = edge.times
     rate = INSTANCES / (edge.times.mean() / 1_000) / (percent / 100)
     source = Source("log", rate, schedulers, keys=edge.items.tolist(), arrivals="poisson", rows=len(edge.items))
-    operator = Operator("work", PerItem(seconds / 1_000), instances=INSTANCES)
+    operator = Operator("work", PerItem(seconds / 1_000), parallelism=INSTANCES)
     return Scenario.chain(source, operator, grouping=seeded(named, seed))
 
 

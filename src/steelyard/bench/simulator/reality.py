@@ -94,7 +94,7 @@ def _simulated(seconds: Floats, apart: float, known: Calibrated) -> tuple[float,
     rows = len(seconds)
     scenario = Scenario.chain(
         Source("rows", 1 / apart, keys=list(range(rows)), rows=rows),
-        Operator("work", PerItem(seconds), instances=SLOTS, capacity=rows),
+        Operator("work", PerItem(seconds), parallelism=SLOTS, capacity=rows),
         grouping=GROUPING,
         network=Network(latency=known.under_way, local_latency=known.under_way),
     )

@@ -48,7 +48,7 @@ def queue_of(grouping: str, seed: int) -> Scenario:
     service = 0.001
     return Scenario.chain(
         Source("log", rate=LOAD * INSTANCES / service, keys=Zipf(0.6, 100_000, seed=seed), arrivals="poisson"),
-        Operator("work", Exponential(service), instances=INSTANCES),
+        Operator("work", Exponential(service), parallelism=INSTANCES),
         grouping=grouping,
     )
 
@@ -59,9 +59,9 @@ def executors() -> Scenario:
     Times of services and hops are of the size that its published latencies suggest.
     """
     return Scenario.chain(
-        Source("spout", rate=EXECUTORS_RATE, instances=10, arrivals="poisson"),
-        Operator("query", Exponential(0.61e-3), instances=45, capacity=1000),
-        Operator("file", Exponential(0.14e-3), instances=45, capacity=1000),
+        Source("spout", rate=EXECUTORS_RATE, parallelism=10, arrivals="poisson"),
+        Operator("query", Exponential(0.61e-3), parallelism=45, capacity=1000),
+        Operator("file", Exponential(0.14e-3), parallelism=45, capacity=1000),
         machines=10 * (Machine(cores=4),),
         network=Network(latency=0.39e-3, local_latency=0.2e-3, bytes_per_second=125e6, serialise=0.05e-3),
     )
@@ -70,9 +70,9 @@ def executors() -> Scenario:
 def autoscaled() -> Scenario:
     """A map with a source and a sink under a cosine load that needs most of 70 workers at its peak."""
     return Scenario.chain(
-        Source("source", Sinusoid(mean=400_000, amplitude=0.8, period=3600), instances=5, service=Exactly(20e-6)),
-        Operator("map", Exactly(40e-6), instances=10, capacity=10_000),
-        Operator("sink", Exactly(10e-6), instances=5, capacity=10_000),
+        Source("source", Sinusoid(mean=400_000, amplitude=0.8, period=3600), parallelism=5, service=Exactly(20e-6)),
+        Operator("map", Exactly(40e-6), parallelism=10, capacity=10_000),
+        Operator("sink", Exactly(10e-6), parallelism=5, capacity=10_000),
     )
 
 

@@ -145,13 +145,13 @@ def _several_servers() -> Iterator[Case]:
         waits = _figure(_wait(), mmc_wait(700, SERVICES / servers, servers))
         yield Case(f"M/M/{servers}, load 0.7", "Erlang", scenario, (waits,))
     spread = _poisson(2100, Zipf(exponent=0.0, keys=100_000, seed=2))
-    scenario = Scenario.chain(spread, Operator("map", Exponential(SERVICE), instances=3), grouping="hash")
+    scenario = Scenario.chain(spread, Operator("map", Exponential(SERVICE), parallelism=3), grouping="hash")
     yield Case("three M/M/1 behind a hash", "formula", scenario, (_figure(_wait(), mm1_wait(700, SERVICES)),))
-    scenario = Scenario.chain(_poisson(1600), Operator("map", Exponential(SERVICE), instances=2), grouping="shortest")
+    scenario = Scenario.chain(_poisson(1600), Operator("map", Exponential(SERVICE), parallelism=2), grouping="shortest")
     ages = _figure(_age(), shortest_queue_time(1600, SERVICES))
     yield Case("join the shortest of 2 queues, load 0.8", "Markov chain", scenario, (ages,))
     for servers in (2, 4):
-        copies = Operator("map", Exponential(SERVICE), instances=servers)
+        copies = Operator("map", Exponential(SERVICE), parallelism=servers)
         scenario = Scenario.chain(_poisson(600), copies, grouping="broadcast")
         last = "time until all copies are done, ms", _until_all_are_done
         theory = fork_join_time(600, SERVICES, servers)
@@ -168,7 +168,7 @@ def _until_all_are_done(result: SimulationResult, after: float) -> float:
     copies = np.bincount(item, minlength=len(last))
     np.maximum.at(last, item, done)
     came[item] = born
-    counted = (came >= after) & (copies == result.scenario.vertex("map").instances)
+    counted = (came >= after) & (copies == result.scenario.operator("map").parallelism)
     return float(1000 * (last - came)[counted].mean())
 
 
