@@ -24,7 +24,7 @@ from steelyard.resident.operator import (
 from steelyard.resident.running import RunningState
 from steelyard.resident.windows import END, START, Window, as_micros, timely
 
-_COMPACT_FROM = 4096
+COMPACT_FROM = 4096
 """Rows of new partials below which merging them is not worth it."""
 
 
@@ -156,11 +156,11 @@ class WindowedStep(Step):
         return ()
 
     def _add(self, partials: pa.Table) -> None:
-        self._earliest = min(self._earliest, int(_panes(partials).min()))
+        self._earliest = min(self._earliest, int(panes_of(partials).min()))
         self._new.append(partials)
         self._new_rows += partials.num_rows
         settled = self._settled.num_rows if self._settled is not None else 0
-        if self._new_rows > max(_COMPACT_FROM, settled):
+        if self._new_rows > max(COMPACT_FROM, settled):
             self._compact()
 
     def _compact(self) -> pa.Table | None:
@@ -182,7 +182,7 @@ class WindowedStep(Step):
             return ()
         partials = self._compact()
         assert partials is not None
-        panes = _panes(partials)
+        panes = panes_of(partials)
         if at_end:  # a job that goes on with more rows gives no window twice
             self._watermark = max(before, int(self._window.last_end(panes).max()))
         kept = self._window.last_end(panes) > time
@@ -196,11 +196,15 @@ class WindowedStep(Step):
         kind = partials.schema.field(PANE).type
         if self._window.size != self._window.pane:  # several panes are one window
             partials = self._how.merged([partials.set_column(at, PANE, pa.array(starts).cast(kind))])
-            starts = _panes(partials)
+            starts = panes_of(partials)
         found = self._how.results(partials)
         found = found.append_column(START, pa.array(starts).cast(kind))
         found = found.append_column(END, pa.array(starts + self._window.size).cast(kind))
-        return tuple(found.select(self._schema.names).combine_chunks().to_batches())
+        return tuple(self._given(found).select(self._schema.names).combine_chunks().to_batches())
+
+    def _given(self, results: pa.Table) -> pa.Table:
+        """Those of the results that are given."""
+        return results
 
     def snapshot(self, epoch: int) -> State:
         """The open panes, and how far time has come: also where no pane is open, late rows stay late."""
@@ -214,11 +218,12 @@ class WindowedStep(Step):
             self._watermark = state["watermark"]
         if "panes" in state:
             self._settled = state["panes"]
-            panes = _panes(state["panes"])
+            panes = panes_of(state["panes"])
             self._earliest = int(panes.min()) if len(panes) else MAX_WATERMARK
 
 
-def _panes(partials: pa.Table) -> Ints:
+def panes_of(partials: pa.Table) -> Ints:
+    """The start of the pane of each."""
     return np.asarray(partials.column(PANE).cast(pa.int64()).to_numpy())
 
 
@@ -244,7 +249,7 @@ class RunningAggregate(OperatorLogic):
 
     def __post_init__(self) -> None:
         if self.emit not in ("updates", "end"):
-            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end"])
+            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end", "epochs"])
 
     @property
     def state_settings(self) -> str:

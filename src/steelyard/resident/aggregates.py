@@ -218,9 +218,6 @@ class Aggregation:
             self.window.require(rows)
             if PANE in self.keys:
                 raise OptionError(f"key column {PANE!r} is a name of ours: rename it")
-        if self.states and self.window is None:
-            name, one = self.states[0]
-            raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
         if not self.aggregates:
             raise OptionError("there is nothing to aggregate: give for example n=count()")
         try:

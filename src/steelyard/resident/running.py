@@ -70,7 +70,10 @@ class RunningState:
         self._key_rows: list[pa.Table] = []
         self._columns: dict[str, _Column] = {}
         for name, one in how.aggregates:
-            assert isinstance(one, Aggregate), "states need a window; `partial_schema` checks it"
+            if not isinstance(one, Aggregate):
+                raise OptionError(
+                    f"aggregate {name!r} ({type(one).__name__}) needs a window, or emit='epochs': give one of them"
+                )
             for part in one.parts:
                 kind = partials.field(how.names[name, part]).type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
