@@ -17,7 +17,7 @@ from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.spark.engine import instant_text
 from steelyard.spark.query import Query
-from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
+from steelyard.spark.resident_program import AGGREGATE, LETTERS, SINK, SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class ResidentQuery(Query):
         refused = total(SOURCE, "refused")
         return Progress(
             epochs,
-            rows=total(SOURCE, "rows_out"),
+            rows=total(SOURCE, "rows_out") - total(LETTERS, "rows_in"),
             late_rows=total(AGGREGATE, "refused"),
             bad_rows={"refused": refused} if refused else {},
             results=total(SINK, "rows_in"),

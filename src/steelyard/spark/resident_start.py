@@ -32,7 +32,7 @@ from steelyard.spark.files import Folder, local_path
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
-from steelyard.spark.resident_program import SINK, Width, columns_read, dataflow_of, result_schema
+from steelyard.spark.resident_program import LETTER, LETTERS, SINK, Width, columns_read, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
@@ -44,8 +44,6 @@ EPOCH_SECONDS = 1.0
 """Between two snapshots, where no trigger says otherwise."""
 REPORT_SECONDS = 0.2
 """Between two reports of a worker, which a query's progress is made of."""
-_OF_WORKERS = ("parquet", "kafka")
-"""Sinks that workers write to by themselves."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
 
@@ -85,11 +83,16 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     folder = Folder(spark, str(checkpoint))
     folder.refuse_file("checkpoint")
     folder.refuse_others(("snapshots",))
-    notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
+    program = {**bound.signature(), "blocks": settings.blocks, "buckets": settings.buckets}
+    notes = _Notes(checkpoint, program if settings.mode == "append" else {**program, "output mode": settings.mode})
     workers = how.workers or max(1, slots - 1)
-    if how.sink not in _OF_WORKERS and not how.available_now and workers >= slots:
+    letters = settings.bad.path
+    if letters is not None:
+        claimable(spark, letters, notes.identity)
+    if not how.available_now and workers >= slots and (letters or not _is_of_workers(how, settings)):
+        who = "a dead-letter table" if letters else f"the {how.sink} sink"
         raise OptionError(
-            f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
+            f"{workers} workers take all slots of the session while the query runs, and {who} needs one: "
             f"start Spark with more, as local[{workers + 1}], or give fewer workers"
         )
     sink, made_sink = _sink(spark, bound, settings, how, notes)
@@ -97,7 +100,9 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
         claim(spark, sink.path, notes.identity)
-    deliver = _deliver(spark, bound, how, notes, made_sink) if made_sink is not None else None
+    if letters is not None:
+        claim(spark, letters, notes.identity)
+    deliver = _deliver(spark, bound, settings, how, notes, made_sink) if made_sink or letters else None
     _tell_idle(settings)
     made = job(
         spark,
@@ -126,21 +131,22 @@ def planned(
     )
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-    reading = Reading(how.available_now, zone, known, sensitive, columns_read(bound))
-    reader = reader_of(spark, relation_of(rows), reading)
-    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    reading = Reading(how.available_now, zone, known, sensitive)
+    reader = reader_of(spark, relation_of(rows, columns_read(bound, settings.bad.policy)), reading)
+    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy, settings.mode)
+
+
+def _is_of_workers(how: Resident, settings: Settings) -> bool:
+    """Whether workers write to the sink by themselves; files of changes need to say which epoch's they are."""
+    return how.sink == "kafka" or (how.sink == "parquet" and settings.mode == "append")
 
 
 def _require(bound: Bound, settings: Settings) -> None:
     """What the resident engine does not have."""
-    if bound.program.window is None:
-        raise OptionError("engine('resident') gives windows when they close: add .window(...), or use 'microbatch'")
-    if settings.mode != "append":
-        raise OptionError(
-            f"engine('resident') gives a window once, when it closes: output mode {settings.mode!r} is 'microbatch's"
-        )
-    if settings.bad.policy == "dead_letter":
-        raise OptionError("engine('resident') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
+    if not bound.program.aggregates:
+        raise OptionError("engine('resident') aggregates: add .group_by(...).agg(...), or use engine('microbatch')")
+    if settings.mode == "complete":
+        raise OptionError("engine('resident') has no output mode 'complete': use 'update', or engine('microbatch')")
     if not isinstance(settings.elastic, Fixed):
         raise OptionError(
             f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"
@@ -161,7 +167,7 @@ def _sink(
 ) -> tuple[SinkLogic, Sink | None]:
     """The sink's operator, and the sink of the driver that gets what comes to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
-    if how.sink == "parquet":
+    if how.sink == "parquet" and _is_of_workers(how, settings):
         path = str(_local(spark, how.options["path"]))
         claimable(spark, path, notes.identity)
         return Parquet(path), None
@@ -175,14 +181,20 @@ def _sink(
     return Memory(), made
 
 
-def _deliver(spark: SparkSession, bound: Bound, how: Resident, notes: _Notes, made: Sink) -> Deliver:
-    """What hands the results of an epoch on; called when the checkpoint knows its identity."""
+def _deliver(
+    spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes, made: Sink | None
+) -> Deliver:
+    """What hands the results of an epoch on, and its dead letters; called when the checkpoint knows its identity."""
     schema = result_schema(spark, bound)
-    opened(made, spark, schema, notes.identity)
+    if made is not None:
+        opened(made, spark, schema, notes.identity)
 
     def deliver(epoch: int, results: Mapping[str, list[pa.RecordBatch]]) -> None:
         try:
-            made.write(_frame(spark, results[SINK], schema), epoch)
+            if LETTERS in results:
+                settings.bad.keep(_frame(spark, results[LETTERS], LETTER), epoch)
+            if SINK in results and made is not None:
+                made.write(_frame(spark, results[SINK], schema), epoch)
         except Exception as error:
             raise in_a_sentence(error, f"{how.name}, epoch {epoch}") from error
 

@@ -231,7 +231,7 @@ class Stream(Description):
     def engine(self, name: str, workers: int | None = None) -> Stream:
         """What runs it: `"microbatch"`, a Spark job per batch, or `"resident"`, workers that stay.
 
-        The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
+        The resident engine reads the source by itself. `workers` is the number of Spark slots
         that it keeps while it runs; by default all but one, which is left to other jobs of the session.
         """
         chosen = _one_of("engine", name, ENGINES)
