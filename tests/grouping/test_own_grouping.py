@@ -67,7 +67,7 @@ def test_one_that_sends_rows_astray_is_named():
 def scenario(policy, rows=1500, instances=4, network=None):
     return Scenario(
         (
-            Source("log", 200, instances=2, keys=list(range(9)), rows=rows),
+            Source("log", 200, parallelism=2, keys=list(range(9)), rows=rows),
             Operator(
                 "work",
                 PerItem(np.linspace(0.001, 0.03, 9)),

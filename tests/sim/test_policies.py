@@ -205,6 +205,6 @@ def test_auto_leaves_what_makes_one_instance_slow():
     waits = {}
     for grouping in ("hash", "auto?candidates=hash,prompt,shuffle"):
         source = Source("log", 4500, keys=KEYS, arrivals="poisson")
-        scenario = Scenario.chain(source, Operator("work", Exactly(0.001), instances=INSTANCES), grouping=grouping)
+        scenario = Scenario.chain(source, Operator("work", Exactly(0.001), parallelism=INSTANCES), grouping=grouping)
         waits[grouping] = simulate(scenario, 30.0).latency().mean
     assert waits["auto?candidates=hash,prompt,shuffle"] < waits["hash"] / 2

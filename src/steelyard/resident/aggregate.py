@@ -25,7 +25,7 @@ from steelyard.resident.operator import (
 from steelyard.resident.running import RunningState
 from steelyard.resident.windows import END, START, Session, Window, timely
 
-_COMPACT_FROM = 4096
+COMPACT_FROM = 4096
 """Rows of new partials below which merging them is not worth it."""
 
 
@@ -162,7 +162,7 @@ class WindowedStep(Step):
         self._new.append(partials)
         self._new_rows += partials.num_rows
         settled = self._settled.num_rows if self._settled is not None else 0
-        if self._new_rows > max(_COMPACT_FROM, settled):
+        if self._new_rows > max(COMPACT_FROM, settled):
             self._compact()
 
     def _compact(self) -> pa.Table | None:
@@ -177,11 +177,11 @@ class WindowedStep(Step):
 
     def _over(self, partials: pa.Table) -> Ints:
         """When time is there, partials are never needed again."""
-        return np.asarray(self._window.last_end(_times(partials, PANE)))
+        return np.asarray(self._window.last_end(times_of(partials, PANE)))
 
     def _first_due(self, partials: pa.Table) -> int:
         """Before that no window with one of these partials closes."""
-        panes = _times(partials, PANE)
+        panes = times_of(partials, PANE)
         return self._window.first_end(int(panes.min())) if len(panes) else MAX_WATERMARK
 
     def on_watermark(self, time: int) -> Batches:
@@ -205,7 +205,7 @@ class WindowedStep(Step):
 
     def _closed(self, partials: pa.Table, before: int, time: int) -> Batches:
         """The results of windows that end in `(before, time]`."""
-        closing = self._window.closing(_times(partials, PANE), before, time)
+        closing = self._window.closing(times_of(partials, PANE), before, time)
         return (made for rows, starts in closing for made in self._results(partials.take(pa.array(rows)), starts))
 
     def _results(self, partials: pa.Table, starts: Ints) -> Batches:
@@ -213,7 +213,7 @@ class WindowedStep(Step):
         kind = partials.schema.field(PANE).type
         if self._window.size != self._window.pane:  # several panes are one window
             partials = self._how.merged([partials.set_column(at, PANE, pa.array(starts).cast(kind))])
-            starts = _times(partials, PANE)
+            starts = times_of(partials, PANE)
         return self._given(partials, starts, starts + self._window.size)
 
     def _given(self, partials: pa.Table, starts: Ints, ends: Ints) -> Batches:
@@ -222,7 +222,11 @@ class WindowedStep(Step):
         found = self._how.results(partials)
         found = found.append_column(START, pa.array(starts).cast(kind))
         found = found.append_column(END, pa.array(ends).cast(kind))
-        return tuple(found.select(self._schema.names).combine_chunks().to_batches())
+        return tuple(self._chosen(found).select(self._schema.names).combine_chunks().to_batches())
+
+    def _chosen(self, results: pa.Table) -> pa.Table:
+        """Those of the results that are given."""
+        return results
 
     def snapshot(self, epoch: int) -> State:
         """The open panes, and how far time has come: also where no pane is open, late rows stay late."""
@@ -247,22 +251,23 @@ class SessionStep(WindowedStep):
         whole = self._how.merged(partials)
         assert isinstance(self._window, Session)
         keys = [whole.column(key).combine_chunks() for key in self._how.keys] or [pa.nulls(whole.num_rows)]
-        begins = self._window.begins(distinct(keys)[0], _times(whole, FIRST), _times(whole, LAST))
+        begins = self._window.begins(distinct(keys)[0], times_of(whole, FIRST), times_of(whole, LAST))
         at, kind = whole.schema.get_field_index(PANE), whole.schema.field(PANE).type
         return self._how.merged([whole.set_column(at, PANE, pa.array(begins).cast(kind))])
 
     def _over(self, partials: pa.Table) -> Ints:
-        return np.asarray(self._window.last_end(_times(partials, LAST)))
+        return np.asarray(self._window.last_end(times_of(partials, LAST)))
 
     def _first_due(self, partials: pa.Table) -> int:
         return int(self._over(partials).min(initial=MAX_WATERMARK))
 
     def _closed(self, partials: pa.Table, before: int, time: int) -> Batches:
         closing = partials.filter(pa.array(self._over(partials) <= time))
-        return self._given(closing, _times(closing, FIRST), _times(closing, LAST) + self._window.size)
+        return self._given(closing, times_of(closing, FIRST), times_of(closing, LAST) + self._window.size)
 
 
-def _times(partials: pa.Table, column: str) -> Ints:
+def times_of(partials: pa.Table, column: str) -> Ints:
+    """The values of a column of times, in microseconds."""
     return np.asarray(partials.column(column).cast(pa.int64()).to_numpy())
 
 
@@ -288,7 +293,7 @@ class RunningAggregate(OperatorLogic):
 
     def __post_init__(self) -> None:
         if self.emit not in ("updates", "end"):
-            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end"])
+            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end", "epochs"])
 
     @property
     def state_settings(self) -> str:

@@ -275,6 +275,9 @@ class Coordinator(Director):
     def _snapshot(self) -> None:
         """States first, then the commit, which makes the epoch's results visible."""
         epoch = self.outcome.epochs + 1
+        if any(getattr(one.logic, "flushes", False) for one in self._dataflow.operators):
+            self._order("flush")
+            self._await_quiet()
         answers = self._order("snapshot", epoch=epoch)
         with self._collecting:
             given, self._pending = self._pending, {}

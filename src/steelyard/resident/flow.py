@@ -19,6 +19,7 @@ from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.changes import ChangedAggregate
 from steelyard.resident.custom import Custom
 from steelyard.resident.join import Join
 from steelyard.resident.operator import MIN_WATERMARK, InstanceContext, Step, schema_of
@@ -232,6 +233,7 @@ class Stream(Hinting):
         Where the grouping may split a key, two operators do it: the first makes partials where the policy sends
         the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
         `session="30 seconds"` gives sessions: rows of a key that follow each other by so much or less.
+        `emit="epochs"` gives what changed since the last snapshot when the next one is taken, with or without windows.
         `open_end=True` keeps windows that event time has not passed open at the end of all rows; `begins=0` takes rows
         before 1970 for late. Spark does both.
         """
@@ -261,8 +263,14 @@ class Stream(Hinting):
         open_end: bool,
         begins: int,
     ) -> Stream:
-        logic: Logic = RunningAggregate(how, emit, from_partials)
-        if how.window is not None:
+        logic: Logic
+        if emit == "epochs" and isinstance(how.window, Session):
+            raise OptionError("sessions are given when they close: leave emit='epochs' out")
+        if emit == "epochs":
+            logic = ChangedAggregate(how, from_partials, begins)
+        elif how.window is None:
+            logic = RunningAggregate(how, emit, from_partials)
+        else:
             logic = WindowedAggregate(how, from_partials, open_end, begins)
         grouped = replace(self, grouping=Grouping(Route.HASH, how.keys)) if how.keys else replace(self, grouping=None)
         return self.flow._add(logic, [grouped], name, parallelism if how.keys else 1)

@@ -103,6 +103,10 @@ class Step:
         """No row comes any more at all; called again where a job that goes on from its end has got more rows."""
         return ()
 
+    def flush(self) -> Batches:
+        """An epoch ends, nothing is under way, and a snapshot follows: what is given belongs to the epoch."""
+        return ()
+
     def snapshot(self, epoch: int) -> State:
         """All that the instance needs to go on from here; the snapshot that it is part of ends epoch `epoch`."""
         return {}
@@ -129,6 +133,11 @@ class OperatorLogic(ABC):
     @property
     def waits_for_time(self) -> bool:
         """Whether it gives results when event time has passed them, as windows do."""
+        return False
+
+    @property
+    def flushes(self) -> bool:
+        """Whether it gives results when an epoch ends."""
         return False
 
     @property

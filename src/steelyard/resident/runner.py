@@ -217,6 +217,10 @@ class Runner:
         self._times.update(known)
         self._came_to.update(known)
 
+    def flush(self) -> Future[float]:
+        """Give what the end of an epoch gives; not for sources."""
+        return self.call(lambda: self._emit(self._step.flush, 0))
+
     def committed(self, epoch: int) -> Future[None]:
         """Tell the step that a snapshot is durable."""
         return self.call(lambda: self._step.committed(epoch))

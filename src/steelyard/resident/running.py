@@ -72,7 +72,9 @@ class RunningState:
         self._columns: dict[str, _Column] = {}
         for name, one in how.aggregates:
             if not isinstance(one, Aggregate):
-                raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
+                raise OptionError(
+                    f"aggregate {name!r} ({type(one).__name__}) needs a window, or emit='epochs': give one of them"
+                )
             for part in one.parts:
                 kind = partials.field(how.names[name, part]).type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

@@ -55,7 +55,7 @@ def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sin
     slots = spark.sparkContext.defaultParallelism
     notes = Notes.at(spark, how, {**bound.signature(), "engine": "groups"})
     workers = how.workers or max(1, slots - 1)
-    require_slot(how, workers, slots)
+    require_slot(f"the {how.sink} sink", how, workers, slots)
     require_barrier(spark, workers)
     receivers = int(notes.known.setdefault("receivers", workers))
     if receivers > workers:
@@ -65,7 +65,7 @@ def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sin
         )
     if isinstance(sink, FileSink):
         claimable(spark, sink.path, notes.identity)
-    reader = input_of(rows, bound, how, notes.known)
+    reader = input_of(rows, bound, how, notes.known, settings.bad.policy)
     program = program_of(spark, bound, settings, reader, how.name)
     note = notes.write()
     schema = result_schema(spark, bound)
@@ -100,7 +100,7 @@ def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sin
 
 def program_of(spark: SparkSession, bound: Bound, settings: Settings, reader: Reader, name: str) -> BatchProgram:
     """The program of every batch."""
-    source, uses = aggregated(spark, bound, reader, settings.bad.policy == "drop")
+    source, uses, _ = aggregated(spark, bound, reader, settings.bad.policy)
     program, window = bound.program, bound.program.window
     assert not isinstance(window, Session), "`_require` refuses it"
     chosen = settings.is_planned and not isinstance(settings.partitioner, Auto)
@@ -158,7 +158,7 @@ def _require(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -
             f"engine('groups') cuts batches by keys, each receiver its own, and {settings.partitioner.name!r} goes by "
             f"{why}: name another policy in .partition_by(...), or use engine('microbatch')"
         )
-    source = relation_of(rows).format
+    source = relation_of(rows, ()).format
     if source in ("parquet", "json") and not how.available_now:
         raise OptionError(
             f"engine('groups') reads the files that a folder has when it starts: add .trigger(available_now=True) for "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,7 +20,7 @@ from steelyard.core.errors import place_of
 from steelyard.core.shown import counted
 from steelyard.resident import aggregates as resident
 from steelyard.resident.flow import Flow
-from steelyard.resident.sinks import SinkLogic
+from steelyard.resident.sinks import Memory, SinkLogic
 from steelyard.resident.sources import Reader
 from steelyard.resident.states import Extreme, Groups, StateAggregate
 from steelyard.resident.transformed import Tidied, Transformed
@@ -28,14 +29,18 @@ from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import EVERY
-from steelyard.spark.isolate import as_json, isolate, no_key
+from steelyard.spark.isolate import Bad, as_json, isolate, no_key
 from steelyard.spark.partials import ddl_fields
 from steelyard.spark.program import Bound, Session, Window
-from steelyard.spark.rows import applied, quoted
+from steelyard.spark.rows import MAP_FAILED, applied, quoted
 from steelyard.spark.states import added, encoded, finished, merged, told_of
 
-SOURCE, AGGREGATE, SINK = "source", "aggregate", "sink"
+SOURCE, AGGREGATE, SINK, LETTERS = "source", "aggregate", "sink", "dead letters"
 """Names of the operators."""
+LETTER = T.StructType().add("reason", "string").add("row", "string")
+"""The columns of a dead letter."""
+_REASON, _ROW = "__reason", "__row"
+"""Columns of a row that cannot be processed, whose own columns are null: why, and the row as JSON."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,18 @@ class Width:
 
 
 def dataflow_of(
-    name: str, spark: SparkSession, bound: Bound, reader: Reader, sink: SinkLogic, width: Width, drops_bad_rows: bool
+    name: str,
+    spark: SparkSession,
+    bound: Bound,
+    reader: Reader,
+    sink: SinkLogic,
+    width: Width,
+    bad_rows: str,
+    mode: str,
 ) -> Dataflow:
     """The dataflow of a program over a reader of its input; OptionError for what the resident engine has not."""
     program, window = bound.program, bound.program.window
-    assert window is not None, "the builder checks it"
-    source, uses = aggregated(spark, bound, reader, drops_bad_rows)
+    source, uses, good = aggregated(spark, bound, reader, bad_rows)
     flow = Flow(name, parallelism=width.sources)
     read = flow.source(
         source,
@@ -70,11 +81,17 @@ def dataflow_of(
         step=1000,  # Spark's event time is in milliseconds
         name=SOURCE,
     )
+    if bad_rows == "dead_letter":
+        is_good = pc.field(_REASON).is_null()
+        letters = read.filter(~is_good, name="bad rows").select(reason=_REASON, row=_ROW, name="letters")
+        letters.sink(Memory(), name=LETTERS)
+        read = read.filter(is_good, name="good rows").select(*good, name="good columns")
     made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
         uses,
         window=spoken(window.size) if isinstance(window, Window) else None,
         slide=spoken(window.slide) if isinstance(window, Window) else None,
         session=spoken(window.gap) if isinstance(window, Session) else None,
+        emit="epochs" if mode == "update" else "updates",
         open_end=True,
         begins=0,
         name=AGGREGATE,
@@ -87,13 +104,17 @@ def dataflow_of(
 
 
 def aggregated(
-    spark: SparkSession, bound: Bound, reader: Reader, drops_bad_rows: bool
-) -> tuple[Reader, dict[str, Any]]:
-    """The rows that a program aggregates, and its aggregates; OptionError for what workers that stay have not."""
+    spark: SparkSession, bound: Bound, reader: Reader, bad_rows: str
+) -> tuple[Reader, dict[str, Any], list[str]]:
+    """The rows that a program aggregates, its aggregates, and the columns of good rows.
+
+    OptionError for what workers that stay have not.
+    """
     _require_types(spark, bound)
-    tidy = _Tidy(bound, reader.schema, drops_bad_rows)
-    uses = {name: _aggregate(name, use, bound) for name, use in bound.program.aggregates.items()}
-    return Transformed(reader, tidy, tidy.schema), uses
+    tidy = _Tidy(bound, reader.schema, bad_rows)
+    # By name: in which order they are asked for does not matter to states.
+    uses = {name: _aggregate(name, use, bound) for name, use in sorted(bound.program.aggregates.items())}
+    return Transformed(reader, tidy, tidy.schema), uses, tidy.good.names
 
 
 _ORDERED = (T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
@@ -128,10 +149,10 @@ def _require_types(spark: SparkSession, bound: Bound) -> None:
             )
 
 
-def columns_read(bound: Bound) -> frozenset[str]:
-    """The columns of the input that a program needs: all of them where a map function sees them."""
+def columns_read(bound: Bound, bad_rows: str) -> frozenset[str]:
+    """The columns of the input that a program needs: all where a map function sees them, or letters have them."""
     program = bound.program
-    if program.map is not None:
+    if program.map is not None or bad_rows == "dead_letter":
         return frozenset(bound.given.names)
     return frozenset([*program.keys, *([program.time] if program.time else []), *bound.inputs])
 
@@ -287,43 +308,62 @@ def _agreed(told: str) -> None:
 class _Tidy:
     """Rows as they are aggregated: through the map function, and without those that cannot be processed."""
 
-    def __init__(self, bound: Bound, given: pa.Schema, drops: bool) -> None:
+    def __init__(self, bound: Bound, given: pa.Schema, bad_rows: str) -> None:
         program = bound.program
         self._map = applied(program.map) if program.map else None
         columns = arrow_schema(bound.rows) if program.map else given
         needed = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *bound.inputs])
-        self.schema = pa.schema([columns.field(name) for name in needed])
+        self.good = pa.schema([columns.field(name) for name in needed])
+        self._fails, self._writes = bad_rows == "fail", bad_rows == "dead_letter"
+        letter = [pa.field(name, pa.string()) for name in (_REASON, _ROW)] if self._writes else []
+        self.schema = pa.schema([*self.good, *letter])
         self._required = {key: no_key(key) for key in program.keys}
         if program.time is not None:
             self._required[program.time] = f"null time in column {program.time!r}"
-        self._drops = drops
 
     def __call__(self, batch: pa.RecordBatch) -> Tidied:
-        refused = 0
+        letters: Bad = []
         if self._map is not None:
             good, bad = isolate(batch, self._map)
-            if not self._drops and len(bad) == batch.num_rows >= EVERY:
+            if self._fails and len(bad) == batch.num_rows >= EVERY:
                 raise BatchError(
                     f"the map function raised on every one of {batch.num_rows} rows, which is a mistake of the "
                     f"program, not of a row: {bad[0][0]}. It was given for example {as_json(bad[0][1])}"
                 )
-            if bad and not self._drops:
-                raise _complaint(f"map function: {bad[0][0]}", len(bad), as_json(bad[0][1]))
-            refused = len(bad)
-            empty = pa.RecordBatch.from_pylist([], self.schema)
-            batch = pa.concat_batches([one.select(self.schema.names) for one in good]) if good else empty
+            letters += [(MAP_FAILED + why, row) for why, row in bad]
+            if bad and self._fails:
+                raise _complaint(letters[0][0], len(bad), as_json(bad[0][1]))
+            empty = pa.RecordBatch.from_pylist([], good[0].schema if good else self.good)
+            batch = pa.concat_batches(good) if good else empty
+        refused = len(letters)
         for column, reason in self._required.items():
             missing = batch.column(column).null_count
-            if missing and not self._drops:
-                raise _complaint(reason, missing, as_json(batch.filter(batch.column(column).is_null())))
             if missing:
+                bad_rows = batch.filter(batch.column(column).is_null())
+                if self._fails:
+                    raise _complaint(reason, missing, as_json(bad_rows))
+                if self._writes:
+                    letters += [(reason, bad_rows.slice(at, 1)) for at in range(missing)]
                 refused += missing
                 batch = batch.filter(batch.column(column).is_valid())
-        return batch.select(self.schema.names), refused
+        return self._with_letters(batch.select(self.good.names), letters), refused
+
+    def _with_letters(self, batch: pa.RecordBatch, letters: Bad) -> pa.RecordBatch:
+        """Good rows, and behind them those that become dead letters, which have no time and move none."""
+        if not self._writes:
+            return batch
+        told = [
+            pa.array([one[0] for one in letters], pa.string()),
+            pa.array([as_json(one[1]) for one in letters], pa.string()),
+        ]
+        nulls = [pa.nulls(len(letters), one.type) for one in self.good]
+        silent = [pa.nulls(batch.num_rows, pa.string())] * 2
+        good = pa.RecordBatch.from_arrays([*batch.columns, *silent], schema=self.schema)
+        return pa.concat_batches([good, pa.RecordBatch.from_arrays([*nulls, *told], schema=self.schema)])
 
 
 def _complaint(reason: str, rows: int, example: str) -> BadRowError:
     return BadRowError(
         f"there are rows that cannot be processed: {counted(rows, 'row')}: {reason}. For example {example}. "
-        "Mend the source, or your function, or choose .on_bad_rows('drop')"
+        "Mend the source, or your function, or choose .on_bad_rows('drop') or .on_bad_rows('dead_letter', path=...)"
     )

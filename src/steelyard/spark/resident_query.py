@@ -18,7 +18,7 @@ from steelyard.resident.groups import GroupJob
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.spark.query import Query
-from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
+from steelyard.spark.resident_program import AGGREGATE, LETTERS, SINK, SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class ResidentQuery(StayingQuery):
         lags = [one and one["lag"] for one in behind] or [None]
         return Progress(
             epochs,
-            rows=total(SOURCE, "rows_out"),
+            rows=total(SOURCE, "rows_out") - total(LETTERS, "rows_in"),
             late_rows=total(AGGREGATE, "refused"),
             bad_rows={"refused": refused} if refused else {},
             results=total(SINK, "rows_in"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -25,7 +25,7 @@ from steelyard.resident.times import zone_of
 from steelyard.resident.transformed import Tidied, Transformed, conformed
 from steelyard.spark.arrow import arrow_schema, require_arrow
 from steelyard.spark.files import local_path
-from steelyard.spark.relation import Relation
+from steelyard.spark.relation import Picked, Relation
 from steelyard.spark.source import MICROS, ROW_NUMBER, SourceOptions, origin
 from steelyard.workloads import Workload
 
@@ -50,22 +50,16 @@ class Reading:
         What earlier starts from the same checkpoint noted, and this one may add to: when the stream began, and files.
     case_sensitive
         Whether names of columns that differ in case are different, as the session has it.
-    columns
-        Those that are needed.
     """
 
     available_now: bool
     zone: str
     known: dict[str, Any]
     case_sensitive: bool
-    columns: frozenset[str]
 
 
 def reader_of(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
-    """A reader of the columns that are needed; OptionError where the resident engine cannot read the source."""
-    picked = tuple(one for one in relation.picked if one.name in how.columns)
-    read = [one for one in relation.columns if one.name in {used.column for used in picked}]
-    relation = replace(relation, picked=picked, columns=T.StructType(read))
+    """A reader of a relation; OptionError where the resident engine cannot read the source."""
     if relation.format == "steelyard":
         reader = _generated(relation, how)
     elif relation.format == "kafka":
@@ -82,44 +76,44 @@ def reader_of(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
 
 
 class _Pick:
-    """The columns that a relation picks, of batches as they are read."""
+    """The rows and columns that a relation makes of batches as they are read."""
 
     def __init__(self, relation: Relation, how: Reading) -> None:
-        self._picked = relation.picked
+        self._picked, self._computed = relation.picked, relation.computed
         require_arrow(relation.columns, "engine('resident')")
         self._columns = arrow_schema(relation.columns)
         self._case_sensitive = how.case_sensitive
-        self._documents = {
-            one.column: _documents(one.json, {used.field for used in relation.picked if used.column == one.column}, how)
-            for one in relation.picked
-            if one.json
-        }
+        self._documents: dict[tuple[str, str], JsonRows] = {}
+        for one in relation.picked.values():
+            if one.json is not None and _which(one) not in self._documents:
+                fields = {used.field for used in relation.picked.values() if _which(used) == _which(one)}
+                self._documents[_which(one)] = _documents(one.json, fields, how)
         # Lines are documents of the source's own columns.
         self._own = (
             _documents(relation.columns, set(relation.columns.names), how) if relation.format == "json" else None
         )
-        kinds = [
-            (
-                one.name,
-                self._documents[one.column].schema.field(one.field).type
-                if one.json
-                else self._columns.field(one.column).type,
-            )
-            for one in relation.picked
-        ]
-        self.schema = pa.schema(kinds)
+        self.schema = relation.computed.schema
 
     def __call__(self, batch: pa.RecordBatch) -> Tidied:
         if self._own is not None:
             rows = self._own.of_lines(batch.column(LINE))
         else:
             rows = conformed(batch, self._columns, self._case_sensitive)
-        read = {column: documents(rows.column(column)) for column, documents in self._documents.items()}
-        arrays = [read[one.column].column(one.field) if one.json else rows.column(one.column) for one in self._picked]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), 0
+        bytes_of = {column: rows.column(column).cast(pa.binary()) for column, _ in self._documents}
+        read = {which: documents(bytes_of[which[0]]) for which, documents in self._documents.items()}
+        arrays = [
+            read[_which(one)].column(one.field) if one.json is not None else rows.column(one.column)
+            for one in self._picked.values()
+        ]
+        return self._computed(pa.RecordBatch.from_arrays(arrays, names=list(self._picked))), 0
 
 
-def _documents(schema: T.StructType, fields: set[str | None], how: Reading) -> JsonRows:
+def _which(picked: Picked) -> tuple[str, str]:
+    """Documents that are read together: of a column, by a schema."""
+    return picked.column, "" if picked.json is None else picked.json.json()
+
+
+def _documents(schema: T.StructType, fields: set[str], how: Reading) -> JsonRows:
     """A reader of some fields of documents; OptionError for types that it does not read."""
     kinds = T.StructType([one for one in schema if one.name in fields])
     require_arrow(kinds, "engine('resident')")

@@ -31,10 +31,10 @@ from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
 from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.files import Folder, local_path
-from steelyard.spark.program import Bound
+from steelyard.spark.program import Bound, Session
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
-from steelyard.spark.resident_program import SINK, Width, columns_read, dataflow_of, result_schema
+from steelyard.spark.resident_program import LETTER, LETTERS, SINK, Width, columns_read, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
 from steelyard.spark.scratch import let_go, scratch
@@ -46,8 +46,6 @@ EPOCH_SECONDS = 1.0
 """Between two snapshots, where no trigger says otherwise."""
 REPORT_SECONDS = 0.2
 """Between two reports of a worker, which a query's progress is made of."""
-_OF_WORKERS = ("parquet", "kafka")
-"""Sinks that workers write to by themselves."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
 
@@ -86,16 +84,22 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     _require(bound, settings)
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
-    notes = Notes.at(spark, how, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
+    program = {**bound.signature(), "blocks": settings.blocks, "buckets": settings.buckets}
+    notes = Notes.at(spark, how, program if settings.mode == "append" else {**program, "output mode": settings.mode})
     workers = how.workers or max(1, slots - 1)
-    if how.sink not in _OF_WORKERS:
-        require_slot(how, workers, slots)
+    letters = settings.bad.path
+    if letters is not None:
+        claimable(spark, letters, notes.identity)
+    if letters or not _is_of_workers(how, settings):
+        require_slot("a dead-letter table" if letters else f"the {how.sink} sink", how, workers, slots)
     sink, made_sink = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
         claim(spark, sink.path, notes.identity)
-    deliver = _deliver(spark, bound, how, notes, made_sink) if made_sink is not None else None
+    if letters is not None:
+        claim(spark, letters, notes.identity)
+    deliver = _deliver(spark, bound, settings, how, notes, made_sink) if made_sink or letters else None
     _tell_idle(settings)
     made = job(
         spark,
@@ -112,11 +116,11 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     return ResidentQuery(made, how.name, notes.id, partial(let_go, str(notes.checkpoint)))
 
 
-def require_slot(how: Resident, workers: int, slots: int) -> None:
+def require_slot(who: str, how: Resident, workers: int, slots: int) -> None:
     """OptionError where no slot of Spark is left to write results with while the query runs."""
     if not how.available_now and workers >= slots:
         raise OptionError(
-            f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
+            f"{workers} workers take all slots of the session while the query runs, and {who} needs one: "
             f"start Spark with more, as local[{workers + 1}], or give fewer workers"
         )
 
@@ -131,33 +135,38 @@ def planned(
         aggregates=settings.buckets,
         grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
     )
-    reader = input_of(rows, bound, how, known)
-    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    reader = input_of(rows, bound, how, known, settings.bad.policy)
+    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy, settings.mode)
 
 
-def input_of(rows: DataFrame, bound: Bound, how: Resident, known: dict[str, Any]) -> Reader:
+def input_of(rows: DataFrame, bound: Bound, how: Resident, known: dict[str, Any], bad_rows: str) -> Reader:
     """A reader of the columns that a program needs of its input."""
     spark = rows.sparkSession
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-    reading = Reading(how.available_now, zone, known, sensitive, columns_read(bound))
-    return reader_of(spark, relation_of(rows), reading)
+    reading = Reading(how.available_now, zone, known, sensitive)
+    return reader_of(spark, relation_of(rows, columns_read(bound, bad_rows)), reading)
+
+
+def _is_of_workers(how: Resident, settings: Settings) -> bool:
+    """Whether workers write to the sink by themselves; files of changes need to say which epoch's they are."""
+    return how.sink == "kafka" or (how.sink == "parquet" and settings.mode == "append")
 
 
 def _require(bound: Bound, settings: Settings) -> None:
     """What the resident engine does not have."""
-    if bound.program.window is None:
-        raise OptionError("engine('resident') gives windows when they close: add .window(...), or use 'microbatch'")
-    if settings.mode != "append":
-        raise OptionError(
-            f"engine('resident') gives a window once, when it closes: output mode {settings.mode!r} is 'microbatch's"
-        )
-    if settings.bad.policy == "dead_letter":
-        raise OptionError("engine('resident') has no dead-letter table: choose .on_bad_rows('drop') or 'fail'")
+    if not bound.program.aggregates:
+        raise OptionError("engine('resident') aggregates: add .group_by(...).agg(...), or use engine('microbatch')")
+    if settings.mode == "complete":
+        raise OptionError("engine('resident') has no output mode 'complete': use 'update', or engine('microbatch')")
     if isinstance(settings.partitioner, Placer):
         raise OptionError(
             f"partition_by: {settings.partitioner.name} goes by what the map function takes, which engine('resident') "
             "runs where rows are read: use engine('microbatch')"
+        )
+    if isinstance(bound.program.window, Session) and settings.mode != "append":
+        raise OptionError(
+            "engine('resident') gives a session once, when it closes: use engine('microbatch') for 'update'"
         )
     if not isinstance(settings.elastic, Fixed):
         raise OptionError(
@@ -179,7 +188,7 @@ def _sink(
 ) -> tuple[SinkLogic, Sink | None]:
     """The sink's operator, and the sink of the driver that gets what comes to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
-    if how.sink == "parquet":
+    if how.sink == "parquet" and _is_of_workers(how, settings):
         path = str(_local(spark, how.options["path"]))
         claimable(spark, path, notes.identity)
         return Parquet(path), None
@@ -193,14 +202,20 @@ def _sink(
     return Memory(), made
 
 
-def _deliver(spark: SparkSession, bound: Bound, how: Resident, notes: Notes, made: Sink) -> Deliver:
-    """What hands the results of an epoch on; called when the checkpoint knows its identity."""
+def _deliver(
+    spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: Notes, made: Sink | None
+) -> Deliver:
+    """What hands the results of an epoch on, and its dead letters; called when the checkpoint knows its identity."""
     schema = result_schema(spark, bound)
-    opened(made, spark, schema, notes.identity)
+    if made is not None:
+        opened(made, spark, schema, notes.identity)
 
     def deliver(epoch: int, results: Mapping[str, list[pa.RecordBatch]]) -> None:
         try:
-            made.write(_frame(spark, results[SINK], schema), epoch)
+            if LETTERS in results:
+                settings.bad.keep(_frame(spark, results[LETTERS], LETTER), epoch)
+            if SINK in results and made is not None:
+                made.write(_frame(spark, results[SINK], schema), epoch)
         except Exception as error:
             raise in_a_sentence(error, f"{how.name}, epoch {epoch}") from error
 

@@ -245,7 +245,7 @@ class Stream(Description):
         """What runs it: `"microbatch"`, a Spark job per batch, or workers that stay: `"groups"`, or `"resident"`.
 
         `"groups"` has batches of `interval`, 100 milliseconds by default, which are scheduled ahead; `"resident"` has
-        none, and windows only. Both read the source by themselves. `workers` is the number of Spark slots that they
+        none. Both read the source by themselves. `workers` is the number of Spark slots that they
         keep while they run; by default all but one, which is left to other jobs of the session.
         """
         chosen = _one_of("engine", name, ENGINES)
