@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steelyard.bench import Run, charts
-from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, seeds_of, tally
+from steelyard.bench import Run
+from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.progress import Reporter
 from steelyard.bench.prompt import ablation as prompt_ablation
 from steelyard.bench.prompt import buffering as prompt_buffering
@@ -49,7 +49,7 @@ def stream():
 
 
 def drawn(name, result, tmp_path):
-    return charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size
+    return choose([name])[0].save_picture(result, tmp_path / "picture.png").stat().st_size
 
 
 def claims_in(result):
@@ -96,7 +96,7 @@ def test_an_interval_lies_around_its_mean(values):
 
 
 def test_a_full_run_has_ten_seeds_and_a_quick_one_three():
-    assert (len(seeds_of(1, quick=False)), len(seeds_of(1, quick=True))) == (10, 3)
+    assert (len(Run().seeds()), len(Run(quick=True).seeds())) == (10, 3)
 
 
 # The model of a cluster

@@ -25,6 +25,7 @@ from steelyard.bench.prompt.plus_model import (
     simulate,
 )
 from steelyard.bench.prompt.plus_on_spark import Measured
+from steelyard.bench.registry import choose
 from steelyard.scaling import Fixed, Zones
 from steelyard.spark.said import batch_progress
 
@@ -112,7 +113,7 @@ def test_every_claim_has_a_verdict(found):
 def test_tasks_and_loads_of_three_patterns_are_drawn_from_what_is_saved(found):
     result = result_of(found, COSTS, spark_run([2] * 13, load=0.8), quick=True)
     figure = charts.new_figure()
-    charts.draw_result("promptplus-elasticity", Result.from_dict(result.to_dict()))(figure)
+    choose(["promptplus-elasticity"])[0].draw(figure, Result.from_dict(result.to_dict()))
     lines = {axes.get_title("left"): {line.get_label(): line for line in axes.lines} for axes in figure.axes}
     assert list(lines) == [
         f"{what}: {part}" for part in ("tasks", "load") for what in ("Both rise", "Rate falls", "Keys fall", "On Spark")

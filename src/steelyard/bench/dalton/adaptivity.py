@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, Interval, claims_table, seeds_of, tally
+from steelyard.bench import Cell, Claim, Interval, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.clustering import clustering_costs, clustering_stages
 from steelyard.bench.dalton.policies import ALL, DALTON, RIVALS, UNCAPPED, Timeline, contenders, timeline, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Plan, Trace, mean_stages, measured_costs
 from steelyard.bench.dalton.streams import LONG_SLIDE, SLIDE, WINDOW, alternating, random_zipf
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 PHASES = 4
@@ -121,14 +114,14 @@ def clustering_rates(phase: int, seeds: Sequence[int]) -> dict[str, list[float]]
     return found
 
 
-@benchmark(
+@experiment(
     "dalton-adaptivity",
     title="Hot keys that change: what each policy loses, and for how long",
     figure="Zapridou et al. 2022, Fig 9",
 )
 def adaptivity(run: Run) -> Result:
     """Rates over time while uniform and skewed keys alternate, and while the exponent of Zipf's law jumps."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     phase = QUICK_PHASE if run.quick else PHASE
     run.progress.say("measuring operators")
     costs = measured_costs()
@@ -221,7 +214,7 @@ def _claims_beside_rivals(
     """In micro-batches, and in Correlation Clustering."""
     claims = []
     best = np.max([batches[name] for name in BATCH_POLICIES if name != DALTON], axis=0)
-    leader = max(BATCH_POLICIES, key=lambda name: float(np.mean(batches[name])))
+    leader = max(BATCH_POLICIES, key=lambda name: mean(batches[name]))
     claims.append(
         Claim(
             "Dalton ahead of every rival in micro-batches while keys are skewed",
@@ -232,7 +225,7 @@ def _claims_beside_rivals(
         )
     )
     best = np.max([clusters[name] for name in RIVALS], axis=0)
-    leader = max(ALL, key=lambda name: float(np.mean(clusters[name])))
+    leader = max(ALL, key=lambda name: mean(clusters[name]))
     claims.append(
         Claim(
             "Dalton ahead of every rival in Correlation Clustering while keys are skewed",
@@ -258,17 +251,17 @@ def result_of(
     claims = claims_of(phase, lines, drifting, batches, clusters, recovered)
     chosen = skewed(phase)
     metrics: dict[str, float] = {
-        "recovery_windows_dalton": float(np.mean(recovered[DALTON])),
-        "recovery_windows_dalton_cap_n": float(np.mean(recovered[UNCAPPED])),
-        "recovery_windows_dagreedy": float(np.mean(recovered["dagreedy"])),
-        "detection_windows_dalton": float(np.mean(recovered[DETECTED])),
-        "skewed_dalton_vs_hash": float(np.mean(ratios(lines, DALTON, "hash", chosen))),
-        "skewed_dalton_vs_dagreedy": float(np.mean(ratios(lines, DALTON, "dagreedy", chosen))),
-        "whole_run_dalton_vs_best_rival": float(np.mean(over_best(lines, DALTON))),
-        "random_zipf_dalton_vs_best_rival": float(np.mean(over_best(drifting, DALTON))),
-        "random_zipf_dalton_vs_hash": float(np.mean(ratios(drifting, DALTON, "hash"))),
-        "skewed_dalton_vs_shuffle": float(np.mean(ratios(lines, DALTON, "shuffle", chosen))),
-        "random_zipf_dalton_vs_dagreedy": float(np.mean(ratios(drifting, DALTON, "dagreedy"))),
+        "recovery_windows_dalton": mean(recovered[DALTON]),
+        "recovery_windows_dalton_cap_n": mean(recovered[UNCAPPED]),
+        "recovery_windows_dagreedy": mean(recovered["dagreedy"]),
+        "detection_windows_dalton": mean(recovered[DETECTED]),
+        "skewed_dalton_vs_hash": mean(ratios(lines, DALTON, "hash", chosen)),
+        "skewed_dalton_vs_dagreedy": mean(ratios(lines, DALTON, "dagreedy", chosen)),
+        "whole_run_dalton_vs_best_rival": mean(over_best(lines, DALTON)),
+        "random_zipf_dalton_vs_best_rival": mean(over_best(drifting, DALTON)),
+        "random_zipf_dalton_vs_hash": mean(ratios(drifting, DALTON, "hash")),
+        "skewed_dalton_vs_shuffle": mean(ratios(lines, DALTON, "shuffle", chosen)),
+        "random_zipf_dalton_vs_dagreedy": mean(ratios(drifting, DALTON, "dagreedy")),
     }
     return Result(
         parameters={
@@ -280,10 +273,11 @@ def result_of(
             "stats_window": SLIDE,
             "seeds": seeds,
         },
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
-        tables=[claims_table(claims), _phases(phase, lines), _others(drifting, batches, clusters)],
+        tables=[_phases(phase, lines), _others(drifting, batches, clusters)],
+        claims=claims,
         series=[*_series("", lines), *_series(f"{RANDOM}: ", drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),
@@ -307,10 +301,7 @@ def _phases(phase: int, lines: Lines) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            *(
-                float(np.mean([one.throughput(range(p * each + 1, (p + 1) * each)) for one in ones]))
-                for p in range(PHASES)
-            ),
+            *(mean(one.throughput(range(p * each + 1, (p + 1) * each)) for one in ones) for p in range(PHASES)),
         )
         for name, ones in lines.items()
     ]
@@ -322,9 +313,9 @@ def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: M
     rows = [
         (
             name,
-            float(np.mean([one.throughput() for one in drifting[name]])) if name in drifting else None,
-            float(np.mean(batches[name])) if name in batches else None,
-            float(np.mean(clusters[name])) if name in clusters else None,
+            mean(one.throughput() for one in drifting[name]) if name in drifting else None,
+            mean(batches[name]) if name in batches else None,
+            mean(clusters[name]) if name in clusters else None,
         )
         for name in dict.fromkeys((*ALL, *BATCH_POLICIES))
     ]
@@ -343,8 +334,8 @@ def _series(begin: str, lines: Lines) -> list[Series]:
     ]
 
 
-@charts.drawing("dalton-adaptivity")
-def draw(figure: Figure, result: Result) -> None:
+@adaptivity.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates over time, where the skew comes and goes and where its exponent is random."""
     figure.set_size_inches(13, 5)
     shown = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)

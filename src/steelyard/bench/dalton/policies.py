@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steelyard.bench import mean
 from steelyard.bench.dalton.stage_model import (
     Costs,
     Engine,
@@ -142,7 +143,7 @@ def of_trace(trace: Trace, contender: Contender, plan: Plan, costs: Costs, ends:
             )
             found[engine].append(stages)
     means = {engine: mean_stages(stages) for engine, stages in found.items()}
-    return Throughput(means, float(np.mean(shares)), trace.route_us)
+    return Throughput(means, mean(shares), trace.route_us)
 
 
 def timeline(contender: Contender, keys: Ints, slots: int, costs: Costs, every: int, seed: int = 3) -> Timeline:

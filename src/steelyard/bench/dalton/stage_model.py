@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from steelyard.bench import mean
 from steelyard.core.counts import Ints
 from steelyard.core.policies import Flags, Router
 
@@ -262,7 +263,7 @@ def measured_costs() -> Costs:
 
 def mean_stages(found: Sequence[Stages]) -> Stages:
     """Mean of each stage's cost over windows."""
-    return Stages(*(float(np.mean(column)) for column in zip(*found, strict=True)))
+    return Stages(*(mean(column) for column in zip(*found, strict=True)))
 
 
 def micro_batch_us(keys: Ints, block: Any, plan: Plan, costs: OperatorCosts, partition_us: float) -> Stages:
@@ -337,7 +338,7 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
     combines = [partial(_drained, combine, batch) for batch in batches]
     taken = least_us([*combines, *folds], repetitions)
     row, group = np.linalg.lstsq(np.array(design, float), np.array(taken[: len(design)]), rcond=None)[0]
-    merge = float(np.mean(taken[len(design) :])) / partials.num_rows
+    merge = mean(taken[len(design) :]) / partials.num_rows
     # A fit over noisy times may come out below 0, which no operator is.
     return OperatorCosts(max(float(row), 0.01), max(float(group), 0.01), merge)
 

@@ -10,14 +10,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
 from steelyard.core.dataflow import Channel, Instance
 from steelyard.resident import Callback, Flow, count, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
@@ -27,11 +25,7 @@ from steelyard.resident.sources import Read, Reader
 from steelyard.resident.wire import CREDIT, DATA, Kind, Packer, batch_bytes, batch_from
 from steelyard.workloads import Words
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MIB = 1 << 20
-LARGE_ROWS = MIB // 8
 SMALL_ROWS = 16
 WORKERS = 4
 WORDS = 100_000
@@ -304,7 +298,7 @@ class _Nothing(Reader):
         return Read(None, offset, True)
 
 
-@benchmark("channel", title="Channels between workers, beside bare sockets, and a word count through them")
+@experiment("channel", title="Channels between workers, beside bare sockets, and a word count through them")
 def channel(run_as: Run) -> Result:
     """Large batches a second, round trips of small ones, and words counted a second by four workers."""
     rounds, large, small = (5, 100, 500) if run_as.quick else (25, 200, 2000)
@@ -402,8 +396,8 @@ def _why(pair: Pair) -> str:
     )
 
 
-@charts.drawing("channel")
-def draw(figure: Figure, result: Result) -> None:
+@channel.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """MiB per second in every round, through a channel and through a bare socket."""
     title = "Messages of 1 MiB between two processes"
     charts.lines(figure.add_subplot(), result.series, title=title, x="round", y="MiB per second")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.environment import cores
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
 from steelyard.core import Progress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
 MICROS = 1_000_000
@@ -287,26 +283,20 @@ def _measured(way: Way, first: int) -> Measured:
     return Measured(way.case, way.name, seconds, phases)
 
 
-@benchmark("small-batches", title="What a small batch takes, beside plain Structured Streaming")
+@experiment("small-batches", title="What a small batch takes, beside plain Structured Streaming")
 def small_batches(run: Run) -> Result:
     """Seconds of batches of 1,000 and 100,000 rows, and of updates of 1,000 among a million keys."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     plan = Plan(TURNS, BATCHES_PER_TURN, WARM_UP_TURNS)
     if run.quick:
         plan = Plan(QUICK_TURNS, QUICK_BATCHES_PER_TURN, QUICK_WARM_UP_TURNS)
     slots = cores()
     config = {**CONFIG, "spark.sql.shuffle.partitions": str(slots)}
-    spark = sy.session("steelyard bench small batches", master=f"local[{slots}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     found: list[Measured] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-small-") as scratch:
-            for number, case in enumerate(run.progress.track(CASES[:3] if run.quick else CASES, "cases")):
-                run.progress.say(case.name)
-                found += measure(spark, case, Path(scratch) / str(number), plan, run.seed).values()
-    finally:
-        spark.stop()
+    with spark_for("small-batches", slots, config) as (spark, scratch):
+        for number, case in enumerate(run.progress.track(CASES[:3] if run.quick else CASES, "cases")):
+            run.progress.say(case.name)
+            found += measure(spark, case, scratch / str(number), plan, run.seed).values()
     return result_of(found, plan, slots)
 
 
@@ -352,8 +342,8 @@ def result_of(found: Sequence[Measured], plan: Plan, slots: int) -> Result:
     )
 
 
-@charts.drawing("small-batches")
-def draw(figure: Figure, result: Result) -> None:
+@small_batches.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The median time of a batch in each way, by case."""
     rows = result.tables[0].records()
     cases = list(dict.fromkeys(row["case"] for row in rows))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench.result import WrongAnswerError
+from steelyard.bench import WrongAnswerError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.resident import Flow, Memory

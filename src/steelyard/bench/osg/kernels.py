@@ -5,17 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from steelyard.bench import charts
+from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
 from steelyard.bench.osg.settings import Setting
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Result, Table, Target
 from steelyard.grouping import grouping, grouping_names
 from steelyard.sim.shuffle import ShuffleEdge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TUPLES = 1_000_000
 WARM = 16_000
@@ -62,7 +57,7 @@ def speeds(name: str, instances: int, seed: int, repetitions: int) -> Speeds:
     return Speeds(TUPLES / routed, TUPLES / learnt if learns else None, warm.events / simulated)
 
 
-@benchmark("osg-kernels", title="Tuples a second that each grouping routes on one core")
+@experiment("osg-kernels", title="Tuples a second that each grouping routes on one core")
 def kernels(run: Run) -> Result:
     """Speed of every grouping's compiled loops: scheduler, instance, and both with queues in the simulated edge."""
     repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
@@ -101,8 +96,8 @@ def result_of(found: dict[tuple[str, int], Speeds], repetitions: int) -> Result:
     )
 
 
-@charts.drawing("osg-kernels")
-def draw(figure: Figure, result: Result) -> None:
+@kernels.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping."""
     routed = {one["grouping"]: one["tuples routed"] for one in result.tables[0].records() if one["instances"] == 5}
     x = "million tuples per second of processor time"

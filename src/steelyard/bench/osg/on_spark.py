@@ -5,25 +5,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
+from steelyard.bench import Published, Result, Run, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.osg.completion import WORKERS, Completed, Edge, Waiting
 from steelyard.bench.osg.settings import SOURCE
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench.tables import Series, Table
 from steelyard.core.dataflow import Edge as FlowEdge
 from steelyard.core.dataflow import Grouping, Instance, Route
 from steelyard.grouping import grouping as named
 from steelyard.resident.routing import ByCost, distributor, key_ids
 from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads.ranks import rank_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 8
 CUSTOMERS = 256
@@ -84,22 +80,19 @@ def routed_mtps(seed: int, repetitions: int) -> dict[str, float]:
     return found
 
 
-@benchmark(
+@experiment(
     "osg-spark",
     title="Groupings on Spark: how long rows take that cost 1 to 64 ms",
     figure="Rivetti et al. 2016, Fig 6",
 )
 def osg_spark(run: Run) -> Result:
     """Mean completion time of rows by OSG beside round robin, on resident workers, with 2 to 10 % of capacity spare."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     rows = QUICK_ROWS if run.quick else ROWS
     ways = QUICK_WAYS if run.quick else tuple(WAYS)
     routed = routed_mtps(run.seed, 3 if run.quick else 7)
     items, work = stream(max(rows.values()), run.seed)
-    spark = sy.session("steelyard bench osg-spark", master=f"local[{WORKERS}]")
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with spark_for("osg-spark", WORKERS) as (spark, _):
         edge = Edge(items, work, SLOTS, spark=spark)
         mean = statistics.fmean(work.seconds[item] for item in items)
         edge.run(WAYS[OSG], mean / SLOTS, CALIBRATION_ROWS)  # the first job of a session is slow, and would mislead
@@ -107,8 +100,6 @@ def osg_spark(run: Run) -> Result:
         first = statistics.fmean(work.seconds[item] for item in items[:CALIBRATION_ROWS])
         beside = max(0.0, calibrated.executing - first)
         found = measured(edge, ways, mean + beside, rows, run)
-    finally:
-        spark.stop()
     return result_of(found, routed, rows, {"mean_ms": 1000 * mean, "beside_ms": 1000 * beside})
 
 
@@ -207,8 +198,8 @@ def _table(found: Runs, planned_ms: float) -> Table:
     )
 
 
-@charts.drawing("osg-spark")
-def draw(figure: Figure, result: Result) -> None:
+@osg_spark.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping, a panel for each degree of provisioning."""
     figure.set_size_inches(12, 3.6)
     runs = result.tables[0].records()

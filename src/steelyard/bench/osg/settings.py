@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from steelyard.bench.claims import Interval
+from steelyard.bench import Interval, Run, Series, Table, mean, over
 from steelyard.bench.progress import Reporter
-from steelyard.bench.result import Cell, Series, Table
 from steelyard.core.plans import Floats
 from steelyard.grouping import CompiledGrouping, grouping
 from steelyard.sim.shuffle import ShuffleEdge
@@ -77,9 +76,9 @@ def seeded(named: str, seed: int) -> CompiledGrouping:
     return changed
 
 
-def streams_of(first: int, *, quick: bool) -> list[int]:
-    """The seeds of a run, one a stream."""
-    return [first + i for i in range(QUICK_STREAMS if quick else STREAMS)]
+def streams_of(run: Run) -> list[int]:
+    """The seeds of a run, one for each stream."""
+    return run.seeds(STREAMS, QUICK_STREAMS)
 
 
 X = TypeVar("X", float, int, str)
@@ -105,24 +104,30 @@ class Sweep(Generic[X]):
 
     def speedups(self, x: X, policy: str) -> list[float]:
         """Completion time of round robin over that of a grouping, one a stream (Lambda in the paper)."""
-        pairs = zip(self.completions[x, ROUND_ROBIN], self.completions[x, policy], strict=True)
-        return [plain / ours for plain, ours in pairs]
+        return over(self.completions[x, ROUND_ROBIN], self.completions[x, policy])
 
     def speedup(self, x: X, policy: str) -> float:
         """Mean speed-up."""
-        return float(np.mean(self.speedups(x, policy)))
+        return mean(self.speedups(x, policy))
 
     def table(self, what: str) -> Table:
         """Speed-ups with their intervals and extremes, and completion times, of every point and grouping."""
-        rows: list[tuple[Cell, ...]] = []
-        for x in self.points:
-            for name in self.policies:
-                found = self.speedups(x, name)
-                low, high = min(found), max(found)
-                completion = float(np.mean(self.completions[x, name]))
-                rows.append((x, name, str(Interval.of(found)), round(low, 3), round(high, 3), round(completion, 2)))
-        columns = (what, "grouping", "speed-up, mean and 95 % interval", "lowest", "highest", "mean completion, ms")
-        return Table(f"speed-up over round robin by {what}", columns, rows)
+        return Table.of(
+            f"speed-up over round robin by {what}",
+            [
+                {
+                    what: x,
+                    "grouping": name,
+                    "speed-up, mean and 95 % interval": str(Interval.of(found)),
+                    "lowest": round(min(found), 3),
+                    "highest": round(max(found), 3),
+                    "mean completion, ms": round(mean(self.completions[x, name]), 2),
+                }
+                for x in self.points
+                for name in self.policies
+                for found in [self.speedups(x, name)]
+            ],
+        )
 
     def series(self, x: Sequence[float] | None = None) -> list[Series]:
         """A line of speed-ups for each grouping but round robin."""

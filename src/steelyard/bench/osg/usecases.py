@@ -11,23 +11,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, WrongAnswerError, charts, experiment
 from steelyard.bench.osg.completion import Completed, Edge
 from steelyard.bench.osg.settings import SOURCE
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, WrongAnswerError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.sim.shuffle import ShuffleEdge, ShuffleRun
 from steelyard.workloads.ranks import rank_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHUFFLE, OSG, TRACKING = "ASSG", "OSG", "tracking OSG"
 SIMULATED = {SHUFFLE: "assg", OSG: "osg", TRACKING: "tracking_osg"}
@@ -368,8 +362,9 @@ def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
             "live_instances": LIVE_INSTANCES,
             "live": dict(LIVE),
         },
-        metrics=metrics | tally(claims),
-        tables=[claims_table(claims), _table(found.means), _live_table(found.live)],
+        metrics=metrics,
+        tables=[_table(found.means), _live_table(found.live)],
+        claims=claims,
         series=[
             Series(way, list(found.means), [1000 * by_way[way] for by_way in found.means.values()], "simulated")
             for way in SIMULATED
@@ -404,7 +399,7 @@ def _live_table(live: Mapping[str, Completed]) -> Table:
     return Table("resident workers (measured)", ("grouping", "mean ms", "95th ms", "executing ms", "reports"), rows)
 
 
-@benchmark(
+@experiment(
     "osg-mention", title="Tweets enriched by look-ups: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 13"
 )
 def mention(run: Run) -> Result:
@@ -414,7 +409,7 @@ def mention(run: Run) -> Result:
     return result_of(found, MENTION, note, "section 5.3, text on Fig 13")
 
 
-@benchmark(
+@experiment(
     "osg-reach", title="Reach of tweets' authors: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 14"
 )
 def reach(run: Run) -> Result:
@@ -424,8 +419,9 @@ def reach(run: Run) -> Result:
     return result_of(found, REACH, note, "section 5.3, text on Fig 14")
 
 
-@charts.drawing("osg-mention", "osg-reach")
-def draw(figure: Figure, result: Result) -> None:
+@mention.picture
+@reach.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Mean completion times by the number of instances."""
     title = f"{result.parameters['tuples']:,} tweets at {100 * result.parameters['provisioning']:.0f} % provisioning"
     y = "mean completion time, ms, simulated"

@@ -5,19 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target
+from steelyard.bench import Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.partition import partitioner
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADLINE_KEYS, HEADLINE_BLOCKS = 100_000, 32
 ROWS_A_KEY = 50
@@ -93,7 +87,7 @@ def time_case(keys: int, blocks: int, seed: int, repetitions: int) -> Case:
     return Case(keys, blocks, {name: times[name] for name in POLICIES}, times["sort"], quality)
 
 
-@benchmark(
+@experiment(
     "planning",
     title="Time to cut a batch of 100,000 keys into 32 blocks",
     figure="Abdelhamid 2021, section 2.4.2 and Fig 2.9b",
@@ -178,8 +172,8 @@ def _series(cases: dict[tuple[int, int], Case]) -> list[Series]:
     return found
 
 
-@charts.drawing("planning")
-def draw(figure: Figure, result: Result) -> None:
+@planning.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Median times by the number of keys."""
     axes = figure.add_subplot()
     title = "Time to plan a batch (Zipf 1.0, 50 rows per key)"

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import mean
 from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, ScalingPolicy
@@ -164,12 +165,12 @@ class Course:
     @property
     def stable(self) -> float:
         """Share of the batches, from the first change on, that took no longer than the interval."""
-        return float(np.mean(self.load[BEFORE:] <= 1.0))
+        return mean(self.load[BEFORE:] <= 1.0)
 
     @property
     def tasks(self) -> float:
         """Mean number of tasks of a batch, of both stages."""
-        return float(np.mean(self.blocks + self.buckets))
+        return mean(self.blocks + self.buckets)
 
     @property
     def reversals(self) -> int:

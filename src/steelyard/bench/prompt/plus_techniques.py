@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import mean, spark_for
 from steelyard.core import BatchObservation
 from steelyard.core.plans import spread
 from steelyard.scaling import elasticity
@@ -82,7 +85,7 @@ class Course:
     @property
     def violations(self) -> float:
         """The share of batches that ended more than an interval after their rows had come."""
-        return float(np.mean([one.delay > 1 for one in self.ran]))
+        return mean(one.delay > 1 for one in self.ran)
 
 
 class Waiting:
@@ -187,14 +190,9 @@ def _counting(seconds: float) -> Callable[[Iterator[int]], Iterator[tuple[int, i
     return counted
 
 
-def session(name: str) -> Any:
+def session(name: str) -> AbstractContextManager[tuple[SparkSession, Path]]:
     """A session with a slot for every task that may run at once."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
-
-    config = {"spark.driver.memory": "1g", "spark.ui.enabled": "false"}
-    spark = sy.session(f"steelyard bench {name}", master=f"local[{WORKERS * SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return spark_for(name, WORKERS * SLOTS, {"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
 
 
 def warm_up(spark: SparkSession) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steelyard.bench.claims import Claim
-from steelyard.bench.result import Number
+from steelyard.bench import Claim, Number
 
 FACTOR = 4.0
 """Published: S3J's comparisons ratio is better by 4x to 5x."""

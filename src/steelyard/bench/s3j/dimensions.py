@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Number, Result, Series, Table, Target
+from steelyard.bench import Number, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.windows import (
     SOURCE,
     Check,
@@ -28,9 +26,6 @@ from steelyard.similarity.members import LEFT, RIGHT, Rows
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.protocol import Metric
 from steelyard.workloads.vectors import Vectors
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 R = TypeVar("R")
 
@@ -134,7 +129,7 @@ def unlimited() -> list[tuple[int, float, Cost]]:
     ]
 
 
-@benchmark(
+@experiment(
     "s3j-dimensions",
     title="A similarity join in 2 to 384 dimensions: copies, comparisons and seconds beside brute force",
     figure=f"{SOURCE}, section 2.12: only two dimensions were reported",
@@ -208,38 +203,26 @@ _VIEWS: dict[str, Callable[[InDimension], float]] = {
 
 
 def _table(found: Sequence[InDimension], title: str) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.case,
-            one.dimension,
-            one.cost.records // 2,
-            one.t,
-            one.check.pairs,
-            one.cost.free / max(1, one.check.pairs),
-            one.cost.duplication,
-            one.cost.comparisons / (one.cost.records / 2) ** 2,
-            one.cost.to_centroids / (one.cost.records / 2) ** 2,
-            one.join_s,
-            one.brute_s,
-            one.check.wrong,
-        )
-        for one in found
-    ]
-    columns = (
-        "vectors",
-        "dimensions",
-        "records a side",
-        "threshold",
-        "pairs",
-        "free",
-        "duplication",
-        "comparisons / all pairs",
-        "to centroids / all pairs",
-        "S3J s",
-        "brute force s",
-        "wrong pairs",
+    return Table.of(
+        title,
+        [
+            {
+                "vectors": one.case,
+                "dimensions": one.dimension,
+                "records a side": one.cost.records // 2,
+                "threshold": one.t,
+                "pairs": one.check.pairs,
+                "free": one.cost.free / max(1, one.check.pairs),
+                "duplication": one.cost.duplication,
+                "comparisons / all pairs": one.cost.comparisons / (one.cost.records / 2) ** 2,
+                "to centroids / all pairs": one.cost.to_centroids / (one.cost.records / 2) ** 2,
+                "S3J s": one.join_s,
+                "brute force s": one.brute_s,
+                "wrong pairs": one.check.wrong,
+            }
+            for one in found
+        ],
     )
-    return Table(title, columns, rows)
 
 
 def _unlimited_table(free: Sequence[tuple[int, float, Cost]]) -> Table:
@@ -276,8 +259,8 @@ def _notes(found: Sequence[InDimension]) -> list[str]:
     return notes
 
 
-@charts.drawing("s3j-dimensions")
-def draw(figure: Figure, result: Result) -> None:
+@dimensions.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Copies, distances and seconds by dimension, and seconds by the size of the window."""
     figure.set_size_inches(13, 9)
     *places, last = figure.subplots(2, 2).flat

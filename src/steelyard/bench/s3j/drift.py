@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, mean
 from steelyard.similarity import (
     Balancer,
     Bandit,
@@ -31,8 +29,6 @@ from steelyard.similarity.members import SELF, split_key, workset_key
 from steelyard.workloads.vectors import Vectors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from steelyard.similarity.protocol import Floats, Ints
 
 WORKERS = 5
@@ -210,7 +206,7 @@ def courses(
     return found
 
 
-@benchmark("s3j-drift", title="Topics that drift: balancers against each other, and centroids that retire")
+@experiment("s3j-drift", title="Topics that drift: balancers against each other, and centroids that retire")
 def s3j_drift(run: Run) -> Result:
     """Load of the busiest worker while the hot topic changes, and what old centroids cost."""
     rows, windows, count = (QUICK_ROWS, QUICK_WINDOWS, QUICK_SEEDS) if run.quick else (ROWS, WINDOWS, SEEDS)
@@ -222,7 +218,7 @@ def s3j_drift(run: Run) -> Result:
 
 def critical_path(found: Sequence[Sequence[Window]], windows: Sequence[int]) -> float:
     """The busiest worker's load in these windows, in fair shares: mean over windows and seeds."""
-    return float(np.mean([[one[window].critical for window in windows] for one in found]))
+    return mean(one[window].critical for one in found for window in windows)
 
 
 def result_of(
@@ -237,14 +233,14 @@ def result_of(
         metrics[f"{name}_critical_path"] = critical_path(found, windows)
         metrics[f"{name}_critical_path_after_drift"] = critical_path(found, fresh)
         metrics[f"{name}_critical_path_settled"] = critical_path(found, settled)
-        metrics[f"{name}_moved_bytes"] = float(np.mean([sum(one.moved_bytes for one in course) for course in found]))
+        metrics[f"{name}_moved_bytes"] = mean(sum(one.moved_bytes for one in course) for course in found)
     for name in (GREEDY, LEARNT):
         metrics[f"{name}_critical_path_reduction"] = 1 - critical_path(moved[name], windows) / critical_path(
             moved[NONE], windows
         )
     kept, gone = (retired[name] for name in (KEEP, RETIRE))
-    metrics["worksets_kept"] = float(np.mean([course[-1].worksets for course in kept]))
-    metrics["worksets_after_retirement"] = float(np.mean([course[-1].worksets for course in gone]))
+    metrics["worksets_kept"] = mean(course[-1].worksets for course in kept)
+    metrics["worksets_after_retirement"] = mean(course[-1].worksets for course in gone)
     metrics["retirement_distances_share"] = _distances(gone) / _distances(kept)
     return Result(
         parameters={
@@ -281,7 +277,7 @@ def _targets() -> list[Target]:
 
 
 def _distances(found: Sequence[Sequence[Window]]) -> float:
-    return float(np.mean([sum(one.distances for one in course) for course in found]))
+    return mean(sum(one.distances for one in course) for course in found)
 
 
 def _mean_path(found: Sequence[Sequence[Window]]) -> list[float]:
@@ -294,7 +290,7 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
         for window in range(len(found[0])):
             ones = [course[window] for course in found]
             means = [
-                float(np.mean([getattr(one, column) for one in ones]))
+                mean(getattr(one, column) for one in ones)
                 for column in ("critical", "worksets", "distances", "moves", "moved_bytes", "pairs")
             ]
             rows.append((name, window, *means))
@@ -302,8 +298,8 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
     return Table(" against ".join(variants), columns, rows)
 
 
-@charts.drawing("s3j-drift")
-def draw(figure: Figure, result: Result) -> None:
+@s3j_drift.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The busiest worker with and without balancing, and worksets with and without retiring."""
     figure.set_size_inches(14, 4.5)
     panels = figure.subplots(1, 2)

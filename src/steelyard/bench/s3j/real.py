@@ -5,21 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target
+from steelyard.bench import Result, Run, Table, Target, charts, experiment
 from steelyard.core.counts import Ints
 from steelyard.similarity import Formulation, Metric, Rows, SpacePartitions, WindowJoin, metric
 from steelyard.similarity.members import SELF
 from steelyard.workloads import workload
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEXTS, QUICK_TEXTS = 20_000, 4_000
 PARTS = 4
@@ -206,7 +200,7 @@ def measured(kind: Kind, copies: float, texts: int, seed: int) -> Case:
     return Case(kind, copies, texts, len(planted), found, joined, brute, scan(measure, t, column))
 
 
-@benchmark("s3j-real", title="Near-duplicate text: the exact join beside brute force")
+@experiment("s3j-real", title="Near-duplicate text: the exact join beside brute force")
 def real(run: Run) -> Result:
     """Short texts of which a share are edited copies, joined by edit distance and by Jaccard distance of words."""
     texts = QUICK_TEXTS if run.quick else TEXTS
@@ -263,68 +257,62 @@ def result_of(cases: Sequence[Case]) -> Result:
 
 
 def _answers(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            len(case.brute.pairs),
-            len(case.joined.pairs),
-            case.recall,
-            case.extra,
-            f"{case.planted_found:,} of {case.planted:,}",
-        )
-        for case in cases
-    ]
-    columns = ("metric", "copies", "pairs", "pairs of the join", "recall", "extra", "copies found with their original")
-    return Table("answers", columns, rows)
+    return Table.of(
+        "answers",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "pairs": len(case.brute.pairs),
+                "pairs of the join": len(case.joined.pairs),
+                "recall": case.recall,
+                "extra": case.extra,
+                "copies found with their original": f"{case.planted_found:,} of {case.planted:,}",
+            }
+            for case in cases
+        ],
+    )
 
 
 def _work(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            case.texts * (case.texts - 1) // 2,
-            case.joined.distances,
-            case.joined.comparisons,
-            case.joined.free,
-            case.compared,
-            case.joined.worksets,
-            case.joined.members / case.texts,
-        )
-        for case in cases
-    ]
-    columns = (
-        "metric",
-        "copies",
-        "all pairs",
-        "distances to centroids",
-        "comparisons",
-        "free pairs",
-        "computed over all pairs",
-        "worksets",
-        "members a text",
+    return Table.of(
+        "work",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "all pairs": case.texts * (case.texts - 1) // 2,
+                "distances to centroids": case.joined.distances,
+                "comparisons": case.joined.comparisons,
+                "free pairs": case.joined.free,
+                "computed over all pairs": case.compared,
+                "worksets": case.joined.worksets,
+                "members a text": case.joined.members / case.texts,
+            }
+            for case in cases
+        ],
     )
-    return Table("work", columns, rows)
 
 
 def _times(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            case.joined.seconds,
-            case.joined.longest,
-            case.brute.seconds,
-            case.scan.seconds,
-        )
-        for case in cases
-    ]
-    return Table("seconds", ("metric", "copies", "join", "longest part", "brute force", "scan"), rows)
+    return Table.of(
+        "seconds",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "join": case.joined.seconds,
+                "longest part": case.joined.longest,
+                "brute force": case.brute.seconds,
+                "scan": case.scan.seconds,
+            }
+            for case in cases
+        ],
+    )
 
 
-@charts.drawing("s3j-real")
-def draw(figure: Figure, result: Result) -> None:
+@real.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Seconds of all three ways, by the share of copies; one panel for each metric."""
     figure.set_size_inches(10, 4.5)
     panels = figure.subplots(1, len(KINDS), squeeze=False)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.s3j.baselines import ANGULAR, CELLS, FORMS, broadcast_join, cluster_join, cross_join
 from steelyard.similarity import metric
 from steelyard.workloads.vectors import Vectors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
     from steelyard.similarity.protocol import Floats
@@ -86,11 +82,6 @@ class Case:
     def dimension(self) -> int:
         """Of the vectors."""
         return int(self.vectors.shape[1])
-
-    @property
-    def window_rows(self) -> int:
-        """Records of a window."""
-        return len(self.vectors) // self.windows
 
     def ways(self) -> Ways:
         """The joins that are timed over all windows in one call."""
@@ -308,10 +299,9 @@ def kernel_speeds(seed: int, rows: int = KERNEL_ROWS, repetitions: int = 5) -> d
     return found
 
 
-@benchmark("s3j-speed", title="Similarity join on Spark beside a cross join, ClusterJoin and a broadcast join")
+@experiment("s3j-speed", title="Similarity join on Spark beside a cross join, ClusterJoin and a broadcast join")
 def s3j_speed(run: Run) -> Result:
     """Records a second of windows joined with themselves, by every way, in one run."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     kernels = kernel_speeds(run.seed, repetitions=3 if run.quick else 9)
     repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
@@ -320,14 +310,9 @@ def s3j_speed(run: Run) -> Result:
         uniform_case(ROWS, QUICK_WINDOWS if run.quick else WINDOWS, samples, run.seed, run.quick),
         topics_case(QUICK_WIDE_ROWS if run.quick else WIDE_ROWS, wide, run.seed, run.quick),
     ]
-    spark = sy.session("steelyard bench s3j-speed", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-s3j-") as scratch:
-            patience = 0.0 if run.quick else PATIENCE
-            found = [timed(spark, Path(scratch) / one.title, one, repetitions, patience, run) for one in cases]
-    finally:
-        spark.stop()
+    with spark_for("s3j-speed", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
+        patience = 0.0 if run.quick else PATIENCE
+        found = [timed(spark, scratch / one.title, one, repetitions, patience, run) for one in cases]
     return result_of(found, kernels, repetitions)
 
 
@@ -435,8 +420,8 @@ def _samples(found: Sequence[Timed]) -> Table:
     return Table("cross joins of samples", ("vectors", "form", "rows", "seconds", "pairs a second"), rows)
 
 
-@charts.drawing("s3j-speed")
-def draw(figure: Figure, result: Result) -> None:
+@s3j_speed.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Records per second of every way, a panel for each kind of vectors."""
     figure.set_size_inches(13, 4.0)
     joins = result.tables[0].records()

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.bench.claims import Claim
-from steelyard.bench.result import Number, Table
+from steelyard.bench import Claim, Number, Table, mean
 from steelyard.bench.s3j.windows import WINDOW_SECONDS, space_of, uniform_window
 from steelyard.core.plans import Floats
 from steelyard.similarity import Greedy, WorksetLoad
@@ -95,8 +94,8 @@ def balanced(windows: Sequence[Sequence[WorksetLoad]], workers: int = WORKERS) -
         still.append(worker_loads(loads, workers))
         moving.append(worker_loads(before, workers))
         moves.append(len(planned))
-    mean = float(np.mean(moving[-1])) or 1.0
-    return Uniform(np.array(still), np.array(moving), moves, max(each.load for each in before) / mean)
+    even = mean(moving[-1]) or 1.0
+    return Uniform(np.array(still), np.array(moving), moves, max(each.load for each in before) / even)
 
 
 def measure(seed: int, quick: bool) -> Uniform:
