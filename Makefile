@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 MINUTES ?= 10
 WHERE ?=
 
@@ -14,21 +15,28 @@ install: $(READY)
 check-java:
 	@$(PYTHON) src/steelyard/spark/java.py
 
-$(READY): pyproject.toml constraints.txt
+define make_environment  # $(call make_environment,extras): the environment, with what these extras need
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is %d.%d: set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
 	@echo 'Making the environment in $(VENV): some minutes, once.'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
 	@touch $@
+endef
 
-demo: check-java install
+$(READY): pyproject.toml constraints.txt
+	$(call make_environment,dev)
+
+$(DEMO_READY): pyproject.toml constraints.txt
+	$(call make_environment,plot)
+
+demo: check-java $(if $(wildcard $(READY)),install,$(DEMO_READY))  # what the demo needs, and no more
 	@$(BIN)/steelyard demo
 
 check: install lint  # what needs neither Spark nor a broker: minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not spark"
 
 test: check-java install lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 fuzz: check-java install  # make fuzz MINUTES=60 WHERE=tests/sim: new cases for every property test
 	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(WHERE)

@@ -1,0 +1,214 @@
+"""What a checkpoint protocol is: a half beside each instance, and a half beside the coordinator.
+
+Neither half knows sockets, files or Spark. An engine calls the half beside an instance in the instance's own thread,
+between two messages: before it sends one (`note`), before it processes one (`before_message`), when a marker comes
+(`on_marker`), now and then (`due`), and when a checkpoint was taken (`took`). It calls the other half when a
+checkpoint is durable (`reported`), now and then (`next_round`), and when something failed (`line`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from steelyard.checkpoint.history import Checkpoint, History, Wire
+from steelyard.checkpoint.lines import recovery_line
+from steelyard.core import OptionError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the half beside an instance is.
+
+    Parameters
+    ----------
+    instance
+        Beside whom.
+    instances
+        All of them, in an order that everybody has.
+    inputs, outputs
+        The wires that lead here, and those that lead away.
+    """
+
+    instance: str
+    instances: tuple[str, ...]
+    inputs: tuple[Wire, ...]
+    outputs: tuple[Wire, ...]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it reads rather than gets."""
+        return not self.inputs
+
+    @classmethod
+    def of(cls, instance: str, instances: Sequence[str], wires: Sequence[Wire]) -> Place:
+        """The place of an instance in a graph."""
+        into = tuple(wire for wire in wires if wire.receiver == instance)
+        away = tuple(wire for wire in wires if wire.sender == instance)
+        return cls(instance, tuple(instances), into, away)
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """What an instance does at a marker, in this order."""
+
+    block: bool = False
+    """Take nothing more of the marker's wire, until `checkpoint`."""
+    checkpoint: bool = False
+    """Take a checkpoint now, send the marker on, and unblock all wires."""
+    capture: tuple[int, ...] = ()
+    """Keep a copy of what comes over these wires until their markers do: it belongs to the checkpoint."""
+
+
+NOTHING = Reaction()
+
+
+class Beside:
+    """The half beside an instance. This one does nothing of itself: protocols write what they need.
+
+    Parameters
+    ----------
+    place
+        Where it is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def due(self, now: float) -> bool:
+        """Whether to take a checkpoint of one's own at `now`, in seconds since the instance began."""
+        return False
+
+    def note(self, wire: int) -> bytes:
+        """What a message carries that is about to be sent."""
+        return b""
+
+    def before_message(self, wire: int, note: bytes) -> bool:
+        """Whether a checkpoint must be taken before a message that has come is processed."""
+        return False
+
+    def learn(self, wire: int, note: bytes) -> None:
+        """A message is about to be processed; called behind `before_message`, and behind the checkpoint if any."""
+
+    def on_round(self, number: int) -> Reaction:
+        """The coordinator begins a round; called beside sources."""
+        return NOTHING
+
+    def on_marker(self, wire: int, number: int) -> Reaction:
+        """A marker of a round has come."""
+        return NOTHING
+
+    def took(self, kind: str) -> None:
+        """A checkpoint was taken, of this kind."""
+
+    def state(self) -> dict[str, Any]:
+        """What it knows, as plain values: part of the instance's checkpoint."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+
+
+class Central:
+    """The half beside the coordinator, of a protocol whose checkpoints may be of any time.
+
+    Parameters
+    ----------
+    instances, wires
+        The graph.
+    """
+
+    def __init__(self, instances: Sequence[str], wires: Sequence[Wire]) -> None:
+        self.history = History(instances, wires)
+
+    def next_round(self, now: float) -> int | None:
+        """The round that begins at `now`, in seconds since the job began; None where none does."""
+        return None
+
+    def reported(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint is durable."""
+        self.history.add(checkpoint)
+
+    def line(self) -> dict[str, Checkpoint]:
+        """Where all instances would go back to now."""
+        return recovery_line(self.history)
+
+
+class Rounds(Central):
+    """The same, of a protocol in which all instances take part in rounds.
+
+    A line is that of the last round in which all have; the next round begins when one is complete.
+
+    Parameters
+    ----------
+    instances, wires
+        The graph.
+    interval
+        Seconds between the beginnings of two rounds.
+    """
+
+    def __init__(self, instances: Sequence[str], wires: Sequence[Wire], interval: float) -> None:
+        super().__init__(instances, wires)
+        self.interval = interval
+        self.begun = self.complete = 0
+        self._next = interval
+        self._reported: dict[int, dict[str, Checkpoint]] = {0: self.history.newest()}
+
+    def next_round(self, now: float) -> int | None:
+        """The next one, where it is time and the one before is complete."""
+        if now < self._next or self.begun > self.complete:
+            return None
+        self._next = now + self.interval
+        self.begun += 1
+        return self.begun
+
+    def reported(self, checkpoint: Checkpoint) -> None:
+        """One more of the round."""
+        super().reported(checkpoint)
+        parts = self._reported.setdefault(checkpoint.round, {})
+        parts[checkpoint.instance] = checkpoint
+        if len(parts) == len(self.history.checkpoints):
+            self.complete = checkpoint.round
+            self._reported = {number: one for number, one in self._reported.items() if number >= self.complete}
+
+    def line(self) -> dict[str, Checkpoint]:
+        """The checkpoints of the last complete round."""
+        return dict(self._reported[self.complete])
+
+    def give_up_round(self) -> None:
+        """The round that was begun will not be complete: instances go back to the one before."""
+        self.begun = self.complete
+        self._reported = {self.complete: self._reported[self.complete]}
+
+
+class CheckpointProtocol:
+    """A way to make the state of a dataflow durable while it runs."""
+
+    name: ClassVar[str]
+    markers: ClassVar[bool] = False
+    """Whether rounds go through the dataflow as markers, in order with rows."""
+    overtakes: ClassVar[bool] = False
+    """Whether markers are taken before rows that came earlier; those are captured."""
+    logged: bool = False
+    """Whether senders keep what they sent until no line can ask for it."""
+    deduplicates: bool = False
+    """Whether a receiver drops what it has processed before, by its number."""
+
+    def beside(self, place: Place) -> Beside:
+        """The half beside an instance."""
+        return Beside(place)
+
+    def central(self, instances: Sequence[str], wires: Sequence[Wire]) -> Central:
+        """The half beside the coordinator."""
+        return Central(instances, wires)
+
+    def require(self, cyclic: bool) -> None:
+        """OptionError where a dataflow cannot be checkpointed in this way."""
+
+
+def require_interval(name: str, interval: float) -> float:
+    """An interval in seconds; OptionError where it is none."""
+    if not interval > 0:
+        raise OptionError(f"{name}: interval must be above 0 seconds, got {interval!r}")
+    return interval
