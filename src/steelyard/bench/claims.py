@@ -63,27 +63,19 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, and what came out for each seed.
-
-    Parameters
-    ----------
-    claim, published
-        The sentence, and what the paper gives for it.
-    values
-        One figure a seed.
-    at_least, at_most
-        What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on
-        the other side: it does not; otherwise the seeds do not decide.
-    reason
-        Why it does not hold, as far as the figures tell; shown only then. A claim that may fail needs one.
-    """
+    """What a paper says, and what came out for each seed."""
 
     claim: str
     published: str
+    """The sentence, and what the paper gives for it."""
     values: Sequence[float]
+    """One figure a seed."""
     at_least: float = -math.inf
     at_most: float = math.inf
+    """What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on the
+    other side: it does not; otherwise the seeds do not decide."""
     reason: str = ""
+    """Why it does not hold, as far as the figures tell; shown only then. A claim that may fail needs one."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.at_least) or math.isfinite(self.at_most)):

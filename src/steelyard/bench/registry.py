@@ -30,24 +30,16 @@ DEFAULT_OUT = Path("out")
 
 @dataclass(frozen=True)
 class Run:
-    """What an experiment is told about the run it is part of.
-
-    Parameters
-    ----------
-    quick
-        Whether a rough answer in less than a minute is wanted, with smaller sizes and fewer repetitions.
-    seed
-        For every random choice: two runs with one seed use the same data.
-    out
-        Where files may be written.
-    progress
-        For what a waiting person wants to see.
-    """
+    """What an experiment is told about the run it is part of."""
 
     quick: bool = False
+    """Whether a rough answer in less than a minute is wanted, with smaller sizes and fewer repetitions."""
     seed: int = DEFAULT_SEED
+    """For every random choice: two runs with one seed use the same data."""
     out: Path = DEFAULT_OUT
+    """Where files may be written."""
     progress: Reporter = field(default_factory=Reporter)
+    """For what a waiting person wants to see."""
 
     def pick(self, full: T, quick: T) -> T:
         """What a full run takes, or a quick one.
@@ -68,24 +60,16 @@ class Run:
 
 @dataclass
 class Experiment:
-    """An experiment by name: what it measures, how, and the picture of what it finds.
-
-    Parameters
-    ----------
-    name
-        What a person types.
-    title
-        What it measures, in a few words.
-    function
-        Called once for each run; calling the experiment itself does the same.
-    figure
-        The published figure or table that it stands beside, or None.
-    """
+    """An experiment by name: what it measures, how, and the picture of what it finds."""
 
     name: str
+    """What a person types."""
     title: str
+    """What it measures, in a few words."""
     function: Callable[[Run], Result]
+    """Called once for each run; calling the experiment itself does the same."""
     figure: str | None = None
+    """The published figure or table that it stands beside, or None."""
     drawing: Drawing | None = None
 
     def __call__(self, run: Run) -> Result:

@@ -17,21 +17,14 @@ class WrongAnswerError(SteelyardError):
 
 @dataclass(frozen=True)
 class Published:
-    """A figure that somebody else printed, with where it stands.
-
-    Parameters
-    ----------
-    value
-        The number, or the words where the source gives a range (`"2x to 5x"`).
-    source
-        Document and figure, table or section.
-    metric
-        The metric of the benchmark that it stands beside; empty where it belongs to the whole.
-    """
+    """A figure that somebody else printed, with where it stands."""
 
     value: Number | str
+    """The number, or the words where the source gives a range (`"2x to 5x"`)."""
     source: str
+    """Document and figure, table or section."""
     metric: str = ""
+    """The metric of the benchmark that it stands beside; empty where it belongs to the whole."""
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -42,15 +35,6 @@ class Published:
 class Target:
     """What a metric should reach. A miss is reported and never fails the run: clocks are noisy.
 
-    Parameters
-    ----------
-    metric
-        Name of the metric.
-    at_least, at_most
-        The bound; exactly one of them is given. A value that equals it meets the target.
-    explanation
-        Why it was missed, shown only then. A benchmark writes it after it has measured.
-
     Examples
     --------
     >>> Target("prompt_plan_ms", at_most=50).met({"prompt_plan_ms": 12.5})
@@ -60,9 +44,12 @@ class Target:
     """
 
     metric: str
+    """Name of the metric."""
     at_least: float | None = None
     at_most: float | None = None
+    """The bound; exactly one of them is given. A value that equals it meets the target."""
     explanation: str = ""
+    """Why it was missed, shown only then. A benchmark writes it after it has measured."""
 
     def __post_init__(self) -> None:
         if (self.at_least is None) == (self.at_most is None):
@@ -85,29 +72,6 @@ class Target:
 class Result:
     """What one run of a benchmark found.
 
-    Parameters
-    ----------
-    parameters
-        What the figures depend on: sizes, rates, skew, repetitions.
-    metrics
-        The figures by name. `a_vs_b` is the speed of a divided by the speed of b, so above 1 a is faster;
-        a name that starts with a time (`rtt_`, `completion_`) is time divided by time. Units end the name
-        (`plan_ms`, `rows_per_s`).
-    tables, series
-        The detail behind the figures.
-    claims
-        Sentences of a paper beside what was found: they become the first table, and metrics that count them.
-    published
-        What others printed, each with its source.
-    targets
-        What the figures should reach.
-    kind
-        `"measured"` on this machine or `"simulated"`.
-    kinds
-        For single metrics that are of the other kind.
-    notes
-        Sentences that a reader of the figures needs.
-
     Examples
     --------
     >>> Result({"keys": 1000}, {"plan_ms": 3.0}, targets=[Target("plan_ms", at_most=50)]).missed
@@ -115,15 +79,25 @@ class Result:
     """
 
     parameters: Mapping[str, Any]
+    """What the figures depend on: sizes, rates, skew, repetitions."""
     metrics: Mapping[str, Number]
+    """The figures by name. `a_vs_b` is the speed of a divided by the speed of b, so above 1 a is faster; a name that
+    starts with a time (`rtt_`, `completion_`) is time divided by time. Units end the name (`plan_ms`, `rows_per_s`)."""
     tables: Sequence[Table] = ()
     series: Sequence[Series] = ()
+    """The detail behind the figures."""
     published: Sequence[Published] = ()
+    """What others printed, each with its source."""
     targets: Sequence[Target] = ()
+    """What the figures should reach."""
     kind: Kind = "measured"
+    """`"measured"` on this machine or `"simulated"`."""
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """For single metrics that are of the other kind."""
     notes: Sequence[str] = ()
+    """Sentences that a reader of the figures needs."""
     claims: Sequence[Claim] = ()
+    """Sentences of a paper beside what was found: they become the first table, and metrics that count them."""
 
     def __post_init__(self) -> None:
         if self.claims:

@@ -50,25 +50,17 @@ class Kept:
 
 @dataclass
 class Fed:
-    """A query that is given new rows of the same law at every batch, each time as a window of its own.
-
-    Parameters
-    ----------
-    spark, folders
-        A session, and where the rows of each batch are.
-    policy
-        The partitioner's name.
-    wait_us
-        What a row waits.
-    checkpoint
-        Where state lives.
-    """
+    """A query that is given new rows of the same law at every batch, each time as a window of its own."""
 
     spark: SparkSession
     folders: Sequence[Path]
+    """A session, and where the rows of each batch are."""
     policy: str
+    """The partitioner's name."""
     wait_us: float
+    """What a row waits."""
     checkpoint: Path
+    """Where state lives."""
     batch: int = 0
 
     def __post_init__(self) -> None:

@@ -42,21 +42,14 @@ MICRO = 1e6
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """CPU time of the operators' own code, in microseconds.
-
-    Parameters
-    ----------
-    row
-        To take one more row into a group of rows of one key.
-    group
-        To begin a group: grouping, the aggregate's call, and the partial that comes out.
-    merge
-        To merge one partial into the result.
-    """
+    """CPU time of the operators' own code, in microseconds."""
 
     row: float
+    """To take one more row into a group of rows of one key."""
     group: float
+    """To begin a group: grouping, the aggregate's call, and the partial that comes out."""
     merge: float
+    """To merge one partial into the result."""
 
     @property
     def alone(self) -> float:

@@ -59,25 +59,17 @@ class Nowhere:
 
 @dataclass
 class Stream:
-    """One engine that is given the same rows again and again, each time as the next window.
-
-    Parameters
-    ----------
-    spark, rows
-        A session, and the rows of a batch.
-    way
-        Where key counts come from, `"carried"` or `"exact"`; or `"in place"`, without a plan.
-    checkpoint
-        Where state lives.
-    slots
-        Blocks and buckets.
-    """
+    """One engine that is given the same rows again and again, each time as the next window."""
 
     spark: SparkSession
     rows: DataFrame
+    """A session, and the rows of a batch."""
     way: str
+    """Where key counts come from, `"carried"` or `"exact"`; or `"in place"`, without a plan."""
     checkpoint: Path
+    """Where state lives."""
     slots: int = SLOTS
+    """Blocks and buckets."""
     batch: int = 0
     placing: list[float] = field(default_factory=list)
     """Seconds to turn each plan into a placement, in the driver."""

@@ -44,29 +44,20 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Case:
-    """A query and the batches that it is given.
-
-    Parameters
-    ----------
-    name, metric
-        What it is called, and the metric of its ratio.
-    rows, keys
-        Of a batch: its keys are drawn from so many, each alike.
-    live
-        Keys that the first batch brings, each once; 0 where there is no such batch.
-    window
-        Seconds of a tumbling window; 0 without one. Every batch is as long as one.
-    mode
-        Output mode.
-    """
+    """A query and the batches that it is given."""
 
     name: str
     metric: str
+    """What it is called, and the metric of its ratio."""
     rows: int
     keys: int
+    """Of a batch: its keys are drawn from so many, each alike."""
     live: int = 0
+    """Keys that the first batch brings, each once; 0 where there is no such batch."""
     window: int = 0
+    """Seconds of a tumbling window; 0 without one. Every batch is as long as one."""
     mode: str = "append"
+    """Output mode."""
 
     def write(self, folder: Path, batches: int, seed: int) -> Path:
         """The batches' files; one more is the first, where keys are to be live."""

@@ -60,25 +60,17 @@ class Counted(Reader):
 
 @dataclass
 class Soaked:
-    """What was seen while it ran.
-
-    Parameters
-    ----------
-    seconds
-        When each sample was taken, from the first on.
-    source_mib, consumer_mib
-        Memory of the two workers.
-    most_ahead
-        The most batches that the source was ever ahead of the consumer.
-    batches
-        How many went through.
-    """
+    """What was seen while it ran."""
 
     seconds: list[float] = field(default_factory=list)
+    """When each sample was taken, from the first on."""
     source_mib: list[float] = field(default_factory=list)
     consumer_mib: list[float] = field(default_factory=list)
+    """Memory of the two workers."""
     most_ahead: int = 0
+    """The most batches that the source was ever ahead of the consumer."""
     batches: int = 0
+    """How many went through."""
 
 
 @contextmanager

@@ -33,15 +33,6 @@ PRINTED = {AS_PRINTED: "osg?clock=cumulated&stability=eq1&resync=0"}
 class Setting:
     """One set of parameters; the defaults are the paper's.
 
-    Parameters
-    ----------
-    exponent, items
-        Of Zipf's law; 0 is uniform.
-    values, shortest, longest
-        n(w), min_w and max_w: so many costs at even distances, in ms.
-    instances, provisioning, tuples
-        k, over-provisioning (1 is 100 %) and m.
-
     Examples
     --------
     >>> edge = Setting(tuples=1000).edge(seed=1)
@@ -51,12 +42,15 @@ class Setting:
 
     exponent: float = 1.0
     items: int = 4_096
+    """Of Zipf's law; 0 is uniform."""
     values: int = 64
     shortest: float = 1.0
     longest: float = 64.0
+    """n(w), min_w and max_w: so many costs at even distances, in ms."""
     instances: int = 5
     provisioning: float = 1.0
     tuples: int = 100_000
+    """k, over-provisioning (1 is 100 %) and m."""
 
     def edge(self, seed: int, factors: Floats | None = None, phase_starts: tuple[int, ...] = (0,)) -> ShuffleEdge:
         """The stream of a seed on its instances; a seed chooses which items cost what, and draws the tuples."""

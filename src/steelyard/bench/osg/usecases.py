@@ -183,27 +183,19 @@ Messages = dict[int, int]
 
 @dataclass(frozen=True)
 class Said:
-    """What the paper prints of one application.
-
-    Parameters
-    ----------
-    mean, least, most
-        Speed-ups over Storm's shuffle.
-    words, below
-        How many additional messages, and the number that this is below.
-    falls
-        What it says of OSG with more instances.
-    times
-        Least, mean and most ms of a tuple.
-    """
+    """What the paper prints of one application."""
 
     mean: float
     least: float
     most: float
+    """Speed-ups over Storm's shuffle."""
     words: str
     below: int
+    """How many additional messages, and the number that this is below."""
     falls: str
+    """What it says of OSG with more instances."""
     times: tuple[float, float, float]
+    """Least, mean and most ms of a tuple."""
 
     @property
     def published(self) -> dict[str, float | str]:

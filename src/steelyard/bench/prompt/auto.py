@@ -37,24 +37,16 @@ UNEVEN = 3.0
 
 @dataclass(frozen=True)
 class Workload:
-    """A stream of batches: the Zipf exponent of each, and how evenly the source deals its rows.
-
-    Parameters
-    ----------
-    name
-        What it is called.
-    exponents
-        Taken in turn, each for `stretch` batches.
-    source
-        Rows of the source's largest partition over the mean.
-    drifts
-        Whether other keys are hot after each stretch.
-    """
+    """A stream of batches: the Zipf exponent of each, and how evenly the source deals its rows."""
 
     name: str
+    """What it is called."""
     exponents: tuple[float, ...]
+    """Taken in turn, each for `stretch` batches."""
     source: float = 1.0
+    """Rows of the source's largest partition over the mean."""
     drifts: bool = False
+    """Whether other keys are hot after each stretch."""
     stretch: int = 20
 
     def batches(self, count: int, seed: int) -> Iterator[Ints]:
@@ -82,18 +74,12 @@ QUICK_WORKLOADS = tuple(one for one in WORKLOADS if one.name in ("Zipf 1.2", "un
 
 @dataclass
 class Chosen:
-    """One policy over one stream, with what it carries from batch to batch.
-
-    Parameters
-    ----------
-    name
-        In the registry.
-    source
-        Rows of the source's largest partition over the mean.
-    """
+    """One policy over one stream, with what it carries from batch to batch."""
 
     name: str
+    """In the registry."""
     source: float
+    """Rows of the source's largest partition over the mean."""
 
     def __post_init__(self) -> None:
         from steelyard.spark.statistics import Carried  # noqa: PLC0415 - loads Spark

@@ -32,13 +32,6 @@ REPETITIONS = 9
 class TaskCosts:
     """Seconds of a map task, `m0 + a rows + b keys`, and of a reduce task, `q0 + c records + e keys`.
 
-    Parameters
-    ----------
-    map_task, map_row, map_key
-        m0, a and b.
-    reduce_task, reduce_record, reduce_key
-        q0, c and e.
-
     Examples
     --------
     >>> costs = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
@@ -49,9 +42,11 @@ class TaskCosts:
     map_task: float
     map_row: float
     map_key: float
+    """m0, a and b."""
     reduce_task: float
     reduce_record: float
     reduce_key: float
+    """q0, c and e."""
 
     def map_seconds(self, rows: Any, keys: Any) -> Floats:
         """Of each map task, from rows and distinct keys of its block."""
@@ -65,20 +60,14 @@ class TaskCosts:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What one batch gives each task to do.
-
-    Parameters
-    ----------
-    rows, keys
-        [..., blocks]: rows and distinct keys of each block, |B_i| and ||B_i||.
-    records, bucket_keys
-        [..., buckets]: records (one for each key of each block) and distinct keys of each bucket.
-    """
+    """What one batch gives each task to do."""
 
     rows: Any
     keys: Any
+    """[..., blocks]: rows and distinct keys of each block, |B_i| and ||B_i||."""
     records: Any
     bucket_keys: Any
+    """[..., buckets]: records (one for each key of each block) and distinct keys of each bucket."""
 
     def seconds(self, costs: TaskCosts) -> Floats:
         """Processing time, Eq 2.1: the slowest map task, and then the slowest reduce task."""

@@ -45,22 +45,15 @@ SAMPLE = 40_000
 
 @dataclass(frozen=True)
 class Pattern:
-    """How the input changes, in multiples of what `FEW` tasks can just do.
-
-    Parameters
-    ----------
-    name
-        In words.
-    rows, keys
-        (first, last) multiple.
-    tasks
-        Map and reduce tasks that the run begins with.
-    """
+    """How the input changes, in multiples of what `FEW` tasks can just do."""
 
     name: str
+    """In words."""
     rows: tuple[float, float]
     keys: tuple[float, float]
+    """(first, last) multiple."""
     tasks: tuple[int, int]
+    """Map and reduce tasks that the run begins with."""
 
     def batches(self, rows: float) -> tuple[Ints, Ints]:
         """Rows and distinct keys of each batch, where multiple 1 is so many rows.

@@ -50,18 +50,12 @@ class Plan:
 
 @dataclass
 class Watched:
-    """A balancer whose plans are written down.
-
-    Parameters
-    ----------
-    balancer
-        The one that plans.
-    plans
-        Its plans so far.
-    """
+    """A balancer whose plans are written down."""
 
     balancer: Balancer = field(default_factory=Greedy)
+    """The one that plans."""
     plans: list[Plan] = field(default_factory=list)
+    """Its plans so far."""
 
     def moves(self, loads: Sequence[WorksetLoad], workers: int) -> list[Move]:
         """The plan of the balancer itself."""

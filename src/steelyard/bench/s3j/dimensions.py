@@ -58,27 +58,19 @@ REPLICA = {(10, 0.2): 12.8, (10, 0.3): 32.0}
 
 @dataclass(frozen=True)
 class InDimension:
-    """One window of some dimension.
-
-    Attributes
-    ----------
-    t
-        The threshold that gives the selectivity.
-    cost
-        What S3J counted.
-    check
-        Its pairs beside brute force's.
-    join_s, brute_s
-        Seconds in this process.
-    """
+    """One window of some dimension."""
 
     case: str
     dimension: int
     t: float
+    """The threshold that gives the selectivity."""
     cost: Cost
+    """What S3J counted."""
     check: Check
+    """Its pairs beside brute force's."""
     join_s: float
     brute_s: float
+    """Seconds in this process."""
 
     @property
     def compared(self) -> float:

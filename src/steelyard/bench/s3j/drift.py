@@ -50,29 +50,20 @@ KEEP, RETIRE = "centroids kept", "centroids retire"
 
 @dataclass(frozen=True)
 class Window:
-    """What one window cost.
-
-    Attributes
-    ----------
-    loads
-        Comparisons and free pairs of each worker.
-    worksets
-        How many have a centroid at its end.
-    distances
-        Of records to centroids.
-    moves, moved_bytes
-        Worksets that changed their worker at its end, and the bytes that were stored in them.
-    pairs, checksum
-        How many pairs were found, and a number that other pairs would not have.
-    """
+    """What one window cost."""
 
     loads: Floats
+    """Comparisons and free pairs of each worker."""
     worksets: int
+    """How many have a centroid at its end."""
     distances: int
+    """Of records to centroids."""
     moves: int
     moved_bytes: int
+    """Worksets that changed their worker at its end, and the bytes that were stored in them."""
     pairs: int
     checksum: int
+    """How many pairs were found, and a number that other pairs would not have."""
 
     @property
     def critical(self) -> float:

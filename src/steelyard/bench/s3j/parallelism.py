@@ -53,21 +53,14 @@ Costs = Mapping[str, Mapping[int, Cost]]
 
 @dataclass(frozen=True)
 class ByMethod:
-    """What one window cost with every number of workers.
-
-    Attributes
-    ----------
-    costs
-        By method and workers.
-    pairs
-        The denominators.
-    twins
-        S3J on the published generator's streams, by workers.
-    """
+    """What one window cost with every number of workers."""
 
     costs: Costs
+    """By method and workers."""
     pairs: Denominators
+    """The denominators."""
     twins: Mapping[int, Cost]
+    """S3J on the published generator's streams, by workers."""
 
     def ratios(self, method: str, faster: int) -> list[float]:
         """Comparisons ratios by workers."""

@@ -41,29 +41,20 @@ ROLE_COLOURS = {INNER: charts.COLOURS[0], OUTLIER: charts.COLOURS[4], OUTER: cha
 
 @dataclass(frozen=True)
 class Scene:
-    """Records in the plane with what the policies made of them.
-
-    Attributes
-    ----------
-    points
-        float64[n, 2].
-    routed
-        Their copies in space partitions.
-    space
-        The partitions.
-    centroids
-        float64[w, 2]; of the worksets of the shown partition.
-    workset, role, record
-        int64; the members of its worksets: which workset (from 1), in which role, which record.
-    """
+    """Records in the plane with what the policies made of them."""
 
     points: Points
+    """float64[n, 2]."""
     routed: Routed
+    """Their copies in space partitions."""
     space: SpacePartitions
+    """The partitions."""
     centroids: Points
+    """float64[w, 2]; of the worksets of the shown partition."""
     workset: Ints
     role: Ints
     record: Ints
+    """int64; the members of its worksets: which workset (from 1), in which role, which record."""
 
     @property
     def richest(self) -> int:

@@ -53,30 +53,20 @@ Ways = Mapping[str, Callable[["DataFrame"], "DataFrame"]]
 
 @dataclass(frozen=True)
 class Case:
-    """Windows of records, each joined with itself.
-
-    Parameters
-    ----------
-    title
-        What it is called.
-    vectors
-        The records, window after window.
-    windows
-        How many windows of equal size they are.
-    t
-        Threshold distance.
-    samples
-        Rows of the samples for cross joins.
-    quick
-        Try one form of the cross join only, the one that proved best.
-    """
+    """Windows of records, each joined with itself."""
 
     title: str
+    """What it is called."""
     vectors: Floats
+    """The records, window after window."""
     windows: int
+    """How many windows of equal size they are."""
     t: float
+    """Threshold distance."""
     samples: tuple[int, int]
+    """Rows of the samples for cross joins."""
     quick: bool = False
+    """Try one form of the cross join only, the one that proved best."""
 
     @property
     def dimension(self) -> int:
@@ -112,28 +102,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Timed:
-    """What was found over one case.
-
-    Parameters
-    ----------
-    title, rows, windows, t, pairs
-        Which case, its records, in how many windows, the threshold distance, and the matches.
-    seconds
-        Of each run of each way, over all windows.
-    samples
-        Of each form of the cross join: seconds by rows.
-    whole
-        Seconds of the best cross join over one window after the other; None where it was not run.
-    """
+    """What was found over one case."""
 
     title: str
     rows: int
     windows: int
     t: float
     pairs: int
+    """Which case, its records, in how many windows, the threshold distance, and the matches."""
     seconds: Mapping[str, Sequence[float]]
+    """Of each run of each way, over all windows."""
     samples: Mapping[str, Mapping[int, float]]
+    """Of each form of the cross join: seconds by rows."""
     whole: float | None
+    """Seconds of the best cross join over one window after the other; None where it was not run."""
 
     @property
     def form(self) -> str:

@@ -31,22 +31,15 @@ IDLE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Uniform:
-    """Loads of the workers, window by window: comparisons and free pairs.
-
-    Parameters
-    ----------
-    still, moving
-        float64[windows, workers]: with every workset where it was made, and with the plans carried out.
-    moves
-        Worksets that each window began with moving.
-    heaviest
-        Load of the heaviest workset of the last window, over the mean load of a worker.
-    """
+    """Loads of the workers, window by window: comparisons and free pairs."""
 
     still: Floats
     moving: Floats
+    """float64[windows, workers]: with every workset where it was made, and with the plans carried out."""
     moves: Sequence[int]
+    """Worksets that each window began with moving."""
     heaviest: float
+    """Load of the heaviest workset of the last window, over the mean load of a worker."""
 
     def shares(self, loads: Floats) -> Floats:
         """Of an even share: 1 for all would be perfect balance."""

@@ -44,28 +44,19 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method did with one window.
-
-    Attributes
-    ----------
-    records, copies
-        Records that came in, and members that they became: of worksets, or of virtual partitions.
-    to_centroids
-        Distances between records and centroids.
-    comparisons
-        Distances between records.
-    free
-        Pairs that needed no distance.
-    workers
-        int64[P]; both kinds of distances that each worker computes. Those to space partitions are spread evenly.
-    """
+    """What a method did with one window."""
 
     records: int
     copies: int
+    """Records that came in, and members that they became: of worksets, or of virtual partitions."""
     to_centroids: int
+    """Distances between records and centroids."""
     comparisons: int
+    """Distances between records."""
     free: int
+    """Pairs that needed no distance."""
     workers: Ints
+    """int64[P]; both kinds of distances that each worker computes. Those to space partitions are spread evenly."""
 
     @property
     def duplication(self) -> float:
@@ -93,18 +84,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Denominators:
-    """The two numbers of pairs that a comparisons ratio may be divided by.
-
-    Attributes
-    ----------
-    counted
-        Pairs that match, as the text defines the ratio.
-    nominal
-        Selectivity times all pairs. The published ratios agree with this one.
-    """
+    """The two numbers of pairs that a comparisons ratio may be divided by."""
 
     counted: int
+    """Pairs that match, as the text defines the ratio."""
     nominal: float
+    """Selectivity times all pairs. The published ratios agree with this one."""
 
     @classmethod
     def of(cls, rows: Rows, t: float) -> Denominators:
