@@ -53,10 +53,12 @@ def save(draw: Callable[[Figure], None], path: Path) -> Path:
     return path
 
 
-def panels(figure: Figure, across: int, size: tuple[float, float], down: int = 1) -> list[Axes]:
+def panels(
+    figure: Figure, across: int, size: tuple[float, float], *, down: int = 1, sharey: bool = False
+) -> list[Axes]:
     """Panels beside each other on a figure of so many inches, row after row."""
     figure.set_size_inches(*size)
-    return list(figure.subplots(down, across, squeeze=False).flat)
+    return list(figure.subplots(down, across, squeeze=False, sharey=sharey).flat)
 
 
 def legend_beside(axes: Axes) -> None:
@@ -122,6 +124,26 @@ def bars(
     _named_rows(axes, names)
     finish(axes, title=title, x=x, y=y)
     axes.grid(visible=False, axis="y")
+
+
+def grouped(
+    axes: Axes,
+    names: Sequence[str],
+    groups: Mapping[str, Sequence[Number]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    colours: Sequence[str] = COLOURS,
+) -> None:
+    """Bars side by side at each name, one of each group; the legend is the caller's."""
+    width = 0.8 / len(groups)
+    for number, (label, values) in enumerate(groups.items()):
+        at = [place + (number - (len(groups) - 1) / 2) * width for place in range(len(names))]
+        axes.bar(at, values, width, color=colours[number], label=label)
+    axes.set_xticks(range(len(names)), names)
+    finish(axes, title=title, x=x, y=y)
+    axes.grid(visible=False, axis="x")
 
 
 def dots(

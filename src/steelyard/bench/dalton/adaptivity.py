@@ -122,7 +122,7 @@ def clustering_rates(phase: int, seeds: Sequence[int]) -> dict[str, list[float]]
 def adaptivity(run: Run) -> Result:
     """Rates over time while uniform and skewed keys alternate, and while the exponent of Zipf's law jumps."""
     seeds = run.seeds()
-    phase = QUICK_PHASE if run.quick else PHASE
+    phase = run.pick(PHASE, QUICK_PHASE)
     run.progress.say("measuring operators")
     costs = measured_costs()
     warm_up()
@@ -131,7 +131,7 @@ def adaptivity(run: Run) -> Result:
     run.progress.say("random exponents")
     drifting = lines_of([random_zipf(phase, PHASES, seed) for seed in seeds], seeds, costs)
     run.progress.say("micro-batches and clustering")
-    batches = batch_ratios(BATCH_PHASE // 2 if run.quick else BATCH_PHASE, seeds, costs)
+    batches = batch_ratios(run.pick(BATCH_PHASE, BATCH_PHASE // 2), seeds, costs)
     clusters = clustering_rates(phase, seeds)
     recovered: dict[str, list[float]] = {
         name: [max(recovery(one.trace, (p + 1) * phase, (p + 2) * phase, SLIDE) for p in (0, 2)) for one in lines[name]]
@@ -337,11 +337,10 @@ def _series(begin: str, lines: Lines) -> list[Series]:
 @adaptivity.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates over time, where the skew comes and goes and where its exponent is random."""
-    figure.set_size_inches(13, 5)
     shown = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
     lines = {IN_TURN: result.panel(), RANDOM: result.panel(RANDOM)}
     saved = {title: found for title, found in lines.items() if found}
-    panels = figure.subplots(1, len(saved), sharey=True, squeeze=False)[0]
+    panels = charts.panels(figure, len(saved), (13, 5), sharey=True)
     for axes, (title, found) in zip(panels, saved.items(), strict=True):
         policy_lines(axes, [one for one in found if one.name in shown], small=True)
         charts.logarithmic(axes, "y")

@@ -191,7 +191,7 @@ def convergence(run: Run) -> Result:
     costs = measured_costs()
     warm_up()
     warm_up_together()
-    rows = QUICK_ROWS if run.quick else ROWS
+    rows = run.pick(ROWS, QUICK_ROWS)
     curves = converge(seeds, rows)
     return result_of(curves, first_figure(seeds, costs), rows, len(seeds))
 
@@ -275,11 +275,10 @@ def _series(begin: str, curves: Mapping[int, Sequence[Curves]], part: str) -> li
 @convergence.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """How full the fullest combiner is, and how many combiners have the top key, over time."""
-    figure.set_size_inches(13, 4.8)
     names = {BALANCE: "rows of the fullest / mean", SPREAD: "combiners that have the top key"}
     lines = {BALANCE: result.panel(), SPREAD: result.panel(SPREAD)}
     saved = {title: found for title, found in lines.items() if found}
-    panels = figure.subplots(1, len(saved), squeeze=False)[0]
+    panels = charts.panels(figure, len(saved), (13, 4.8))
     for axes, (title, found) in zip(panels, saved.items(), strict=True):
         policy_lines(axes, found, small=True)
         axes.set_ylim(bottom=0)

@@ -251,10 +251,9 @@ def _table(found: Sequence[Mapping[str, Sustained]]) -> Table:
 @partition_spark.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates that are sustained, with uniform and with skewed keys."""
-    figure.set_size_inches(12, 4.5)
     batches = [one for one in result.tables[0].records() if one["wait us"] == WAIT_US]
     exponents = sorted({one["exponent"] for one in batches}, reverse=True)
-    for axes, exponent in zip(figure.subplots(1, len(exponents), squeeze=False)[0], exponents, strict=True):
+    for axes, exponent in zip(charts.panels(figure, len(exponents), (12, 4.5)), exponents, strict=True):
         rates = {one["policy"]: one["rows a second"] for one in batches if one["exponent"] == exponent}
         title = f"Zipf {exponent:g}" if exponent else "Uniform keys"
         charts.bars(axes, rates, title=title, x="rows per second, sustained", y="policy")

@@ -178,8 +178,8 @@ def overhead(run: Run) -> Result:
     for kind in KINDS:
         count_ns(np.arange(3_000), 1_000, kind)
     run.progress.say("counting")
-    counted = QUICK_COUNTED if run.quick else COUNTED
-    counting = statistics_costs(counted, run.seed, 1 if run.quick else 3)
+    counted = run.pick(COUNTED, QUICK_COUNTED)
+    counting = statistics_costs(counted, run.seed, run.pick(3, 1))
     run.progress.say("forced heavy hitters and ablations")
     return result_of(counting, forced_rates(seeds, costs), ablation_rates(seeds, costs), counted, len(seeds))
 
@@ -307,8 +307,7 @@ def _series(counting: Costs10) -> list[Series]:
 @overhead.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Cost of counting by window, and rate by forced heavy hitters."""
-    figure.set_size_inches(13, 4.4)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (13, 4.4))
     charts.lines(
         left, result.series, title="What counting costs", x="rows of a statistics window", y="ns per row", log="x"
     )

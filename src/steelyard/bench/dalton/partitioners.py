@@ -214,8 +214,7 @@ def _table(found: Rates) -> Table:
 @partitioners.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each policy, a panel for each pair of sources."""
-    figure.set_size_inches(12, 4.2)
-    for axes, scenario in zip(figure.subplots(1, 2), SCENARIOS, strict=True):
+    for axes, scenario in zip(charts.panels(figure, 2, (12, 4.2)), SCENARIOS, strict=True):
         rates = {
             one["policy"]: one["rows/s, windows"] / 1e6
             for one in result.tables[1].records()

@@ -168,8 +168,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
 @rates.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Achieved by offered: all policies with 64 slots, and Dalton with 8 to 64."""
-    figure.set_size_inches(14, 4.4)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (14, 4.4))
     offered = result.series[0].x
     table = result.tables[1]
     columns = table.columns[2 : 2 + len(offered)]

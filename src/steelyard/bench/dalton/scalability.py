@@ -337,8 +337,7 @@ def _series(found: Rates, stream: str) -> list[Series]:
 @scalability.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by slots, a panel for each stream of Fig 7 that tells policies apart."""
-    figure.set_size_inches(13, 4.8)
-    panels = figure.subplots(1, 3)
+    panels = charts.panels(figure, 3, (13, 4.8))
     for axes, stream in zip(panels, (UNIFORM, ZIPF_1, ZIPF_15), strict=True):
         rows = [one for one in result.tables[1].records() if one["stream"] == stream.name]
         slots = [one["slots"] for one in rows]

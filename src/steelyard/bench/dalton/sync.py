@@ -154,11 +154,11 @@ def claims_of(sweep: Sweep, found: Sequence[Sequence[float]]) -> list[Claim]:
 def sync(run: Run) -> Result:
     """Rates by the time between rounds, and how the adaptive time follows a scripted slow reducer."""
     seeds = run.seeds()
-    scale = 0.1 if run.quick else 1.0
+    scale = run.pick(1.0, 0.1)
     costs = measured_costs()
     warm_up(["dalton"])
     warm_up_together()
-    sweep = sweep_of(seeds, costs, QUICK_PHASE if run.quick else PHASE)
+    sweep = sweep_of(seeds, costs, run.pick(PHASE, QUICK_PHASE))
     runs = [trajectory(scale, seed) for seed in seeds[:3]]
     return result_of(sweep, runs, scale, len(seeds))
 
@@ -233,8 +233,7 @@ def _changes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
 @sync.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by interval beside the adaptive interval over time."""
-    figure.set_size_inches(12, 4.2)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (12, 4.2))
     rates = {one["interval"]: one["rows/s"] / 1e6 for one in result.tables[1].records()}
     x = "million rows per second, simulated"
     charts.bars(left, rates, title="Rate by the time between rounds", x=x, y="time between rounds")

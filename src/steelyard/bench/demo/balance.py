@@ -42,9 +42,8 @@ def hottest_rows(plan: BlockPlan, hottest: int) -> np.ndarray[Any, np.dtype[np.i
 
 def draw(figure: charts.Figure, seed: int = DEFAULT_SEED) -> None:
     """The blocks of one batch by both policies, side by side on one scale."""
-    figure.set_size_inches(9, 4)
     counts = zipf_counts(KEYS, ROWS, EXPONENT, seed)
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = charts.panels(figure, 2, (9, 4), sharey=True)
     for axes, (policy, title) in zip(panels, (("hash", "by hash"), ("prompt", "by Prompt")), strict=True):
         plan = partitioner(policy).plan(counts, BLOCKS)
         _blocks(axes, hottest_rows(plan, HOTTEST), f"{title}: the largest has {plan.largest_over_mean:.2f} x the mean")

@@ -224,10 +224,10 @@ def overhead(run: Run) -> Result:
     """Seconds of counting, planning and placing in batches of several sizes, and memory over many small batches."""
 
     sizes = [HEADLINE_ROWS] if run.quick else list(SIZES)
-    repetitions = 1 if run.quick else 5
-    warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
-    first = QUICK_MEMORY_WARM_UPS if run.quick else MEMORY_WARM_UPS
-    batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
+    repetitions = run.pick(5, 1)
+    warm_ups = run.pick(WARM_UPS, QUICK_WARM_UPS)
+    first = run.pick(MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS)
+    batches = run.pick(MEMORY_BATCHES, QUICK_MEMORY_BATCHES)
     config = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": " ".join(TIGHT_HEAP)}
     costs: dict[int, dict[str, Cost]] = {}
     with spark_for("overhead", SLOTS, config) as (spark, scratch):
@@ -310,9 +310,8 @@ def _series(costs: dict[int, dict[str, Cost]]) -> list[Series]:
 @overhead.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """What counting, planning and placing take of a batch, what a batch takes, and the driver's memory."""
-    figure.set_size_inches(14, 4.8)
     memory = result.panel(MEMORY)
-    panels = figure.subplots(1, 2 + len(memory))
+    panels = charts.panels(figure, 2 + len(memory), (14, 4.8))
     share, whole = (result.tables[0].lines("way", "rows", column) for column in ("share", "batch s"))
     x, title = "rows of a batch", "Counting, planning and placing"
     charts.lines(panels[0], share, title=title, x=x, y="share of the batch's time", log="x", legend=False)

@@ -278,9 +278,8 @@ def _measured(way: Way, first: int) -> Measured:
 def small_batches(run: Run) -> Result:
     """Seconds of batches of 1,000 and 100,000 rows, and of updates of 1,000 among a million keys."""
 
-    plan = Plan(TURNS, BATCHES_PER_TURN, WARM_UP_TURNS)
-    if run.quick:
-        plan = Plan(QUICK_TURNS, QUICK_BATCHES_PER_TURN, QUICK_WARM_UP_TURNS)
+    full, quick = (TURNS, BATCHES_PER_TURN, WARM_UP_TURNS), (QUICK_TURNS, QUICK_BATCHES_PER_TURN, QUICK_WARM_UP_TURNS)
+    plan = Plan(*run.pick(full, quick))
     slots = cores()
     config = {**CONFIG, "spark.sql.shuffle.partitions": str(slots)}
     found: list[Measured] = []
@@ -338,7 +337,6 @@ def draw(figure: charts.Figure, result: Result) -> None:
     """The median time of a batch in each way, by case."""
     rows = result.tables[0].records()
     cases = list(dict.fromkeys(row["case"] for row in rows))
-    figure.set_size_inches(6.5 * len(cases), 4.5)
-    for axes, case in zip(np.atleast_1d(figure.subplots(1, len(cases))), cases, strict=True):
+    for axes, case in zip(charts.panels(figure, len(cases), (6.5 * len(cases), 4.5)), cases, strict=True):
         taken = {row["way"]: row["median s"] for row in rows if row["case"] == case}
         charts.bars(axes, taken, title=case, x="median time of a batch, s", y="engine and its store", ours=(OURS,))

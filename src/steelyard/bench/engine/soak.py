@@ -132,7 +132,7 @@ def soak(seconds: float, batch_rows: int = BATCH_ROWS, batch_seconds: float = BA
 @experiment("resident-soak", title="Memory of resident workers while a source is faster than what takes its rows")
 def resident_soak(run: Run) -> Result:
     """Memory of both workers, from the first fifth of the time to the last, and how far the source was ahead."""
-    seconds = QUICK_SECONDS if run.quick else SECONDS
+    seconds = run.pick(SECONDS, QUICK_SECONDS)
     run.progress.say(f"a slow consumer for {seconds:g} s")
     return result_of(soak(seconds), seconds)
 

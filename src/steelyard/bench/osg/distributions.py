@@ -211,8 +211,7 @@ def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
 @distributions.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Mean completion times, and speed-ups."""
-    figure.set_size_inches(12, 5)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (12, 5))
     rows = result.tables[1].records()
     for number, name in enumerate((ROUND_ROBIN, *(one.name for one in result.series))):
         own = [one for one in rows if one["grouping"] == name]

@@ -156,8 +156,7 @@ def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
 @estimators.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """A group of bars for each variant."""
-    figure.set_size_inches(11, 6)
-    axes = figure.add_subplot()
+    (axes,) = charts.panels(figure, 1, (11, 6))
     variants = [one for one in result.tables[1].records() if one["variant"] != OSG]
     height = 0.8 / len(SETTINGS)
     for number, where in enumerate(SETTINGS):

@@ -60,7 +60,7 @@ def speeds(name: str, instances: int, seed: int, repetitions: int) -> Speeds:
 @experiment("osg-kernels", title="Tuples a second that each grouping routes on one core")
 def kernels(run: Run) -> Result:
     """Speed of every grouping's compiled loops: scheduler, instance, and both with queues in the simulated edge."""
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
     cases = [(name, instances) for instances in INSTANCES for name in grouping_names()]
     found = {case: speeds(*case, run.seed, repetitions) for case in run.progress.track(cases, "kernels")}
     return result_of(found, repetitions)

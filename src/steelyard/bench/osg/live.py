@@ -199,16 +199,14 @@ def result_of(found: Runs, taken: Mapping[Case, float]) -> Result:
 @osg_live.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """The ratio of every case."""
-    figure.set_size_inches(8, 4.5)
-    axes = figure.subplots()
+    (axes,) = charts.panels(figure, 1, (8, 4.5))
     rows = list(result.tables[0].records())
-    cases = list(dict.fromkeys((one["rows are"], one["mean ms"]) for one in rows))
-    for number, column in enumerate(dict.fromkeys(one["column"] for one in rows)):
-        values = [one["OSG over round robin"] for one in rows if one["column"] == column]
-        axes.bar(np.arange(len(cases)) + 0.4 * number - 0.2, values, 0.4, color=charts.COLOURS[number], label=column)
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(cases)), [f"{kind},\n{mean:g} ms" for kind, mean in cases])
+    cases = [f"{kind},\n{mean:g} ms" for kind, mean in dict.fromkeys((one["rows are"], one["mean ms"]) for one in rows)]
+    groups = {
+        column: [one["OSG over round robin"] for one in rows if one["column"] == column]
+        for column in dict.fromkeys(one["column"] for one in rows)
+    }
     title = "Mean completion time by OSG over round robin's"
-    charts.finish(axes, title=title, x="rows, and their mean cost", y="ratio")
-    axes.grid(visible=False, axis="x")
+    charts.grouped(axes, cases, groups, title=title, x="rows, and their mean cost", y="ratio")
+    axes.axhline(1.0, color="black", linewidth=0.8)
     charts.legend_below(figure, axes)

@@ -201,10 +201,9 @@ def _table(found: Runs, planned_ms: float) -> Table:
 @osg_spark.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping, a panel for each degree of provisioning."""
-    figure.set_size_inches(12, 3.6)
     runs = result.tables[0].records()
     degrees = list(dict.fromkeys(one["provisioning %"] for one in runs))
-    for axes, degree in zip(figure.subplots(1, len(degrees), squeeze=False)[0], degrees, strict=True):
+    for axes, degree in zip(charts.panels(figure, len(degrees), (12, 3.6)), degrees, strict=True):
         shown = {
             way: float(
                 np.mean([one["mean ms"] for one in runs if (one["provisioning %"], one["grouping"]) == (degree, way)])

@@ -116,8 +116,7 @@ def series_of(found: Sweep[str]) -> list[Series]:
 @schedulers.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Speed-ups by the number of schedulers."""
-    figure.set_size_inches(9, 4.6)
-    axes = figure.add_subplot()
+    (axes,) = charts.panels(figure, 1, (9, 4.6))
     title = "Mean completion time: speed-up over round robin"
     charts.lines(axes, result.series, title=title, x="schedulers", y="speed-up, simulated")
     charts.bound(axes, 1.0, "round robin")

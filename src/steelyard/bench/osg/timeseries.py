@@ -264,8 +264,7 @@ def _series(name: str, line: Line) -> list[Series]:
 @timeseries.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """One stream: means with their ranges, and how far instances are out of balance."""
-    figure.set_size_inches(13, 5)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (13, 5))
     parts = [result.panel(part) for part in (MEAN, LEAST, MOST, BALANCE)]
     for colour, each in zip(charts.COLOURS, zip(*parts, strict=True), strict=False):
         mean, least, most, balance = ([value / 1_000 for value in one.y] for one in each)

@@ -249,7 +249,7 @@ def measured(make: Callable[[Path, int, int], tuple[list[str], Lookup]], tuples:
             means[instances] = {way: one.mean_completion for way, one in runs.items()}
             messages[instances] = _extra(runs[OSG])
             few[instances] = _extra(edge.run(WITHOUT_RESYNC))
-        live = _live(items[: QUICK_LIVE_ROWS if run.quick else LIVE_ROWS], work)
+        live = _live(items[: run.pick(LIVE_ROWS, QUICK_LIVE_ROWS)], work)
     return UseCase(means, messages, few, costs, live)
 
 
@@ -396,7 +396,7 @@ def _live_table(live: Mapping[str, Completed]) -> Table:
 )
 def mention(run: Run) -> Result:
     """MENTION: opinions about everyone whom a tweet mentions, from a database whose answers come in three tiers."""
-    found = measured(mention_stream, QUICK_TUPLES if run.quick else TWEETS, run)
+    found = measured(mention_stream, run.pick(TWEETS, QUICK_TUPLES), run)
     note = "Who is mentioned first decides who is mentioned beside him, so that one value says what a tweet costs."
     return result_of(found, MENTION, note, "section 5.3, text on Fig 13")
 
@@ -406,7 +406,7 @@ def mention(run: Run) -> Result:
 )
 def reach(run: Run) -> Result:
     """REACH: how many users are within three steps of a tweet's author in a graph of followers."""
-    found = measured(reach_stream, QUICK_TUPLES if run.quick else POSTS, run)
+    found = measured(reach_stream, run.pick(POSTS, QUICK_TUPLES), run)
     note = "The graph has as many users, edges and followers of the most followed user as published, in circles."
     return result_of(found, REACH, note, "section 5.3, text on Fig 14")
 

@@ -223,8 +223,7 @@ def _table(found: Mapping[str, Parts]) -> Table:
 @breakdown.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """A bar of three parts for each technique."""
-    figure.set_size_inches(9, 4.5)
-    axes = figure.add_subplot()
+    (axes,) = charts.panels(figure, 1, (9, 4.5))
     techniques = result.table("a batch").records()
     places, left = range(len(techniques)), np.zeros(len(techniques))
     for number, part in enumerate(("execution", "imbalance", "rest")):

@@ -136,7 +136,7 @@ def prompt_latency(run: Run) -> Result:
     run.progress.say("timing tasks")
     costs = measure_costs(OPERATOR)
     largest = LOAD * prompt_limit(costs, WORDS, SLOTS, run.seed)
-    batches = QUICK_BATCHES if run.quick else BATCHES
+    batches = run.pick(BATCHES, QUICK_BATCHES)
     found = [
         timelines(costs, largest, batches, WORDS, SLOTS, seed)
         for seed in run.progress.track(run.seeds(), "prompt-latency")
@@ -248,10 +248,9 @@ def _series(found: Sequence[Mapping[str, Timeline]]) -> list[Series]:
 @prompt_latency.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """How reduce times spread over the batches of one stream, and what batches take."""
-    figure.set_size_inches(14, 4.8)
     colours = dict(zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True))
     processing = result.panel(PROCESSING)
-    panels = figure.subplots(1, 2 + bool(processing))
+    panels = charts.panels(figure, 2 + bool(processing), (14, 4.8))
     reduces = result.panel()
     every = np.concatenate([one.y for one in reduces])
     bins = np.linspace(every.min(), every.max(), 41).tolist()

@@ -148,7 +148,7 @@ def prompt_metrics(run: Run) -> Result:
         run.progress.say(name)
         found[name] = measure([make(seed) for seed in seeds], BLOCKS)
     run.progress.say("solving small batches exactly")
-    cases = QUICK_GAP_CASES if run.quick else GAP_CASES
+    cases = run.pick(GAP_CASES, QUICK_GAP_CASES)
     reports = [gap_report(Prompt(residual_order=order), cases=cases, seed=run.seed) for order in ORDERS]
     gaps: dict[str, GapReport] = dict(zip(map(str, ORDERS), reports, strict=True))
     return result_of(found, gaps, run.quick)

@@ -72,10 +72,10 @@ def rates_after(timed: Sequence[Timed], costs: TaskCosts, keys: int, seed: int) 
 def prompt_overhead(run: Run) -> Result:
     """Time after the cut-off with and without CountTree, early release on measured times, and ablations."""
     seeds = run.seeds()
-    sizes = QUICK_KEYS if run.quick else KEYS
+    sizes = run.pick(KEYS, QUICK_KEYS)
     timed = [time_keys(keys, seeds) for keys in run.progress.track(sizes, "prompt-overhead: buffering")]
     run.progress.say("early release")
-    releases = QUICK_RELEASES if run.quick else RELEASES
+    releases = run.pick(RELEASES, QUICK_RELEASES)
     taken = [partition_times(HEADLINE_KEYS, seed, releases) for seed in seeds]
     run.progress.say("rates")
     costs = measure_costs("sum")
@@ -250,8 +250,7 @@ def _series(timed: Sequence[Timed]) -> list[Series]:
 @prompt_overhead.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Time after the cut-off by keys, and how even blocks are by the tree's budget."""
-    figure.set_size_inches(14, 4.5)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (14, 4.5))
     title = "Partitioning after the cut-off"
     charts.lines(left, result.series, title=title, x="distinct keys", y="processor time, ms", log="xy")
     charts.bound(left, 1e3 * MOST_SLACK * INTERVAL, "5 % of a one-second batch")

@@ -94,7 +94,7 @@ def time_case(keys: int, blocks: int, seed: int, repetitions: int) -> Case:
 )
 def planning(run: Run) -> Result:
     """Median time of a plan by Prompt and by hash, beside a sort of the same counts."""
-    repetitions = 15 if run.quick else 101
+    repetitions = run.pick(101, 15)
     sizes = [(keys, blocks) for keys in SIZES for blocks in BLOCKS]
     cases = {}
     for keys, blocks in run.progress.track(sizes, "planning"):

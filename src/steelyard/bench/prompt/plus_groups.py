@@ -408,8 +408,7 @@ def _seconds_table(seconds: Mapping[str, Mapping[int, float]], names: Sequence[s
 @promptplus_groups.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by interval, and how they compare with one Spark job per batch."""
-    figure.set_size_inches(14, 5)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (14, 5))
     x = "interval, s"
     rates = [Series(one.name, one.x, [rate / 1e6 or np.nan for rate in one.y]) for one in result.series]
     charts.lines(left, rates, title="Rates that are sustained", x=x, y="million rows per second", log="x", legend=False)

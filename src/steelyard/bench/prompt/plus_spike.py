@@ -168,8 +168,7 @@ def _table(kind: str, courses: Mapping[str, Course]) -> Table:
 def draw(figure: charts.Figure, result: Result) -> None:
     """The load of each batch, a panel for each kind of change."""
     kinds = [table.title for table in result.tables if table.title in (STEP, ONE)]
-    figure.set_size_inches(6.5 * len(kinds), 4.8)
-    panels = figure.subplots(1, len(kinds), squeeze=False)[0]
+    panels = charts.panels(figure, len(kinds), (6.5 * len(kinds), 4.8))
     for axes, kind in zip(panels, kinds, strict=True):
         y = "W: processing time / interval"
         charts.lines(axes, result.panel(kind), title=kind, x="batch", y=y, legend=False)

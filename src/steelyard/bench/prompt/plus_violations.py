@@ -39,8 +39,8 @@ SOURCE = "Abdelhamid 2021, Fig 3.7b, text"
 )
 def promptplus_violations(run: Run) -> Result:
     """The share of batches that end more than an interval after their rows have come, by technique."""
-    interval = QUICK_INTERVAL if run.quick else INTERVAL
-    batches = QUICK_BATCHES if run.quick else BATCHES
+    interval = run.pick(INTERVAL, QUICK_INTERVAL)
+    batches = run.pick(BATCHES, QUICK_BATCHES)
     techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
     rate = Sinusoid(MEAN * ROWS / interval, AMPLITUDE, PERIOD * interval)
     found: dict[str, Course] = {}
@@ -145,9 +145,8 @@ def _table(found: Mapping[str, Course]) -> Table:
 @promptplus_violations.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """How many batches were late, and delay and load of each."""
-    figure.set_size_inches(14, 5)
     delays = result.panel(DELAY)
-    panels = figure.subplots(1, 2 + bool(delays))
+    panels = charts.panels(figure, 2 + bool(delays), (14, 5))
     late = {one["technique"]: one["late, %"] for one in result.table("late batches").records()}
     charts.bars(panels[0], late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
     shown = {"Load of each batch": (result.panel(), "W: processing time / interval")}

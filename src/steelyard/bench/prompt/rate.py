@@ -271,12 +271,11 @@ def _series(found: SustainedRates) -> list[Series]:
 @prompt_rate.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates of all policies by interval with their confidence intervals, a panel for each operator."""
-    figure.set_size_inches(12, 4.8)
     shown = (PROMPT, *PUBLISHED_RIVALS)
     rows = [one for one in result.tables[1].records() if one["period, T"] == HEADLINE[2]]
     bounds = {(one["operator"], one["T, s"]): one for table in result.tables[3:] for one in table.records()}
     operators = list(dict.fromkeys(one["operator"] for one in rows))
-    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    panels = charts.panels(figure, len(operators), (12, 4.8))
     width = 0.8 / len(shown)
     for axes, operator in zip(panels, operators, strict=True):
         own = [one for one in rows if one["operator"] == operator]

@@ -214,10 +214,9 @@ def series_of(found: RatesBySkew, operator: str) -> list[Series]:
 @prompt_skew.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Rates of all policies by skew, a panel for each operator."""
-    figure.set_size_inches(12, 4.8)
     rows = result.tables[1].records()
     operators = list(dict.fromkeys(one["operator"] for one in rows))
-    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    panels = charts.panels(figure, len(operators), (12, 4.8))
     for axes, operator in zip(panels, operators, strict=True):
         own = [one for one in rows if one["operator"] == operator]
         skews = [one["Zipf"] for one in own]

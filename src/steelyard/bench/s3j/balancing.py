@@ -202,7 +202,7 @@ def both(spark: SparkSession, folder: Path, folders: Sequence[Path], run: Run) -
 def s3j_balancing(run: Run) -> Result:
     """Five workers with worksets that stay and that move: a skewed mixture of topics, and uniform streams counted."""
 
-    rows, windows = (QUICK_ROWS, QUICK_WINDOWS) if run.quick else (ROWS, WINDOWS)
+    rows, windows = run.pick((ROWS, WINDOWS), (QUICK_ROWS, QUICK_WINDOWS))
     law = Vectors(distribution="topics", exponent=EXPONENT, seed=run.seed)
     with spark_for("s3j-balancing", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
         still, moving = both(spark, scratch, write_windows(scratch / "rows", law, rows, windows), run)
@@ -310,8 +310,7 @@ def _plans(moving: Course) -> Table:
 @s3j_balancing.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Shares of the workers with balancing, and the load of the busiest with and without."""
-    figure.set_size_inches(13, 4.0)
-    shares, paths = figure.subplots(1, 2)
+    shares, paths = charts.panels(figure, 2, (13, 4.0))
     courses = [one for one in result.table("windows").records() if one["course"] == MOVING]
     loads = np.array([[float(load) for load in one["loads"].split(", ")] for one in courses])
     windows = [one["window"] for one in courses]

@@ -128,14 +128,14 @@ def unlimited() -> list[tuple[int, float, Cost]]:
 )
 def dimensions(run: Run) -> Result:
     """One window of uniform vectors and one of topics in each dimension, at 0.1 % selectivity."""
-    a_side = QUICK_A_SIDE if run.quick else A_SIDE
-    sizes = QUICK_DIMENSIONS if run.quick else DIMENSIONS
+    a_side = run.pick(A_SIDE, QUICK_A_SIDE)
+    sizes = run.pick(DIMENSIONS, QUICK_DIMENSIONS)
     for case in CASES:  # compiles every path, so that no clock sees it
         measure(case, 200, 2, run.seed)
         measure(case, 200, 64, run.seed)
     cases = [(case, dimension) for dimension in sizes for case in CASES]
     found = [measure(case, a_side, dimension, run.seed) for case, dimension in run.progress.track(cases, "dimensions")]
-    many = [(case, dimension, size) for case, dimension in BY_SIZE for size in (QUICK_SIZES if run.quick else SIZES)]
+    many = [(case, dimension, size) for case, dimension in BY_SIZE for size in run.pick(SIZES, QUICK_SIZES)]
     grown = [measure(case, size, d, run.seed) for case, d, size in run.progress.track(many, "sizes")]
     return result_of(found, grown, unlimited(), a_side)
 
@@ -254,8 +254,7 @@ def _notes(found: Sequence[InDimension]) -> list[str]:
 @dimensions.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Copies, distances and seconds by dimension, and seconds by the size of the window."""
-    figure.set_size_inches(13, 9)
-    *places, last = figure.subplots(2, 2).flat
+    *places, last = charts.panels(figure, 2, (13, 9), down=2)
     for axes, view in zip(places, _VIEWS, strict=True):
         lines = [replace(result.line(f"{case}, {view}"), name=case) for case in CASES]
         charts.lines(axes, lines, title=view, x="dimensions", y=view, log="xy")

@@ -200,8 +200,8 @@ def courses(
 @experiment("s3j-drift", title="Topics that drift: balancers against each other, and centroids that retire")
 def s3j_drift(run: Run) -> Result:
     """Load of the busiest worker while the hot topic changes, and what old centroids cost."""
-    rows, windows, count = (QUICK_ROWS, QUICK_WINDOWS, QUICK_SEEDS) if run.quick else (ROWS, WINDOWS, SEEDS)
-    seeds = [run.seed + number for number in range(count)]
+    rows, windows = run.pick((ROWS, WINDOWS), (QUICK_ROWS, QUICK_WINDOWS))
+    seeds = run.seeds(SEEDS, QUICK_SEEDS)
     moved = courses(balancers(), seeds, rows, windows, run)
     retired = courses(retiring(), seeds, rows, windows, run)
     return result_of(moved, retired, rows)
@@ -292,8 +292,7 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
 @s3j_drift.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """The busiest worker with and without balancing, and worksets with and without retiring."""
-    figure.set_size_inches(14, 4.5)
-    panels = figure.subplots(1, 2)
+    panels = charts.panels(figure, 2, (14, 4.5))
     views = (
         ("Load of the busiest worker", "critical path", "load / mean load"),
         ("Worksets with a centroid", "worksets", "worksets"),

@@ -256,14 +256,13 @@ def result_of(found: Sequence[Measured]) -> Result:
 @join_memory.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Data, and what joining it took, side by side."""
-    figure.set_size_inches(8, 4.5)
-    axes = figure.subplots()
+    (axes,) = charts.panels(figure, 1, (8, 4.5))
     rows = list(result.tables[0].records())
-    places = np.arange(len(rows))
-    axes.bar(places - 0.2, [one["data MiB"] for one in rows], 0.4, color=charts.COLOURS[1], label="data")
-    above = [one["above idle MiB"] for one in rows]
-    axes.bar(places + 0.2, above, 0.4, color=charts.COLOURS[0], label="Python workers, above idle ones")
-    axes.set_xticks(places, [one["join"] for one in rows])
-    charts.finish(axes, title="Memory of a similarity join at its peak", x="what is joined", y="MiB")
-    axes.grid(visible=False, axis="x")
+    groups = {
+        "data": [one["data MiB"] for one in rows],
+        "Python workers, above idle ones": [one["above idle MiB"] for one in rows],
+    }
+    title, colours = "Memory of a similarity join at its peak", (charts.COLOURS[1], charts.COLOURS[0])
+    names = [one["join"] for one in rows]
+    charts.grouped(axes, names, groups, title=title, x="what is joined", y="MiB", colours=colours)
     charts.legend_below(figure, axes)

@@ -88,7 +88,7 @@ def checked(a_side: int, seed: int) -> list[tuple[int, Check]]:
 )
 def parallelism(run: Run) -> Result:
     """Duplication, comparisons and the busiest worker of one window, with both denominators."""
-    faster = QUICK_SHARE if run.quick else 1
+    faster = run.pick(1, QUICK_SHARE)
     a_side = RATE * WINDOW_SECONDS // faster
     run.progress.say(f"two windows of {2 * a_side} records")
     found = measure(uniform_window(a_side, run.seed), published_window(a_side))
@@ -231,9 +231,8 @@ def _notes(found: ByMethod, faster: int) -> list[str]:
 @parallelism.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Both ratios and the busiest worker, by workers."""
-    figure.set_size_inches(14, 4.8)
     names = [str(count) for count in WORKERS]
-    copies, ratios, busiest = panels = figure.subplots(1, 3)
+    copies, ratios, busiest = panels = charts.panels(figure, 3, (14, 4.8))
     ours, compared = (columns_of(result.table("Table 2.3"), 0, place) for place in (2, 4))
     rival = [PRINTED_RIVAL] * len(WORKERS)
     beside(copies, names, {S3J: ours[S3J], CJ: ours[CJ]}, {S3J: PRINTED_COPIES, CJ: [one[0] for one in rival]})

@@ -203,7 +203,7 @@ def measured(kind: Kind, copies: float, texts: int, seed: int) -> Case:
 @experiment("s3j-real", title="Near-duplicate text: the exact join beside brute force")
 def real(run: Run) -> Result:
     """Short texts of which a share are edited copies, joined by edit distance and by Jaccard distance of words."""
-    texts = QUICK_TEXTS if run.quick else TEXTS
+    texts = run.pick(TEXTS, QUICK_TEXTS)
     for kind in KINDS:  # whatever is compiled is compiled before the clock runs
         measured(kind, HEADLINE, WARM_UP, run.seed)
     wanted = [(kind, copies) for kind in KINDS for copies in SHARES]
@@ -314,19 +314,13 @@ def _times(cases: Sequence[Case]) -> Table:
 @real.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Seconds of all three ways, by the share of copies; one panel for each metric."""
-    figure.set_size_inches(10, 4.5)
-    panels = figure.subplots(1, len(KINDS), squeeze=False)[0]
+    panels = charts.panels(figure, len(KINDS), (10, 4.5))
     ways = {"brute force": "brute force", "scan": "scan", "join": "join", "longest part": "join, longest part"}
-    width = 0.8 / len(ways)
+    colours = [charts.COLOURS[number] for number in (1, 4, 0, 5)]
     for axes, kind in zip(panels, KINDS, strict=True):
         own = [one for one in result.tables[2].records() if one["metric"] == kind.metric]
-        places = np.arange(len(own))
-        for number, (column, label) in enumerate(ways.items()):
-            colour = charts.COLOURS[(1, 4, 0, 5)[number]]
-            seconds = [one[column] for one in own]
-            axes.bar(places + (number - 1.5) * width, seconds, width, color=colour, label=label)
-        axes.set_xticks(places, [f"{one['copies']:.0%}" for one in own])
+        groups = {label: [one[column] for one in own] for column, label in ways.items()}
         title = f"{kind.metric} distance up to {kind.threshold:g}, {result.parameters['texts']:,} texts"
-        charts.finish(axes, title=title, x="texts that are changed copies", y="processor time, s")
-        axes.grid(visible=False, axis="x")
+        x, y = "texts that are changed copies", "processor time, s"
+        charts.grouped(axes, [f"{one['copies']:.0%}" for one in own], groups, title=title, x=x, y=y, colours=colours)
     charts.legend_below(figure, *panels)

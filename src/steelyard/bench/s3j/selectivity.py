@@ -106,7 +106,7 @@ def checked(a_side: int, seed: int) -> list[tuple[str, Check]]:
 )
 def selectivity(run: Run) -> Result:
     """Duplication and comparisons ratios of one window, with both denominators."""
-    faster = QUICK_SHARE if run.quick else 1
+    faster = run.pick(1, QUICK_SHARE)
     a_side = RATE * WINDOW_SECONDS // faster
     rows = uniform_window(a_side, run.seed)
     found = {row.name: measure(rows, row.t) for row in run.progress.track(PRINTED, "selectivities")}
@@ -314,11 +314,10 @@ def _notes(faster: int) -> list[str]:
 @selectivity.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Both ratios by selectivity, with crosses where the table has figures."""
-    figure.set_size_inches(12, 4.8)
     names = [row.name for row in PRINTED]
     table = result.table("Table 2.2")
     copies, printed_copies = columns_of(table, 1, 2), columns_of(table, 1, 3)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (12, 4.8))
     beside(left, names, {name: copies[name] for name in (S3J, CJ)}, printed_copies)
     beside(right, names, columns_of(table, 1, 4), columns_of(table, 1, 6))
     titles = {"Copies": "copies per record", "Comparisons": "comparisons per nominal pair"}

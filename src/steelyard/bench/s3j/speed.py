@@ -285,15 +285,15 @@ def kernel_speeds(seed: int, rows: int = KERNEL_ROWS, repetitions: int = 5) -> d
 def s3j_speed(run: Run) -> Result:
     """Records a second of windows joined with themselves, by every way, in one run."""
 
-    kernels = kernel_speeds(run.seed, repetitions=3 if run.quick else 9)
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
-    samples, wide = (QUICK_SAMPLES, QUICK_WIDE_SAMPLES) if run.quick else (SAMPLES, WIDE_SAMPLES)
+    kernels = kernel_speeds(run.seed, repetitions=run.pick(9, 3))
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
+    samples, wide = run.pick((SAMPLES, WIDE_SAMPLES), (QUICK_SAMPLES, QUICK_WIDE_SAMPLES))
     cases = [
-        uniform_case(ROWS, QUICK_WINDOWS if run.quick else WINDOWS, samples, run.seed, run.quick),
-        topics_case(QUICK_WIDE_ROWS if run.quick else WIDE_ROWS, wide, run.seed, run.quick),
+        uniform_case(ROWS, run.pick(WINDOWS, QUICK_WINDOWS), samples, run.seed, run.quick),
+        topics_case(run.pick(WIDE_ROWS, QUICK_WIDE_ROWS), wide, run.seed, run.quick),
     ]
     with spark_for("s3j-speed", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
-        patience = 0.0 if run.quick else PATIENCE
+        patience = run.pick(PATIENCE, 0.0)
         found = [timed(spark, scratch / one.title, one, repetitions, patience, run) for one in cases]
     return result_of(found, kernels, repetitions)
 
@@ -405,10 +405,9 @@ def _samples(found: Sequence[Timed]) -> Table:
 @s3j_speed.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Records per second of every way, a panel for each kind of vectors."""
-    figure.set_size_inches(13, 4.0)
     joins = result.tables[0].records()
     kinds = list(dict.fromkeys(one["vectors"] for one in joins))
-    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+    for axes, kind in zip(charts.panels(figure, len(kinds), (13, 4.0)), kinds, strict=True):
         own = [one for one in joins if one["vectors"] == kind]
         rates = {one["way"]: one["records a second"] for one in own}
         title = f"{kind}, {own[0]['rows']:,} records"

@@ -104,8 +104,8 @@ def _simulated(seconds: Floats, apart: float, known: Calibrated) -> tuple[float,
 def sim_reality(run: Run) -> Result:
     """Mean latency and throughput of a map with waits of 2 to 20 ms on 4 instances, measured and simulated."""
 
-    rows = QUICK_ROWS if run.quick else ROWS
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    rows = run.pick(ROWS, QUICK_ROWS)
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
     items, costs = stream(rows, run.seed)
     mean = float(costs[items].mean())
     with spark_for("sim-reality", WORKERS) as (spark, _):

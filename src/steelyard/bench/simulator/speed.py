@@ -98,7 +98,7 @@ def timed(work: Callable[[], object]) -> tuple[object, float, float]:
 @experiment("sim-speed", title="Events a second of the simulator, and how long large runs take")
 def sim_speed(run: Run) -> Result:
     """Events a second with each grouping; 20 minutes of 100 executors; 2 hours of 70 workers under an autoscaler."""
-    tuples, repetitions = (QUICK_TUPLES, QUICK_REPETITIONS) if run.quick else (TUPLES, REPETITIONS)
+    tuples, repetitions = run.pick((TUPLES, REPETITIONS), (QUICK_TUPLES, QUICK_REPETITIONS))
     speeds = {
         grouping: events_per_second(grouping, tuples, repetitions, run.seed)
         for grouping in run.progress.track(GROUPINGS, "groupings")

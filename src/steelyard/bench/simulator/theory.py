@@ -72,7 +72,7 @@ def estimates(case: Case, seconds: float, seed: int) -> list[Estimate]:
 @experiment("sim-theory", title="The simulator beside queueing theory")
 def sim_theory(run: Run) -> Result:
     """Waits, times, throughputs and queues of small clusters, each beside the exact figure of theory."""
-    seconds, precision = (QUICK_SECONDS, QUICK_PRECISION) if run.quick else (SECONDS, PRECISION)
+    seconds, precision = run.pick((SECONDS, PRECISION), (QUICK_SECONDS, QUICK_PRECISION))
     found = [one for case in run.progress.track(cases(), "clusters") for one in estimates(case, seconds, run.seed)]
     outside = [one for one in found if not one.inside]
     names = "; ".join(f"{one.case.name}: {one.figure.name}" for one in outside)
