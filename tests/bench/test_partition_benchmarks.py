@@ -14,10 +14,10 @@ from steelyard.bench.dalton.kernels import Speeds
 from steelyard.bench.dalton.on_spark import Sustained
 from steelyard.bench.prompt import auto as partition_auto
 from steelyard.bench.prompt.auto import Case, Chosen, Workload
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.registry import Run, choose
 from steelyard.core import KeyCounts
 from steelyard.partition import Prompt
+from steelyard.sim.microbatch import TaskCosts
 
 COSTS = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
 

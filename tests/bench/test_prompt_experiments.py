@@ -20,16 +20,17 @@ from steelyard.bench.prompt import metrics as prompt_metrics
 from steelyard.bench.prompt import overhead as prompt_overhead
 from steelyard.bench.prompt import rate as prompt_rate
 from steelyard.bench.prompt import skew as prompt_skew
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, sustainable, through
+from steelyard.bench.prompt.cluster_model import Shape, sustainable, through
 from steelyard.bench.prompt.operators import OPERATORS, worth
+from steelyard.bench.prompt.oracle import gap_report
 from steelyard.bench.prompt.policies import PROMPT, RIVALS, TIME, Wave, dearer_keys, rates_of, shapes_of
 from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.bench.registry import choose
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.partition import Hash, HashAllocator, Prompt, PromptAllocator
 from steelyard.partition.affinity import Affinity
-from steelyard.partition.oracle import gap_report
 from steelyard.partition.two_choices import TwoChoices
+from steelyard.sim.microbatch import TaskCosts
 
 COSTS = TaskCosts(1e-3, 1e-4, 5e-5, 1e-3, 1e-5, 1e-5)
 SLOW = replace(COSTS, map_row=1e-3)

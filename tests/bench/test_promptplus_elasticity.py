@@ -7,7 +7,6 @@ from steelyard.bench import Result, charts
 from steelyard.bench.claims import FAILS, HOLDS, OPEN
 from steelyard.bench.prompt import plus_elasticity as promptplus_elasticity
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.plus_elasticity import FIXED, SLOW, SWIFT, courses, result_of
 from steelyard.bench.prompt.plus_model import (
     BEFORE,
@@ -27,6 +26,7 @@ from steelyard.bench.prompt.plus_model import (
 from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.bench.registry import choose
 from steelyard.scaling import Fixed, Zones
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.spark.said import batch_progress
 
 COSTS = TaskCosts(1e-3, 1e-5, 1e-5, 2e-4, 4e-6, 1e-5)

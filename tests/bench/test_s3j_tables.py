@@ -13,8 +13,8 @@ from steelyard.bench.s3j import selectivity as s3j_selectivity
 from steelyard.bench.s3j import uniform as s3j_uniform
 from steelyard.bench.s3j import windows
 from steelyard.bench.s3j.claims import parallelism_claims, selectivity_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity import WorksetLoad
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import LEFT, RIGHT
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.window_join import Pairs

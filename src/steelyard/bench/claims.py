@@ -44,7 +44,7 @@ class Interval(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """From one value a seed.
+        """From one value per seed.
 
         >>> Interval.of([1.0, 2.0, 3.0])
         Interval(mean=2.0, low=-0.48..., high=4.48...)
@@ -69,7 +69,7 @@ class Claim:
     published: str
     """The sentence, and what the paper gives for it."""
     values: Sequence[float]
-    """One figure a seed."""
+    """One figure per seed."""
     at_least: float = -math.inf
     at_most: float = math.inf
     """What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on the

@@ -306,7 +306,7 @@ def _phases(phase: int, lines: Lines) -> Table:
         for name, ones in lines.items()
     ]
     names = [f"phase {p + 1}, {'zipf 1.5' if p % 2 else 'uniform'}" for p in range(PHASES)]
-    return Table("rows a second in each phase, the first stretch of it left out", ("policy", *names), rows)
+    return Table("rows per second in each phase, the first stretch of it left out", ("policy", *names), rows)
 
 
 def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: Mapping[str, Sequence[float]]) -> Table:
@@ -319,7 +319,7 @@ def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: M
         )
         for name in dict.fromkeys((*ALL, *BATCH_POLICIES))
     ]
-    return Table("rows a second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
+    return Table("rows per second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
 
 
 def _series(begin: str, lines: Lines) -> list[Series]:

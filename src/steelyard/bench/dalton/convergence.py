@@ -235,7 +235,7 @@ def result_of(
         tables=[
             Table("after convergence", columns, table),
             Table(
-                "Fig 1's scenario: rows a second (simulated)",
+                "Fig 1's scenario: rows per second (simulated)",
                 ("policy", *PARTS),
                 [(name, *map(float, rate)) for name, rate in rates.items()],
             ),
@@ -256,7 +256,7 @@ def result_of(
             "traces and measured costs, see dalton-scalability.",
             "Half of the partitioners see uniform keys, half Zipf 1.5; one partitioner sees both interleaved. "
             "Partitioners "
-            "synchronise once a slide of 20,000 rows.",
+            "synchronise once per slide of 20,000 rows.",
         ],
     )
 

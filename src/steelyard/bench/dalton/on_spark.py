@@ -1,4 +1,4 @@
-"""Policies on Spark, on the clock: how many rows a second each sustains where slots wait, not compute."""
+"""Policies on Spark, on the clock: how many rows per second each sustains where slots wait, not compute."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def sustained(
     fed = {name: Fed(spark, folders, name, wait_us, folder / f"{name}-{wait_us:g}") for name in policies}
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     last = len(folders) - 1
-    for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us a row"):
+    for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us per row"):
         for name, query in fed.items():
             taken = query.next()
             if turn >= WARM_UPS:
@@ -167,7 +167,7 @@ def sustained(
     return {n: Sustained(n, exponent, wait_us, count, seconds[n], fed[n].largest_over_mean) for n in policies}
 
 
-@experiment("partition-spark", title="Policies on Spark: rows a second that 8 waiting slots sustain")
+@experiment("partition-spark", title="Policies on Spark: rows per second that 8 waiting slots sustain")
 def partition_spark(run: Run) -> Result:
     """Rows per second by hash, Prompt, Dalton and others, on the clock, for skewed and for uniform keys."""
 

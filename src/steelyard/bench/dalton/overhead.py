@@ -34,11 +34,11 @@ FULL, NO_FORWARDING, NON_HYBRID = "full", "hybrid without forwarding", "non-hybr
 
 K = TypeVar("K")
 Costs10 = Mapping[tuple[str, str, int], float]
-"""By stream, structure and statistics window: nanoseconds a row."""
+"""By stream, structure and statistics window: nanoseconds per row."""
 
 
 def count_ns(keys: Ints, interval: int, kind: str) -> float:
-    """CPU time of counting rows in one structure, which is cleared after every interval, in nanoseconds a row."""
+    """CPU time of counting rows in one structure, which is cleared after every interval, in nanoseconds per row."""
     from steelyard.kernels.heavy import ExactCounts, sketch_rows  # noqa: PLC0415 - compiles
 
     sketch = np.zeros(SKETCH, np.int64)
@@ -281,7 +281,7 @@ def _tables(
     variants = (FULL, NO_FORWARDING, NON_HYBRID)
     return [
         Table(
-            "nanoseconds a row by statistics window (measured)", ("stream", "structure", *map(str, INTERVALS)), counts
+            "nanoseconds per row by statistics window (measured)", ("stream", "structure", *map(str, INTERVALS)), counts
         ),
         Table(
             "forced heavy hitters, Zipf 1.0, 56 combiners",
@@ -289,7 +289,7 @@ def _tables(
             hitters,
         ),
         Table(
-            "ablation: rows a second",
+            "ablation: rows per second",
             ("stream", *variants),
             [(s.name, *(mean_rate(ablation[s.name, v]) for v in variants)) for s in STREAMS],
         ),

@@ -101,7 +101,7 @@ def _beside(found: Rates, scenario: str, rival: str, engine: Engine, name: str =
         share = mean(each.largest_share for each in found[scenario, one])
         us = MICRO / _mean(found, scenario, one, engine)
         parts.append(
-            f"{one} takes {us:.2g} us a row in its slowest stage, its fullest combiner has {share:.1%} of the rows"
+            f"{one} takes {us:.2g} us per row in its slowest stage, its fullest combiner has {share:.1%} of the rows"
         )
     return f"best rival {parts[0]}; {parts[1]}" if name == COOPERATIVE else "; ".join(parts)
 
@@ -112,8 +112,8 @@ def _why(found: Rates, scenario: str) -> str:
     )
     shares = [mean(one.largest_share for one in found[scenario, name]) for name in (COOPERATIVE, ALONE)]
     return (
-        f"reducers of {ours.reducer:.2g} against {alone.reducer:.2g} us a row, since only partitioners that cooperate "
-        f"can forward; fullest combiner {shares[0]:.1%} against {shares[1]:.1%}"
+        f"reducers of {ours.reducer:.2g} against {alone.reducer:.2g} us per row, since only partitioners that "
+        f"cooperate can forward; fullest combiner {shares[0]:.1%} against {shares[1]:.1%}"
     )
 
 
@@ -170,7 +170,7 @@ def result_of(found: Rates, seeds: int) -> Result:
             "Rates are simulated from traces and measured costs, see dalton-scalability.",
             "Copies that do not know of each other may put one key in several combiners, so all their partials "
             "go through "
-            "reducers; hashing has no reducers. Cooperating partitioners synchronise once a slide and forward.",
+            "reducers; hashing has no reducers. Cooperating partitioners synchronise once per slide and forward.",
         ],
     )
 

@@ -141,7 +141,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
         claims=claims,
         tables=[
             Table(
-                "achieved rows a second by offered",
+                "achieved rows per second by offered",
                 ("slots", "policy", *(f"{rate:.0f}" for rate in offered), "lag at the highest, s"),
                 rows,
             ),

@@ -294,7 +294,7 @@ def _rate_tables(found: Rates) -> list[Table]:
             for stream in STREAMS
             for slots in SLOTS
         ]
-        tables.append(Table(f"rows a second, {engine}", ("stream", "slots", *ALL), rows))
+        tables.append(Table(f"rows per second, {engine}", ("stream", "slots", *ALL), rows))
     return tables
 
 
@@ -307,7 +307,7 @@ def _stage_table(found: Rates) -> Table:
             share = mean(one.largest_share for one in ones)
             rows.append((stream.name, name, *stages, stages.slowest, share))
     columns = ("stream", "policy", "partitioner us", "combiner us", "reducer us", "slowest", "fullest combiner's share")
-    return Table("microseconds a row in the busiest task of each stage, 64 slots, windows", columns, rows)
+    return Table("microseconds per row in the busiest task of each stage, 64 slots, windows", columns, rows)
 
 
 def _batch_table(batches: Batches) -> Table:

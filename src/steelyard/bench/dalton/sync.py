@@ -120,7 +120,7 @@ def claims_of(sweep: Sweep, found: Sequence[Sequence[float]]) -> list[Claim]:
             list(rates[NEVER] / worst),
             at_most=1.0,
             reason=f"worst on average was {last} s; intervals beyond a slide cannot forward either: reducers take "
-            f"{alone.reducer:.2g} us a row with never and {together.reducer:.2g} us with 10 s",
+            f"{alone.reducer:.2g} us per row with never and {together.reducer:.2g} us with 10 s",
         ),
         Claim("synchronising every 10 s is ahead of never", "better", list(rates[BEST] / rates[NEVER]), 1.0),
         Claim(

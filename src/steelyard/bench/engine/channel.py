@@ -300,7 +300,7 @@ class _Nothing(Reader):
 
 @experiment("channel", title="Channels between workers, beside bare sockets, and a word count through them")
 def channel(run_as: Run) -> Result:
-    """Large batches a second, round trips of small ones, and words counted a second by four workers."""
+    """Large batches per second, round trips of small ones, and words counted per second by four workers."""
     rounds, large, small = (5, 100, 500) if run_as.quick else (25, 200, 2000)
     words = 4_000_000 if run_as.quick else 20_000_000
     steps = run_as.progress.track(
@@ -391,7 +391,7 @@ def _why(pair: Pair) -> str:
     more = (pair.channel_each - pair.bare_each) * 1e6
     spread = max(pair.bare) / min(pair.bare)
     return (
-        f"packing, checksums, numbers and credit took {more:.0f} us a message more than the bare socket, whose own "
+        f"packing, checksums, numbers and credit took {more:.0f} us per message more than the bare socket, whose own "
         f"rounds differ by a factor of {spread:.1f}"
     )
 

@@ -157,7 +157,7 @@ class Way:
         self.updates[batch] = results.toArrow()
 
     def give(self, files: Sequence[Path]) -> None:
-        """Let the query do these files, one a batch."""
+        """Let the query do these files, one per batch."""
         for file in files:
             os.link(file, self.folder / "in" / file.name)
         if self.name != OURS:

@@ -49,7 +49,7 @@ def distributions(run: Run) -> Result:
 
 @dataclass(frozen=True)
 class Start:
-    """What OSG's start in round robin costs where it should match Full Knowledge, one figure a stream."""
+    """What OSG's start in round robin costs where it should match Full Knowledge, one figure per stream."""
 
     share: Sequence[float]
     """Tuples that go round robin before the first estimates, over all."""

@@ -148,7 +148,7 @@ def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
         notes=[
             NOTE,
             "gap_closed is the least over uniform, Zipf-0.5 and Zipf-1.0 at 100 %. All have the same memory; messages "
-            "differ, and are in the table. kB counts eight bytes a number, requests on tuples included.",
+            "differ, and are in the table. kB counts eight bytes per number, requests on tuples included.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""How many tuples a second groupings route, instances learn, and the simulated edge runs, on one core."""
+"""How many tuples per second groupings route, instances learn, and the simulated edge runs, on one core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WANTED = 2_000_000
 
 
 class Speeds(NamedTuple):
-    """Tuples or events a second, of processor time."""
+    """Tuples or events per second, of processor time."""
 
     routed: float
     learnt: float | None
@@ -57,7 +57,7 @@ def speeds(name: str, instances: int, seed: int, repetitions: int) -> Speeds:
     return Speeds(TUPLES / routed, TUPLES / learnt if learns else None, warm.events / simulated)
 
 
-@experiment("osg-kernels", title="Tuples a second that each grouping routes on one core")
+@experiment("osg-kernels", title="Tuples per second that each grouping routes on one core")
 def kernels(run: Run) -> Result:
     """Speed of every grouping's compiled loops: scheduler, instance, and both with queues in the simulated edge."""
     repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)

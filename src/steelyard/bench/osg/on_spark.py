@@ -57,7 +57,7 @@ def stream(rows: int, seed: int) -> tuple[list[str], Waiting]:
 
 
 def routed_mtps(seed: int, repetitions: int) -> dict[str, float]:
-    """Millions of rows a second of processor time that a sender hashes, chooses for and cuts up, by grouping."""
+    """Millions of rows per second of processor time that a sender hashes, chooses for and cuts up, by grouping."""
     items, work = stream(ROUTED, seed)
     batch = pa.record_batch({"id": np.arange(ROUTED), "item": items, "due": np.zeros(ROUTED)})
     ids = key_ids(batch, ("item",))

@@ -80,7 +80,7 @@ X = TypeVar("X", float, int, str)
 
 @dataclass
 class Sweep(Generic[X]):
-    """Mean completion times and throughputs of groupings at each point of a sweep, one a stream."""
+    """Mean completion times and throughputs of groupings at each point of a sweep, one per stream."""
 
     completions: dict[tuple[X, str], list[float]] = field(default_factory=dict)
     throughputs: dict[tuple[X, str], list[float]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Sweep(Generic[X]):
         return list(dict.fromkeys(name for _, name in self.completions))
 
     def speedups(self, x: X, policy: str) -> list[float]:
-        """Completion time of round robin over that of a grouping, one a stream (Lambda in the paper)."""
+        """Completion time of round robin over that of a grouping, one per stream (Lambda in the paper)."""
         return over(self.completions[x, ROUND_ROBIN], self.completions[x, policy])
 
     def speedup(self, x: X, policy: str) -> float:
@@ -163,6 +163,6 @@ def parameters(
 
 NOTE = (
     "Simulated: a deterministic discrete-event model in place of the authors' threads that wait busily; one set of "
-    "hash functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the "
+    "hash functions per stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the "
     "periodic synchronisation of the authors' program."
 )

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import Result, Run, Table, Target, charts, experiment, mean
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs
+from steelyard.bench.prompt.cluster_model import Shape, measure_costs
 from steelyard.core import Batched, BatchObservation, KeyCounts, Observing, Partitioner, RowRule, TaskObservation
 from steelyard.core.counts import Ints
 from steelyard.core.plans import spread
 from steelyard.partition import policy
+from steelyard.sim.microbatch import TaskCosts
 
 BLOCKS, BUCKETS = 16, 16
 ROWS, KEYS = 100_000, 20_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
 from steelyard.bench.claims import seeds_note
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs, sustainable, through
+from steelyard.bench.prompt.cluster_model import Shape, measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import AMPLITUDE, PROMPT, SLOTS, TIME, Wave, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.bench.prompt.shapes import Stream, shape_of
@@ -18,6 +18,7 @@ from steelyard.core import KeyCounts
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from steelyard.bench import Claim, Interval, Published, Result, Run, Target, charts, experiment, mean
 from steelyard.bench.claims import seeds_note
+from steelyard.bench.prompt.oracle import GapReport, gap_report
 from steelyard.bench.prompt.policies import CAM, FFD, FRAGMIN, HASH, PK2, PK5, PROMPT, SHUFFLE, TIME
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.core import BlockPlan, KeyCounts, Routed, TuplePolicy
@@ -20,7 +21,6 @@ from steelyard.partition import Hash, Prompt
 from steelyard.partition.affinity import Affinity, best_d
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
-from steelyard.partition.oracle import GapReport, gap_report
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
 from steelyard.workloads.lineitem import LineItem
 from steelyard.workloads.ranks import MAX_KEYS as MOST_KEYS
@@ -115,7 +115,7 @@ def best_cam(batch: Rows, blocks: int, reading: Affinity) -> Affinity:
 
 
 Measured = dict[str, dict[str, list[float]]]
-"""By policy and measure: one number a seed."""
+"""By policy and measure: one number per seed."""
 
 
 def measure(batches: Sequence[Rows], blocks: int) -> Measured:

@@ -31,12 +31,13 @@ from steelyard.bench.prompt.buffering import (
     release,
     time_keys,
 )
-from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs, sustainable, through
+from steelyard.bench.prompt.cluster_model import measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import SLOTS, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.partition import Prompt, PromptAllocator
 from steelyard.partition.early_release import MOST_SLACK
+from steelyard.sim.microbatch import TaskCosts
 
 KEYS, QUICK_KEYS = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
 HEADLINE_KEYS = 100_000

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import Published, Result, Run, Series, Table, Target, charts, experiment
+from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.partition import partitioner
 
@@ -56,16 +56,10 @@ def zipf_counts(keys: int, rows: int, exponent: float, seed: int) -> KeyCounts:
     return KeyCounts(pa.array(order), whole[order])
 
 
-def median_ms(actions: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
-    """Median time of each action. They take turns, so that a slow moment of the machine hits all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in actions}
-    for repetition in range(WARM_UPS + repetitions):
-        for name, action in actions.items():
-            clock = time.perf_counter_ns()
-            action()
-            if repetition >= WARM_UPS:
-                taken[name].append((time.perf_counter_ns() - clock) / 1e6)
-    return {name: float(np.median(times)) for name, times in taken.items()}
+def median_ms(actions: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
+    """Median time of each action, after some to warm up."""
+    taken = in_turns(actions, WARM_UPS + repetitions)
+    return {name: 1e3 * float(np.median(times[WARM_UPS:])) for name, times in taken.items()}
 
 
 def time_case(keys: int, blocks: int, seed: int, repetitions: int) -> Case:

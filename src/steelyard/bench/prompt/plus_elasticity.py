@@ -10,7 +10,7 @@ import numpy as np
 from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
 from steelyard.bench.claims import seeds_note
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs
+from steelyard.bench.prompt.cluster_model import measure_costs
 from steelyard.bench.prompt.plus_model import (
     AFTER,
     BEFORE,
@@ -37,6 +37,7 @@ from steelyard.bench.prompt.plus_model import (
 from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.scaling import Fixed, elasticity
+from steelyard.sim.microbatch import TaskCosts
 
 OPERATOR = "histogram"
 """Keys that cost something, so that their number matters."""

@@ -312,7 +312,7 @@ def result_of(taken: Taken) -> Result:
     if none:
         notes.append(
             f"A Spark job of {least:,} rows took {1000 * overhead:.0f} ms: at 100 ms Spark sustains nothing here. "
-            f"group_ahead_vs_spark_100ms is then over {least:,} rows a batch, a bound from below."
+            f"group_ahead_vs_spark_100ms is then over {least:,} rows per batch, a bound from below."
         )
     return Result(
         parameters={
@@ -395,7 +395,7 @@ def _rate_table(rates: Mapping[str, Sequence[tuple[float, bool]]], overhead: flo
         cells = [f"{rate:,.0f}{'*' * beyond}" for rate, beyond in (found[i] for found in rates.values())]
         rows.append((f"{interval:g} s", f"{o:.2f}", formula, *cells, gains[i]))
     columns = ("interval", "o", "by formula", *rates, "gain, prompt")
-    return Table("rows a second that are sustained", columns, rows)
+    return Table("rows per second that are sustained", columns, rows)
 
 
 def _seconds_table(seconds: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> Table:

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import mean
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, ScalingPolicy
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.rates import Constant, Ramp, Rate
 

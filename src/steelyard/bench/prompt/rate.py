@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from steelyard.bench import Claim, Interval, Published, Result, Run, Target, charts, experiment, mean
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.policies import (
     AMPLITUDE,
     CAM,
@@ -33,6 +32,7 @@ from steelyard.bench.prompt.policies import (
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.partition.affinity import Affinity
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
 
@@ -217,7 +217,7 @@ def _why(found: SustainedRates, rival: str, operator: str = HEADLINE[0]) -> str:
         hottest = rank_table(MANDELBROT_EXPONENT, found.words, MANDELBROT_SHIFT).shares[0]
         cause = f"the hottest word has {hottest:.1%} of the rows and a slot's share is {1 / found.slots:.1%}"
     return (
-        f"{cause}; here {share[0]:.1f} us a key beside {share[1]:.1f} us a row; with keys that cost "
+        f"{cause}; here {share[0]:.1f} us per key beside {share[1]:.1f} us per row; with keys that cost "
         f"{KEY_FACTORS[-1]} times as much it would be {dear:.2g}x"
     )
 
@@ -228,7 +228,7 @@ def _rates_table(found: SustainedRates) -> Table:
     for (operator, seconds, period), rates in found.rates.items():
         means = [Interval.of([one[policy] for one in rates])[0] / 1e6 for policy in policies]
         rows.append((operator, seconds, period, *means))
-    return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
+    return Table("mean rate, million rows per second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
 
 
 def _bounds_table(found: SustainedRates) -> Table:
@@ -240,7 +240,7 @@ def _bounds_table(found: SustainedRates) -> Table:
             rates = found.rates[operator, seconds, HEADLINE[2]]
             ends = [Interval.of([one[policy] / 1e6 for one in rates]) for policy in policies]
             rows.append((operator, seconds, *(high - mean for mean, _, high in ends)))
-    title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows a second (simulated)"
+    title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows per second (simulated)"
     return Table(title, ("operator", "T, s", *policies), rows)
 
 

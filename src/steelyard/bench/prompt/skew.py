@@ -9,7 +9,6 @@ import numpy as np
 
 from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
 from steelyard.bench.claims import seeds_note
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.policies import (
     CAM,
     HASH,
@@ -32,6 +31,7 @@ from steelyard.bench.prompt.policies import (
 from steelyard.bench.prompt.rate import Rates, costs_in_us, operator_title
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.partition.affinity import Affinity
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 
 INTERVAL = 3.0
@@ -195,11 +195,11 @@ def _table(found: RatesBySkew) -> Table:
         (operator, exponent, *(mean(one[policy] for one in rates) / 1e6 for policy in policies))
         for (operator, exponent), rates in found.rates.items()
     ]
-    return Table("mean rate, million rows a second (simulated)", ("operator", "Zipf", *policies), rows)
+    return Table("mean rate, million rows per second (simulated)", ("operator", "Zipf", *policies), rows)
 
 
 def series_of(found: RatesBySkew, operator: str) -> list[Series]:
-    """A line for each policy: million rows a second against the exponent."""
+    """A line for each policy: million rows per second against the exponent."""
     return [
         Series(
             policy,

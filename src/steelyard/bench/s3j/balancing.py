@@ -273,10 +273,10 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
             "critical_path_reduction_seconds is the same by the clock, of the last window: tasks that share cores wait "
             "for each other, so it says less.",
             "Both courses gave the same pairs. The published run has uniform vectors; on Spark topics are skewed.",
-            "uniform_ figures are of the published run's own kind of streams, 4,000 records a second each (a twentieth "
-            "in a quick run) at 0.1 % selectivity: worksets are made as they are on Spark, comparisons and free pairs "
-            "are counted from their sizes, and each window begins with the plan that the one before asks for. idlest "
-            "and busiest are parts of an even share, in the last window.",
+            "uniform_ figures are of the published run's own kind of streams, 4,000 records per second each (a "
+            "twentieth in a quick run) at 0.1 % selectivity: worksets are made as they are on Spark, comparisons and "
+            "free pairs are counted from their sizes, and each window begins with the plan that the one before asks "
+            "for. idlest and busiest are parts of an even share, in the last window.",
         ],
     )
 

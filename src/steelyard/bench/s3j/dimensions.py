@@ -53,7 +53,7 @@ SMALL = 150
 UNLIMITED = ((2, 0.01), (10, 0.2), (10, 0.3), (30, 0.35), (50, 0.4))
 """Dimensions and threshold of runs that the authors have files for and do not report."""
 REPLICA = {(10, 0.2): 12.8, (10, 0.3): 32.0}
-"""Copies of a record in a replica of the authors' code that we made, 150 records a stream; nobody printed them."""
+"""Copies of a record in a replica of the authors' code that we made, 150 records per stream; nobody printed them."""
 
 
 @dataclass(frozen=True)

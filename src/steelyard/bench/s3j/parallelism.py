@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from steelyard.bench import Cell, Kind, Number, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.claims import parallelism_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.bench.s3j.windows import (
     CJ,
     CJ_TRUE,
@@ -33,12 +34,11 @@ from steelyard.bench.s3j.windows import (
     space_of,
     uniform_window,
 )
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import Rows
 from steelyard.similarity.metrics import metric as metric_of
 
 RATE = 4000
-"""Records a second and stream (Table 2.3)."""
+"""Records per second and stream (Table 2.3)."""
 T = 0.001
 """A selectivity of 0.1 %."""
 WORKERS = (5, 10, 15, 20)

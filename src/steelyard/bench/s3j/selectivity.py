@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from steelyard.bench import Cell, Kind, Number, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.claims import selectivity_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.bench.s3j.windows import (
     CJ,
     CJ_TRUE,
@@ -32,12 +33,11 @@ from steelyard.bench.s3j.windows import (
     space_of,
     uniform_window,
 )
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import Rows
 from steelyard.similarity.metrics import metric as metric_of
 
 RATE = 2000
-"""Records a second and stream (Table 2.2)."""
+"""Records per second and stream (Table 2.2)."""
 WORKERS = 5
 
 
@@ -217,7 +217,7 @@ def _reasons(found: Mapping[str, ByMethod], twins: Twins, faster: int) -> Table:
                 "S3J, comparisons at 0.1 %",
                 "5.82",
                 f"{ours[-1]:.2f}",
-                f"{share:.0%} of it are distances to centroids of worksets, which fall with records a window; the "
+                f"{share:.0%} of it are distances to centroids of worksets, which fall with records per window; the "
                 f"published generator's own streams give {cost.ratio(pairs.nominal, faster):.2f} (nominal) and "
                 f"{cost.ratio(pairs.counted, faster):.2f} (counted)",
             ),

@@ -283,7 +283,7 @@ def kernel_speeds(seed: int, rows: int = KERNEL_ROWS, repetitions: int = 5) -> d
 
 @experiment("s3j-speed", title="Similarity join on Spark beside a cross join, ClusterJoin and a broadcast join")
 def s3j_speed(run: Run) -> Result:
-    """Records a second of windows joined with themselves, by every way, in one run."""
+    """Records per second of windows joined with themselves, by every way, in one run."""
 
     kernels = kernel_speeds(run.seed, repetitions=run.pick(9, 3))
     repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
@@ -375,7 +375,7 @@ def _notes(found: Sequence[Timed], scaled: Sequence[str]) -> list[str]:
     if scaled:
         notes.append(
             f"{' and '.join(scaled)}: the cross join was not run over the whole window. Its time is extrapolated from "
-            "two samples, by the number of pairs; what does not grow with them is counted once a window."
+            "two samples, by the number of pairs; what does not grow with them is counted once per window."
         )
     return notes
 

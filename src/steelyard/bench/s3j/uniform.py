@@ -18,7 +18,7 @@ from steelyard.similarity.window_join import WindowJoin
 from steelyard.similarity.worksets import Formulation
 
 RATE = 4_000
-"""Records a second of each of the two streams."""
+"""Records per second of each of the two streams."""
 T = 0.001
 """A selectivity of 0.1 %."""
 WORKERS, WINDOWS = 5, 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.bench import Cell, Number, Table, charts
-from steelyard.similarity.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
 from steelyard.similarity.members import LEFT, RIGHT, Rows
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.partitions import SpacePartitions, java_doubles

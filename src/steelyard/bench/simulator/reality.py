@@ -41,7 +41,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Compared:
-    """Mean latency in seconds and rows a second, at one load."""
+    """Mean latency in seconds and rows per second, at one load."""
 
     load: float
     real_latency: float

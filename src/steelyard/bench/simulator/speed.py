@@ -1,4 +1,4 @@
-"""How fast the simulator is: events a second tuple by tuple, and two runs of the size that studies need."""
+"""How fast the simulator is: events per second tuple by tuple, and two runs of the size that studies need."""
 
 from __future__ import annotations
 
