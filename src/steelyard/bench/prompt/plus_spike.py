@@ -14,9 +14,7 @@ from steelyard.bench.prompt.plus_techniques import (
     PROMPTPLUS,
     ROWS,
     Course,
-    course,
-    session,
-    warm_up,
+    courses,
 )
 from steelyard.workloads.rates import Rate, Spike
 
@@ -51,13 +49,7 @@ def promptplus_spike(run: Run) -> Result:
     kinds = rates(interval)
     chosen = [STEP] if run.quick else list(kinds)
     techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
-    found: dict[str, dict[str, Course]] = {kind: {} for kind in chosen}
-    with session("promptplus-spike") as (spark, _):
-        run.progress.say("warming up")
-        warm_up(spark)
-        for kind, technique in run.progress.track([(k, t) for k in chosen for t in techniques], "promptplus-spike"):
-            run.progress.say(f"{kind}: {technique}")
-            found[kind][technique] = course(spark, technique, kinds[kind], BATCHES, interval)
+    found = courses(run, "promptplus-spike", {kind: kinds[kind] for kind in chosen}, techniques, BATCHES, interval)
     return result_of(found, interval)
 
 

@@ -14,9 +14,7 @@ from steelyard.bench.prompt.plus_techniques import (
     PROMPTPLUS,
     ROWS,
     Course,
-    course,
-    session,
-    warm_up,
+    courses,
 )
 from steelyard.workloads.rates import Sinusoid
 
@@ -43,13 +41,7 @@ def promptplus_violations(run: Run) -> Result:
     batches = run.pick(BATCHES, QUICK_BATCHES)
     techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
     rate = Sinusoid(MEAN * ROWS / interval, AMPLITUDE, PERIOD * interval)
-    found: dict[str, Course] = {}
-    with session("promptplus-violations") as (spark, _):
-        run.progress.say("warming up")
-        warm_up(spark)
-        for technique in run.progress.track(techniques, "promptplus-violations"):
-            run.progress.say(technique)
-            found[technique] = course(spark, technique, rate, batches, interval)
+    found = courses(run, "promptplus-violations", {"swinging": rate}, techniques, batches, interval)["swinging"]
     return result_of(found, interval)
 
 
