@@ -248,7 +248,6 @@ def result_of(
     seeds: int,
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(phase, lines, drifting, batches, clusters, recovered)
     chosen = skewed(phase)
     metrics: dict[str, float] = {
         "recovery_windows_dalton": mean(recovered[DALTON]),
@@ -277,7 +276,7 @@ def result_of(
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
         tables=[_phases(phase, lines), _others(drifting, batches, clusters)],
-        claims=claims,
+        claims=claims_of(phase, lines, drifting, batches, clusters, recovered),
         series=[*_series("", lines), *_series(f"{RANDOM}: ", drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),

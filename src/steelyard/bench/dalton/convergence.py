@@ -200,7 +200,6 @@ def result_of(
     curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequence[Sequence[float]]], rows: int, seeds: int
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(curves, first)
     settled = {count: mean(one.settled for one in ones) for count, ones in curves.items()}
     rates = {name: np.mean(ones, axis=0) for name, ones in first.items()}
     measured = {f"imbalance_{count}_partitioners": value for count, value in settled.items()}
@@ -231,7 +230,7 @@ def result_of(
         },
         metrics={**measured, **simulated},
         kinds=dict.fromkeys(simulated, "simulated"),
-        claims=claims,
+        claims=claims_of(curves, first),
         tables=[
             Table("after convergence", columns, table),
             Table(

@@ -197,7 +197,6 @@ def result_of(
     seeds: int,
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(counting, forced, ablation)
     last = INTERVALS[-1]
 
     def gain(variant: str, stream: str) -> float:
@@ -229,7 +228,7 @@ def result_of(
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
         tables=[*_tables(counting, forced, ablation)],
-        claims=claims,
+        claims=claims_of(counting, forced, ablation),
         series=_series(counting),
         published=PUBLISHED,
         notes=[

@@ -133,7 +133,6 @@ def partitioners(run: Run) -> Result:
 
 def result_of(found: Rates, seeds: int) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     metrics = {
         f"cooperative_vs_{label}_{which}": mean(ratio(found, scenario, COOPERATIVE, others))
         for scenario, which in ((MIXED, "one_skewed"), (SKEWED, "both_skewed"))
@@ -157,7 +156,7 @@ def result_of(found: Rates, seeds: int) -> Result:
         metrics=metrics,
         kind="simulated",
         tables=[_table(found)],
-        claims=claims,
+        claims=claims_of(found),
         series=[
             Series(name, [0, 1], [_mean(found, scenario, name) for scenario in SCENARIOS], "simulated")
             for name in NAMES

@@ -115,7 +115,6 @@ def result_of(lines: Lines, seeds: int) -> Result:
     capacity = max(mean(one.throughput() for one in ones) for ones in lines.values())
     offered = [share * capacity for share in SHARES]
     found = achieved(lines, offered)
-    claims = claims_of(found)
     means = {case: [mean(one.rate for one in ones) for ones in by_rate] for case, by_rate in found.items()}
     lag = {case: mean(one.lag for one in by_rate[-1]) for case, by_rate in found.items()}
     metrics = {
@@ -138,7 +137,7 @@ def result_of(lines: Lines, seeds: int) -> Result:
         },
         metrics=metrics,
         kind="simulated",
-        claims=claims,
+        claims=claims_of(found),
         tables=[
             Table(
                 "achieved rows per second by offered",

@@ -203,7 +203,6 @@ def scalability(run: Run) -> Result:
 
 def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found, batches)
     metrics: dict[str, Number] = {}
     for stream, label in ((UNIFORM, "uniform"), (ZIPF_1, "zipf_1"), (ZIPF_15, "zipf_15")):
         for rival in ("hash", "dagreedy"):
@@ -249,7 +248,7 @@ def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
         tables=[*_rate_tables(found), _stage_table(found), _batch_table(batches)],
-        claims=claims,
+        claims=claims_of(found, batches),
         series=_series(found, ZIPF_15.name),
         published=[
             Published(

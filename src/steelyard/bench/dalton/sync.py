@@ -166,7 +166,6 @@ def sync(run: Run) -> Result:
 def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds: int) -> Result:
     """Figures, tables and verdicts."""
     found = [settled(rounds, scale) for rounds in runs]
-    claims = claims_of(sweep, found)
     rates = {seconds: mean(one.throughput() for one in ones) for seconds, ones in sweep.items()}
     metrics = {
         "sync_10s_vs_never": rates[BEST] / rates[NEVER],
@@ -191,7 +190,7 @@ def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds
         },
         metrics=metrics,
         kind="simulated",
-        claims=claims,
+        claims=claims_of(sweep, found),
         tables=[
             Table(
                 "rate by interval",

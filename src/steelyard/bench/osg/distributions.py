@@ -173,7 +173,6 @@ def _throughput(found: Sweep[float], x: float) -> list[float]:
 
 def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found, start)
     metrics = {
         "worst_speedup": min(found.speedup(x, OSG) for x in EXPONENTS),
         "speedup_uniform": found.speedup(0.0, OSG),
@@ -191,7 +190,7 @@ def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
         metrics=metrics,
         kind="simulated",
         tables=[found.table("exponent")],
-        claims=claims,
+        claims=claims_of(found, start),
         series=found.series(),
         published=[
             Published("on average 4 % for uniform and Zipf-0.5", source, "speedup_uniform"),

@@ -116,7 +116,6 @@ def claims_of(completions: Runs) -> list[Claim]:
 
 def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(completions)
     closed = {(where, name): gap_closed(completions, where, name) for where in SETTINGS for name in CANDIDATES}
     rows: list[tuple[Cell, ...]] = [
         (
@@ -143,7 +142,7 @@ def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
         metrics=metrics,
         kind="simulated",
         tables=[Table("share of the gap that is closed", columns, rows)],
-        claims=claims,
+        claims=claims_of(completions),
         targets=[Target("gap_closed", at_least=HALF, explanation="see the table")],
         notes=[
             NOTE,

@@ -82,14 +82,13 @@ def claims_of(found: Sweep[str]) -> list[Claim]:
 
 def result_of(found: Sweep[str], seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     worst = {policy: min(found.speedup(at, policy) for at in found.points) for policy in (OSG, TRACKING)}
     return Result(
         parameters=parameters(Setting(instances=INSTANCES), seeds, POLICIES, points=found.points),
         metrics={"worst_speedup": worst[OSG], "worst_speedup_tracking": worst[TRACKING]},
         kind="simulated",
         tables=[found.table("schedulers")],
-        claims=claims,
+        claims=claims_of(found),
         series=series_of(found),
         targets=[Target("worst_speedup_tracking", at_least=ALIKE, explanation="see the table")],
         notes=[

@@ -194,7 +194,6 @@ TWO = (
 
 def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     rows = [
         (
             name,
@@ -227,7 +226,7 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
         metrics=metrics,
         kind="simulated",
         tables=[Table("before and after the change", columns, rows)],
-        claims=claims,
+        claims=claims_of(found),
         series=[one for name in SHOWN for one in _series(name, found[name][0])],
         published=[
             Published(RUN_AT, TEXT, "run_at"),

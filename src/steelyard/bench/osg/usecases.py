@@ -331,7 +331,6 @@ def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
     """Speed-ups: mean completion time of Storm's shuffle over OSG's."""
     gains = {way: gains_of(found.means, way) for way in (OSG, TRACKING)}
     longest = 1000 * float(found.costs.max())
-    claims = claims_of(found.means, found.messages, found.messages_without_resync, longest, said)
     metrics = {
         "speed_up_mean": statistics.fmean(gains[OSG]),
         "speed_up_least": min(gains[OSG]),
@@ -356,7 +355,7 @@ def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
         },
         metrics=metrics,
         tables=[_table(found.means), _live_table(found.live)],
-        claims=claims,
+        claims=claims_of(found.means, found.messages, found.messages_without_resync, longest, said),
         series=[
             Series(way, list(found.means), [1000 * by_way[way] for by_way in found.means.values()], "simulated")
             for way in SIMULATED

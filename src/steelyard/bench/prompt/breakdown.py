@@ -170,7 +170,6 @@ def claims_of(found: Mapping[str, Parts]) -> list[Claim]:
 def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
     """Shares of execution, and what a batch takes."""
     baseline = found[BASELINE]
-    claims = claims_of(found)
     return Result(
         parameters={
             "rows": ROWS,
@@ -192,7 +191,7 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
         },
         published=[Published("at least 60 %", "Abdelhamid 2021, Fig 1.4b, text", "baseline_rest_share")],
         tables=[_table(found)],
-        claims=claims,
+        claims=claims_of(found),
         series=[Series("execution share", list(range(len(found))), [one.share for one in found.values()])],
         targets=[
             Target(

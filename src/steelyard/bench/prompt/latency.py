@@ -147,7 +147,6 @@ def prompt_latency(run: Run) -> Result:
 
 def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest: float, quick: bool) -> Result:
     """Means over the seeds, and the claims."""
-    claims = claims_of(found)
     metrics: dict[str, float] = {}
     for policy in BOTH:
         of = [one[policy] for one in found]
@@ -173,7 +172,7 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
         },
         metrics=metrics,
         tables=[_table(found)],
-        claims=claims,
+        claims=claims_of(found),
         series=_series(found),
         published=[Published("time-based widely spread, Prompt a narrow band within the bound", SOURCE)],
         targets=[

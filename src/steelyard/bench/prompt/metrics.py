@@ -156,7 +156,6 @@ def prompt_metrics(run: Run) -> Result:
 
 def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quick: bool) -> Result:
     """The figures of tweet words, with all workloads behind them."""
-    claims = [claim for name, measured in found.items() for claim in claims_of(name, measured)]
     tweets = found[TWEETS]
     order = tweets[INSERTION]["split keys"], tweets[PROMPT]["split keys"]
     return Result(
@@ -174,7 +173,7 @@ def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quic
             "insertion_optimality_gap": gaps["insertion"].mean,
         },
         tables=[_table(found), _gap_table(gaps)],
-        claims=claims,
+        claims=[claim for name, measured in found.items() for claim in claims_of(name, measured)],
         series=[
             Series(
                 f"{policy}, {measure}",

@@ -101,7 +101,6 @@ def result_of(
     fixed = {clock: [release(one[clock], INTERVAL, fixed=True) for one in taken] for clock in (WALL, PROCESSOR)}
     adaptive = [release(one[WALL], INTERVAL, fixed=False) for one in taken]
     ratio = [one[TREE] / one[SORT] for one in rates]
-    claims = claims_of(timed, headline, fixed, ratio, budgets)
     after = {way: mean(headline.after_cut_off(way)) * 1e3 for way in (TREE, SORT)}
     metrics = {
         "tree_after_cut_off_ms": after[TREE],
@@ -130,7 +129,7 @@ def result_of(
         },
         metrics=metrics,
         tables=[_times_table(timed), budget_table(budgets), allocator_table(allocators)],
-        claims=claims,
+        claims=claims_of(timed, headline, fixed, ratio, budgets),
         series=_series(timed),
         published=[
             Published("at most 5 % of the interval", SOURCE_SLACK, "slack_share"),

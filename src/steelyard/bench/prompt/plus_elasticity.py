@@ -92,7 +92,6 @@ def courses(cluster: Cluster, seed: int) -> Courses:
 
 def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick: bool) -> Result:
     """Means over the seeds, the claims, and what Spark did."""
-    claims = [claim for policy in JUDGED for claim in claims_of(found, policy, costs)]
     metrics: dict[str, float] = {}
     for policy, ending in ((SLOW, "d3"), (SWIFT, "d1"), (FIXED, "fixed")):
         metrics[f"throughput_over_input_{ending}"] = _mean(found, RISE, policy, lambda course: course.tracked)
@@ -118,7 +117,7 @@ def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick
         },
         metrics=metrics | measured,
         tables=[_table(found), _spark_table(spark)],
-        claims=claims,
+        claims=[claim for policy in JUDGED for claim in claims_of(found, policy, costs)],
         series=_series(found[0]),
         published=[
             Published("throughput matches the input rate, the system stays stable", SOURCE_UP, "stable_share_d1"),

@@ -273,7 +273,6 @@ def result_of(taken: Taken) -> Result:
     """Rates at every interval, and what they are over Spark's."""
     seconds = {name: {rows: statistics.median(times) for rows, times in by.items()} for name, by in taken.items()}
     rounds = max(len(times) for by in taken.values() for times in by.values())
-    claims = claims_of(taken)
     least = min(seconds[SPARK])
     overhead = seconds[SPARK][least]
     rates = {name: [sustained(by, interval) for interval in INTERVALS] for name, by in seconds.items()}
@@ -327,7 +326,7 @@ def result_of(taken: Taken) -> Result:
             Published("up to 5x", "Abdelhamid 2021, Fig 3.7a, text", "group_ahead_vs_spark_1s"),
             *(Published("4x to 8x", "Abdelhamid 2021, section 3.3, text", name) for name in alone),
         ],
-        claims=claims,
+        claims=claims_of(taken),
         tables=[
             _rate_table(rates, overhead, gains[HEADLINE_WAY]),
             *(_seconds_table(seconds, names) for names in _kinds(seconds)),

@@ -66,7 +66,6 @@ def result_of(found: Courses, interval: float) -> Result:
     if ONE_BY_ONE in step:
         metrics["spark_effect_batch"] = float(step[ONE_BY_ONE].effect(SPIKE))
         metrics["spark_stable_batch"] = float(step[ONE_BY_ONE].stable(SPIKE))
-    claims = claims_of(step)
     decisions = "; ".join(step[PROMPTPLUS].changes) or "nothing was decided"
     return Result(
         parameters={
@@ -84,7 +83,7 @@ def result_of(found: Courses, interval: float) -> Result:
             Published(21, SOURCE, "boundary_effect_batch"),
         ],
         tables=[*(_table(kind, courses) for kind, courses in found.items())],
-        claims=claims,
+        claims=claims_of(step),
         series=[
             Series(f"{kind}: {name}", list(range(1, BATCHES + 1)), one.loads)
             for kind, courses in found.items()

@@ -107,7 +107,6 @@ def prompt_rate(run: Run) -> Result:
 
 def result_of(found: SustainedRates, few: SustainedRates) -> Result:
     """The figures at the headline's wave, and the claims over all waves; beside them those of few slots."""
-    claims = claims_of(found)
     metrics: dict[str, float] = {}
     for operator in found.costs:
         rates = found.rates[operator, *HEADLINE[1:]]
@@ -127,7 +126,7 @@ def result_of(found: SustainedRates, few: SustainedRates) -> Result:
         },
         metrics=metrics,
         tables=[_rates_table(found), _dearer_table(found), _bounds_table(found)],
-        claims=claims,
+        claims=claims_of(found),
         series=_series(found),
         published=[
             *(Published(factor, SOURCE, f"prompt_vs_{rival}") for rival, factor in FACTORS.items()),

@@ -100,7 +100,6 @@ def prompt_skew(run: Run) -> Result:
 
 def result_of(found: RatesBySkew, quick: bool) -> Result:
     """Ratios at the largest skew, and the claims over all."""
-    claims = claims_of(found)
     most = found.exponents[-1]
     metrics: dict[str, float] = {}
     for operator in found.costs:
@@ -122,7 +121,7 @@ def result_of(found: RatesBySkew, quick: bool) -> Result:
         },
         metrics=metrics,
         tables=[_table(found)],
-        claims=claims,
+        claims=claims_of(found),
         series=series_of(found, HEADLINE),
         published=[
             Published("2x to 5x", SOURCE, "prompt_vs_hash"),

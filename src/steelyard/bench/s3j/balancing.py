@@ -241,7 +241,6 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
         "moved_share_of_state": moving.moved_bytes / (sum(report.state_bytes for report in moving.reports) or 1),
     }
     heavy = "one workset is heavier than a worker's fair share, and a workset moves only as a whole"
-    claims = claims_of(still.critical(last), moving.critical(last), uniform)
     of_uniform = s3j_uniform.metrics_of(uniform)
     return Result(
         parameters={
@@ -254,7 +253,7 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
         metrics=metrics | of_uniform,
         kinds=dict.fromkeys(of_uniform, "simulated"),
         tables=[_windows(still, moving), _plans(moving), s3j_uniform.table_of(uniform)],
-        claims=claims,
+        claims=claims_of(still.critical(last), moving.critical(last), uniform),
         series=[
             Series(name, list(windows), [course.critical(window) for window in windows])
             for name, course in ((STILL, still), (MOVING, moving))

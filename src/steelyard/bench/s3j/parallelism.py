@@ -100,13 +100,12 @@ def parallelism(run: Run) -> Result:
 def result_of(found: ByMethod, checks: Sequence[tuple[int, Check]], a_side: int, faster: int) -> Result:
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | {"pairs_wrong": sum(one.wrong for _, one in checks)}
-    claims = parallelism_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
         parameters=parameters(a_side, faster, WORKERS, selectivity=T),
         metrics=metrics,
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
-        claims=claims,
+        claims=parallelism_claims(metrics),
         tables=[
             _table(found, faster),
             _twins_table(found, faster),

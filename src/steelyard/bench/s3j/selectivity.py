@@ -128,13 +128,12 @@ def result_of(
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | published_metrics(twins, faster)
     metrics["pairs_wrong"] = sum(one.wrong for _, one in checks)
-    claims = selectivity_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
         parameters=parameters(a_side, faster, WORKERS),
         metrics=metrics,
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
-        claims=claims,
+        claims=selectivity_claims(metrics),
         tables=[
             _table(found, faster),
             _reasons(found, twins, faster),
