@@ -1,34 +1,28 @@
-"""Batches of a tenth of a second, scheduled in groups ahead of time on two workers inside one Spark job."""
+"""Batches of a tenth of a second, scheduled in groups ahead of time on a worker inside one Spark job."""
 
 import steelyard as sy
-from steelyard.resident import Generated, count, sum
-from steelyard.resident.groups import BatchProgram, Scheduling
-from steelyard.spark.groups import run_batches
-from steelyard.workloads import Zipf
-from steelyard.workloads.rates import Constant
 
 
 def main() -> None:
-    """Count and sum by key, two seconds long."""
-    program = BatchProgram(
-        Generated(Zipf(1.2, 10_000), rows=200_000),
-        ("key",),
-        {"n": count(), "total": sum("value")},
-        rate=Constant(100_000),  # rows per second, as they come
-        partitioner="prompt",
-    )
+    """Count and sum by key, two seconds long, and see how batches went."""
     spark = sy.session("groups", master="local[2]")
-    scheduling = Scheduling(interval=0.1, blocks=2, buckets=2, slots=1)
-    found = run_batches(spark, program, scheduling, workers=2, elastic="zones?most_blocks=4")
-    for batch, run in found.batches.items():
-        tasks = f"{run.plan.blocks} map and {run.plan.buckets} reduce tasks"
-        print(f"batch {batch}: {run.rows:,} rows of {run.keys:,} keys in {tasks}, W = {run.load:.2f}")
-    for change in found.changes:
-        print(f"from batch {change.first}: {change.reason}")
-    total = 0
-    for table in found.results.values():
-        total += table["n"].to_numpy().sum()
-    print(f"{total:,} rows in {len(found.results)} batches, {found.groups} groups, {found.messages} messages")
+    rows = spark.readStream.format("steelyard").options(workload="zipf", rate=50_000, max_rows=100_000).load()
+    query = (
+        sy.stream(rows)
+        .with_watermark("event_time", "0 seconds")
+        .group_by("key")
+        .window("500 milliseconds")
+        .agg(n=sy.count(), total=sy.sum("value"))
+        .engine("groups", interval="100 ms", workers=1)
+        .partition_by("prompt", blocks=2, buckets=2)
+        .elastic("zones?most_blocks=4")
+        .sink("memory", name="totals")
+        .start()
+    )
+    query.await_termination()
+    for batch in query.recent_progress:
+        print(f"{batch}, W = {batch.load:.2f}")
+    spark.sql("SELECT window_start, sum(n) AS n, sum(total) AS total FROM totals GROUP BY window_start").show()
     spark.stop()
 
 

@@ -2,8 +2,18 @@
 
 import pytest
 
-from steelyard.control import Bounds, Controller, Cooldown, LargestStep
-from steelyard.core import Action, Observation, OperatorObservation, OptionError
+from steelyard.control import Bounds, Budget, Controller, Cooldown, Dwell, LargestStep
+from steelyard.core import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    ActionRefusedError,
+    BatchObservation,
+    Observation,
+    OperatorObservation,
+    OptionError,
+)
+from steelyard.core.worksets import JoinObservation, WorksetLoad
 from steelyard.scaling import DS2, Zones
 
 
@@ -80,8 +90,32 @@ def test_decisions_are_events_those_that_were_refused_too_and_so_is_what_they_br
         ("decision", {}, {"a": 9}),
     ]
     assert told[0].decision == "wanted; kept within its bounds"
-    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"arrived_per_second", "lag", "busy"})
+    assert (told[0].disturbed_seconds, told[1].after.keys()) == (5.0, {"busy"})  # the job tells no more
     assert str(told[0]) == "decision: 10 s: {'a': 4}, wanted; kept within its bounds"
+
+
+def test_what_an_engine_cannot_do_is_written_down_with_its_reason_and_the_controller_goes_on():
+    class Fixed(Job):
+        def apply(self, action):
+            raise ActionRefusedError("a job keeps its tasks")
+
+    told = []
+    controller = Controller(Fixed(a=2), Wishes({"a": 4}, {"a": 2}, {"a": 5}), [Cooldown(60.0)], told.append)
+    shadowed = [controller.look() for _ in range(3)]
+    assert [one.refused for one in shadowed] == ["a job keeps its tasks", "", "a job keeps its tasks"]
+    assert [one.wanted.parallelism["a"] for one in controller.decisions] == [4, 5]
+    assert controller.last is None  # nothing was done, so nobody waits for what it brings
+    assert [(one.kind, one.decision, one.done, one.wanted) for one in told] == [
+        ("decision", "a job keeps its tasks", {}, {"a": 4}),
+        ("decision", "a job keeps its tasks", {}, {"a": 5}),
+    ]
+    assert str(shadowed[0]) == "10 s: {'a': 2}, wanted; refused: a job keeps its tasks"
+
+
+def test_figures_have_what_is_known():
+    source = OperatorObservation("log", 1, arrived_per_second=5.0, lag=7.0, busy=0.5)
+    seen = Observation(1.0, 1.0, (source, OperatorObservation("map", 1, {"log": 5.0})), latency={50.0: 0.1, 99.0: 0.4})
+    assert seen.figures == {"arrived_per_second": 5.0, "lag": 7.0, "busy": 0.5, "latency": 0.4}
 
 
 def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
@@ -90,3 +124,98 @@ def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
     Controller(Job(a=1), DS2())
     with pytest.raises(OptionError, match="policy is an object"):
         Controller(Job(a=1), "ds2")  # type: ignore[arg-type]
+
+
+class Batches:
+    """A query whose batches take too long, one every ten seconds, until it has six blocks."""
+
+    what, shows = "batches", frozenset({"batch", "batch.load"})
+
+    def __init__(self):
+        self.tasks, self.number = {BLOCKS: 4, BUCKETS: 4}, -1
+
+    def observe(self):
+        self.number += 1
+        seconds = 12.0 if self.tasks[BLOCKS] < 6 else 8.5
+        return BatchObservation(self.number, 1000, 50, *self.tasks.values(), seconds, 10.0).at(10.0 * self.number)
+
+    def apply(self, action):
+        self.tasks |= action.parallelism
+        return 0.0
+
+
+@pytest.mark.parametrize(("dwell", "done"), [(0.0, [2, 5]), (40.0, [6, 13])])
+def test_zones_go_on_wanting_what_was_refused_and_count_anew_when_it_is_done(dwell, done):
+    controller = Controller(Batches(), Zones(patience=3), [Dwell(dwell)])
+    decisions = [controller.look() for _ in range(14)]
+    assert [one.seen.number for one in decisions if not one.done.is_nothing] == done
+    assert controller.engine.tasks == {BLOCKS: 6, BUCKETS: 6}
+
+
+@pytest.mark.parametrize("refuses", [Bounds(most=4), Budget(1.0, per=1e9, each=1.0)])
+def test_what_asked_for_a_wish_that_is_refused_still_counts(refuses):
+    policy = Zones(patience=2)
+    controller = Controller(Batches(), policy, [refuses])
+    refused = 0
+    for _ in range(9):
+        above, below, grace, last = policy.state()["counters"].tolist()
+        if controller.look().came_to_nothing:
+            refused += 1
+            assert policy.state()["counters"].tolist() == [above + 1, below, max(0, grace - 1), last]
+    assert refused > 2
+
+
+class Join:
+    """A join of two workers of which the first has all worksets, and does what it is told."""
+
+    what, shows = "a join", frozenset({"worksets"})
+
+    def __init__(self):
+        self.where, self.time = dict.fromkeys(range(4), 0), 0.0
+
+    def observe(self):
+        self.time += 10.0
+        worksets = [WorksetLoad(0, key, worker, 4.0 - key) for key, worker in self.where.items()]
+        loads = [sum(one.load for one in worksets if one.worker == worker) for worker in range(2)]
+        return Observation(self.time, 10.0, join=JoinObservation(loads, worksets=worksets, batch=int(self.time) // 10))
+
+    def apply(self, action):
+        self.where |= {key: worker for (_, key), worker in action.moves.items()}
+        return 2.0
+
+
+class Over:
+    """Wants the first two worksets on the second worker."""
+
+    needs = ("worksets",)
+
+    def decide(self, observation):
+        return Action(moves={(0, 0): 1, (0, 1): 1}, reason="two over")
+
+
+def test_moves_of_worksets_are_decisions_as_all_others_are_and_end_when_they_are_done():
+    told = []
+    controller = Controller(Join(), Over(), [LargestStep(moves=1), Budget(seconds=3.0)], told.append)
+    for _ in range(3):
+        controller.look()
+    assert controller.engine.where == {0: 1, 1: 0, 2: 0, 3: 0}
+    assert [(one.kind, one.batch, one.wanted, one.done) for one in told] == [
+        ("decision", 1, {"moves": 2}, {"moves": 1}),
+        ("brought", 1, {"moves": 2}, {"moves": 1}),
+        ("decision", 2, {"moves": 1}, {}),
+        ("decision", 3, {"moves": 1}, {}),
+    ]
+    assert str(told[0]) == "decision: 10 s: 1 workset moved, two over; 1 at once may move"
+    assert told[2].decision.startswith("two over; 2 s of the 3 s are spent")
+    assert (told[1].before["imbalance"], told[1].after["imbalance"]) == (2.0, pytest.approx(0.4))
+    controller = Controller(Join(), Over())
+    decisions = [controller.look() for _ in range(2)]
+    assert [len(one.done.moves) for one in decisions] == [2, 0]
+    assert not decisions[1].came_to_nothing
+
+
+def test_what_an_engine_cannot_do_is_told():
+    with pytest.raises(OptionError, match="a job keeps its state where it is"):
+        Action(moves={(0, 1): 1}).require_only("a job", "parallelism")
+    with pytest.raises(OptionError, match="Over needs to see worksets of a similarity join, which a job cannot show"):
+        Controller(Job(a=1), Over())

@@ -90,6 +90,42 @@ def test_changes_disturb_only_for_so_long_in_a_while():
             assert "60 s of the 60 s are spent" in left.reason
 
 
+def placed(time=0.0, **workers):
+    return Observation(time, 15.0, placement=workers)
+
+
+def test_only_so_many_instances_or_worksets_move_at_once_the_first_ones():
+    guard = LargestStep(moves=2)
+    left = guard.allowed(Action(placement={"a": 0, "b": 1, "c": 1, "d": 1}, reason="why"), placed(a=0, b=0, c=0, d=0))
+    assert (left.placement, left.reason) == ({"b": 1, "c": 1}, "why; 2 at once may move")
+    plan = Action(moves={(0, 3): 1, (0, 1): 2}, cuts={(0, 2): 4}, reason="why")
+    left = guard.allowed(plan, placed())
+    assert (left.cuts, left.moves) == ({(0, 2): 4}, {(0, 3): 1})
+    assert LargestStep(moves=3).allowed(plan, placed()) is plan
+    assert LargestStep().allowed(plan, placed()) is plan
+
+
+def test_an_instance_moves_that_was_always_to_go_to_the_same_worker():
+    guard = Dwell(20.0)
+    there = {"a": 0, "b": 0, "c": 1}
+    wishes = [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 0}]
+    done = [guard.allowed(Action(placement=one), placed(10.0 * at, **there)).placement for at, one in enumerate(wishes)]
+    assert done == [{}, {}, {"a": 1}]
+    guard.acted(20.0, 0.0)
+    assert not guard.allowed(Action(placement={"b": 2}), placed(30.0, **there)).placement
+    plan = Action(moves={(0, 1): 1})
+    assert guard.allowed(plan, placed(31.0)) is plan
+
+
+def test_a_change_of_which_nobody_knows_what_it_takes_counts_as_it_is_told_to():
+    guard = Budget(seconds=60.0, per=1000.0, each=30.0)
+    for time, allowed in [(0.0, True), (100.0, True), (200.0, False), (1000.0, True)]:
+        left = guard.allowed(Action(placement={"a": 1}), placed(time, a=0))
+        assert bool(left.placement) == allowed, time
+        if allowed:
+            guard.acted(time, 0.0)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -98,10 +134,12 @@ def test_changes_disturb_only_for_so_long_in_a_while():
         lambda: Bounds(own={"a": (2, 1)}),
         lambda: LargestStep(0),
         lambda: LargestStep(down=0),
+        lambda: LargestStep(moves=0),
         lambda: Cap(0),
         lambda: Cooldown(-1.0),
         lambda: Dwell(float("nan")),
         lambda: Budget(-1.0),
+        lambda: Budget(10.0, each=20.0),
     ],
 )
 def test_wrong_limits_are_refused(wrong):

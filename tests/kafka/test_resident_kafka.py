@@ -15,15 +15,8 @@ from steelyard.core import OptionError
 from steelyard.core.dataflow import Instance
 from steelyard.resident import Flow, Memory, Settings, Step, count, run
 from steelyard.resident.json_rows import JsonRows
-from steelyard.resident.kafka import (
-    ANSWER_SECONDS,
-    AT_LEAST_ONCE,
-    EPOCH_HEADER,
-    EXACTLY_ONCE,
-    Kafka,
-    KafkaTopic,
-    client,
-)
+from steelyard.resident.kafka import ANSWER_SECONDS, KafkaTopic, client
+from steelyard.resident.kafka_sink import AT_LEAST_ONCE, EPOCH_HEADER, EXACTLY_ONCE, Kafka
 from steelyard.resident.operator import Attempt, InstanceContext
 from steelyard.resident.transformed import Transformed
 

@@ -2,6 +2,7 @@
 
 import threading
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,3 +134,14 @@ def test_whoever_waits_is_woken_by_a_stop():
     mailbox.stop()
     with pytest.raises(StoppedError):
         mailbox.take()
+
+
+def test_what_waits_is_counted_in_rows_and_places():
+    first, second = channel(0), channel(1)
+    outlets, mailbox = joined(first, second)
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    for _ in range(CREDIT // 2):
+        outlets[0].send(Kind.DATA, batch)
+    outlets[1].send(Kind.DATA, batch)
+    outlets[1].send(Kind.PROBE, 7)
+    assert mailbox.waiting() == (3 * (CREDIT // 2 + 1), (CREDIT // 2 + 1) / (2 * CREDIT))

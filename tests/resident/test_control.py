@@ -7,13 +7,18 @@ import pyarrow as pa
 import pytest
 
 from steelyard.control import Controller
-from steelyard.core import Action, OptionError
+from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.dataflow import Placement
-from steelyard.resident import Flow, Memory, Rows, Settings, count
+from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count
 from steelyard.resident.jobs import Job
-from steelyard.resident.launchers import ThreadLauncher
+from steelyard.resident.lag import Behind
+from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
+from steelyard.resident.metrics import InstanceMetrics, ThreadTime
 from steelyard.resident.observed import Looks
+from steelyard.resident.sources import SocketLines
 from steelyard.scaling import DS2, Fixed
+from steelyard.workloads import Constant, Zipf
+from tests.control.shown import shown_by
 
 ROWS = pa.table({"n": list(range(600)), "k": [n % 5 for n in range(600)]})
 
@@ -39,8 +44,7 @@ def counts(results):
 
 def metrics(dataflow, **known):
     """As workers tell them, the same for every instance."""
-    plain = dict.fromkeys(("rows_in", "rows_out", "busy", "blocked", "idle", "useful"), 0)
-    return {str(instance): {**plain, **known} for instance in dataflow.instances}
+    return {str(instance): InstanceMetrics(**known).to_dict() for instance in dataflow.instances}
 
 
 def test_a_look_shows_what_came_since_the_last_one():
@@ -48,7 +52,7 @@ def test_a_look_shows_what_came_since_the_last_one():
     looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
     looks.observed(metrics(dataflow, rows_in=100, rows_out=50, busy=1.0, idle=1.0), there, 2.0)
     seen = looks.observed(
-        metrics(dataflow, rows_in=200, rows_out=110, busy=2.5, blocked=0.5, idle=1.0, useful=1.0), there, 4.0
+        metrics(dataflow, rows_in=200, rows_out=110, busy=2.5, blocked=0.5, idle=1.0, useful=1.0, cpu=0.5), there, 4.0
     )
     assert (seen.time, seen.seconds) == (4.0, 2.0)
     assert seen.parallelism == {"in": 1, "map": 2, "count": 1, "out": 1}
@@ -56,7 +60,10 @@ def test_a_look_shows_what_came_since_the_last_one():
     read, mapped, *_ = seen.operators
     assert read.processed_per_second == 30.0
     assert (mapped.processed_per_second, mapped.received_from) == (100.0, {"in": 100.0})
-    assert (mapped.busy, mapped.backpressured, mapped.idle, mapped.cpu) == (0.75, 0.25, 0.0, 0.5)
+    assert (mapped.busy, mapped.backpressured, mapped.idle) == (0.75, 0.25, 0.0)
+    assert (mapped.useful, mapped.cpu) == (0.5, 0.25)
+    assert [one.name for one in mapped.each] == ["map#0", "map#1"]
+    assert {one.processed_per_second for one in mapped.each} == {50.0}
 
 
 def test_instances_that_began_anew_count_from_nothing():
@@ -124,11 +131,84 @@ def test_a_policy_moves_instances_while_a_job_runs_and_the_answer_stays(tmp_path
 def test_what_a_job_cannot_show_or_do_is_told(tmp_path):
     dataflow = flow_of()
     job = Job(dataflow, Placement.spread(dataflow, 1), ThreadLauncher(), Settings(store=str(tmp_path)))
-    with pytest.raises(OptionError, match="ds2 needs to see what comes to sources, which a resident job cannot show"):
-        Controller(job, DS2())
-    with pytest.raises(OptionError, match="keeps its numbers of instances"):
+    with pytest.raises(ActionRefusedError, match="keeps its numbers of instances"):
         job.apply(Action({"map": 3}))
     controller = Controller(job, Fixed())
     job.run()
     controller.run(10.0, every=1.0)
     assert controller.last is None
+
+
+def test_a_job_whose_reader_cannot_tell_where_its_rows_end_refuses_who_needs_that():
+    flow = Flow("lines")
+    flow.source(SocketLines("127.0.0.1", 1, {"n": "int64"}), name="in").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    job = Job(dataflow, Placement.spread(dataflow, 1), ThreadLauncher())
+    with pytest.raises(OptionError, match="ds2 needs to see what comes to sources, which a resident job cannot show"):
+        Controller(job, DS2())
+
+
+def test_processor_time_of_a_thread_goes_to_those_that_were_busy():
+    clock, leads, follows = ThreadTime(), InstanceMetrics(), InstanceMetrics()
+    clock._seconds, leads.busy, follows.busy = 1.0, 1.0, 3.0
+    clock.share([leads, follows])
+    clock._seconds, leads.busy = 3.0, 2.0
+    clock.share([leads, follows])
+    assert (leads.cpu, follows.cpu) == (2.25, 0.75)
+    clock._seconds = 3.5
+    clock.share([leads, follows])
+    assert (leads.cpu, follows.cpu) == (2.75, 0.75)
+
+
+def test_what_instances_say_is_seen_of_each_and_of_all_together():
+    dataflow = flow_of()
+    looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
+    said = metrics(dataflow, seconds=2.0, busy=1.0, idle=1.0, cpu=0.5, bytes_in=100)
+    said["map#1"] |= {"queue_rows": 40, "queue_filled": 0.5, "costs": [(10, 0.1)], "bytes_in": 300}
+    said["in#0"]["behind"] = Behind(50, 400, 30, 1.5)._asdict()
+    said["out#0"] |= {"aged": 2, "ages": [9.0, 1.0, 3.0]}
+    hosts = {number: {"cores": 4, "sent": {"payload": 600, "overhead": 200}} for number in range(2)}
+    seen = looks.observed(said, there, 4.0, hosts=hosts, state_bytes={"count#0": 77})
+    read, mapped, counted, _ = seen.operators
+    assert (read.arrived_per_second, read.end_offset, read.lag, read.lag_seconds) == (25.0, 400, 30, 1.5)
+    assert (mapped.bytes_in_per_second, mapped.queue, mapped.queue_filled) == (200.0, 40, 0.25)
+    assert mapped.costs == ((10, 0.1),)
+    assert (mapped.lag, mapped.state_bytes, counted.state_bytes) == (None, None, 77)
+    assert seen.latency == pytest.approx({50.0: 2.0, 95.0: 2.9, 99.0: 2.98})
+    assert [(one.cores_used, one.load) for one in seen.workers] == [(1.0, 0.25), (0.25, 0.0625)]
+    assert [one.sent_bytes_per_second for one in seen.workers] == [200.0, 200.0]
+    again = {**said, "in#0": {**said["in#0"], "seconds": 4.0, "behind": Behind(60, 410, 10, 0.5)._asdict()}}
+    seen = looks.observed(again, there, 6.0, hosts=hosts)
+    assert (seen.operators[0].arrived_per_second, seen.operators[0].lag_per_second) == (5.0, -10.0)
+    assert seen.latency is None
+    assert seen.workers[0].sent_bytes_per_second == 0.0
+
+
+@pytest.mark.parametrize(("processes", "workers"), [(False, 1), (True, 2)])
+def test_ds2_watches_a_job_that_cannot_be_rescaled_and_all_that_is_shown_is_there(tmp_path, processes, workers):
+    """In its shadow: what it would do is written down with the reason why it was not done."""
+    flow = Flow("paced")
+    bids = Generated(Zipf(keys=20), rows=100_000, pace=Constant(20_000), block_rows=500)
+    read = flow.source(bids, batch_rows=500, name="in", parallelism=2)
+    mapped = read.shuffle().map(lambda batch: batch, bids.schema, name="map", parallelism=2)
+    mapped.key_by("key").aggregate(n=count(), emit="end", name="count", parallelism=1).sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    settings = Settings(store=str(tmp_path), interval=0.2, heartbeat=0.05)
+    launcher = ProcessLauncher() if processes else ThreadLauncher()
+    job = Job(dataflow, Placement.spread(dataflow, workers), launcher, settings)
+    controller = Controller(job, DS2(overprovisioning=9.0))
+    runs = threading.Thread(target=job.run)
+    runs.start()
+    shown, seen = set(), []
+    while not job.ended and not (shown >= job.shows and controller.decisions):
+        job.advance(0.2)
+        controller.look()
+        seen.append(controller.seen)
+        shown |= shown_by(controller.seen)
+        assert shown <= job.shows
+    job.stop()
+    runs.join(60)
+    assert shown == job.shows
+    assert "keeps its numbers of instances" in controller.decisions[0].refused
+    assert controller.last is None
+    assert all(one.seconds > 0 and set(one.placement) == set(map(str, dataflow.instances)) for one in seen)

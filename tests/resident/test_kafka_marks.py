@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core.dataflow import Instance
-from steelyard.resident.kafka import Kafka
+from steelyard.resident.kafka_sink import Kafka
 from steelyard.resident.operator import Attempt, InstanceContext
 
 SCHEMA = pa.schema({"k": pa.string()})
@@ -56,7 +56,7 @@ class Marks:
 @pytest.fixture
 def marks(monkeypatch):
     made = Marks()
-    monkeypatch.setattr("steelyard.resident.kafka.client", made.client)
+    monkeypatch.setattr("steelyard.resident.kafka_sink.client", made.client)
     return made
 
 

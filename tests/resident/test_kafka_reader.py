@@ -58,6 +58,7 @@ class Broker:
             Consumer=lambda config, logger: self,
             TopicPartition=Partition,
             KafkaError=SimpleNamespace(_PARTITION_EOF=AT_END),
+            KafkaException=LookupError,
         )
 
     def incremental_assign(self, partitions):
@@ -84,6 +85,11 @@ class Broker:
 
     def poll(self, _):
         return None
+
+    def get_watermark_offsets(self, partition, timeout):
+        if self.records[partition.partition] is None:
+            raise LookupError("it does not answer")
+        return 0, self.records[partition.partition][1]
 
     def close(self):
         pass
@@ -186,3 +192,25 @@ def test_no_record_is_left_out_where_the_client_tells_the_end_of_a_split_that_wa
     reader.read("t:0", 0, 1)
     assert read_to_end(reader, "t:1", 0, 7) == (list(range(300)), 300)
     assert read_to_end(reader, "t:0", 1, 7) == (list(range(1, 50)), 50)
+
+
+def test_a_reader_tells_how_far_it_is_behind_and_nothing_while_the_broker_does_not_answer(broker):
+    made = broker({0: (range(5, 40), 40), 1: (range(100, 130), 130)})
+    source = Source(KafkaTopic({}, {"t:0": 5, "t:1": 100}), batch_rows=10)
+    step = source.start(InstanceContext(Instance("in", 0), 1, (), source.output([])))
+    assert step.behind() is None  # nobody is connected yet
+    step.read()
+    seen = step.behind()
+    assert (seen.end, seen.lag, seen.arrived) == (170, 55, 0)
+    made.records[1] = (range(100, 150), 150)
+    assert step.behind()[:3] == (20, 190, 75)
+    made.records[1] = None
+    assert step.behind() is None
+    step.close()
+    assert step.behind() is None
+
+
+def test_where_a_partition_has_an_end_that_is_where_it_ends(broker):
+    broker({0: (range(40), 40)})
+    reader = KafkaTopic({}, {"t:0": 3}, {"t:0": 20})
+    assert (reader.begin("t:0"), reader.end("t:0")) == (3, 20)

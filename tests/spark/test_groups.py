@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
 from steelyard.resident import Generated, count, sum
-from steelyard.resident.groups import BatchProgram, Scheduling
-from steelyard.spark.groups import batch_job, run_batches
+from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
+from steelyard.spark.resident import SparkLauncher
 from steelyard.workloads import Zipf
 from steelyard.workloads.arrivals import Arrivals
 from steelyard.workloads.rates import Constant
@@ -57,7 +57,7 @@ def close(found, expected):
 
 
 def test_windows_equal_plain_sparks(spark):
-    found = run_batches(spark, PROGRAM, HOW, workers=2, elastic="zones?patience=1")
+    found = run_batches(PROGRAM, HOW, workers=2, launcher=SparkLauncher(spark, GroupWorker), elastic="zones?patience=1")
     close(ours(found.results.values()), plain(spark))
 
 
@@ -71,7 +71,7 @@ def test_a_worker_of_spark_that_is_killed_loses_and_doubles_nothing(spark):
             os.kill(job.pids[len(killed) % 2], signal.SIGKILL)
 
     # with so short a backlog no worker is done with its work when it is killed
-    job = batch_job(spark, PROGRAM, replace(HOW, backlog=2), workers=2, commit=commit)
+    job = GroupJob(PROGRAM, replace(HOW, backlog=2), 2, SparkLauncher(spark, GroupWorker), commit=commit)
     outcome = job.run()
     assert outcome.restarts == 2
     close(ours(got), plain(spark))
@@ -79,4 +79,4 @@ def test_a_worker_of_spark_that_is_killed_loses_and_doubles_nothing(spark):
 
 def test_too_many_workers_are_refused_at_once(spark):
     with pytest.raises(OptionError, match="workers need as many slots"):
-        run_batches(spark, PROGRAM, HOW, workers=500)
+        run_batches(PROGRAM, HOW, workers=500, launcher=SparkLauncher(spark, GroupWorker))

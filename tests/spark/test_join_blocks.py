@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import steelyard as sy
-from steelyard.similarity import ImbalanceAbove, metric
+from steelyard.similarity import Balancing, ImbalanceAbove, metric
 from steelyard.similarity.pairblocks import EVERYTHING
 from steelyard.spark import join_engine
 from tests.spark.test_similarity_join import SECOND, Fed, brute_force, frame, same, vectors
@@ -97,8 +97,8 @@ def test_a_stream_that_turns_out_to_be_all_near_goes_over_to_blocks(spark, tmp_p
         threshold=WIDE,
     )
     before = len(told())
-    trigger = ImbalanceAbove(0.0) if case["moves"] else None
-    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), trigger=trigger)
+    policy = Balancing(ImbalanceAbove(0.0)) if case["moves"] else None
+    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), policy=policy)
     reports = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join_engine, "ROOM", case["room"])

@@ -12,7 +12,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError
-from steelyard.similarity import EveryWindow, ImbalanceAbove, metric
+from steelyard.similarity import Balancing, EveryWindow, ImbalanceAbove, metric
 from steelyard.similarity.balancer import Move
 from steelyard.similarity.pairblocks import EVERYTHING
 from steelyard.spark import join_engine, join_space
@@ -44,8 +44,9 @@ class Case:
         self.window, self.slide = 20, (None, 7)[int(draws.integers(2))]
         self.delay = 6
         self.room = (0, join_engine.ROOM)[int(draws.integers(2))]
-        self.trigger = (None, ImbalanceAbove(0.0), EveryWindow())[int(draws.integers(3))]
-        self.split, self.restart, self.shuffled = (bool(draws.integers(2)) for _ in range(3))
+        trigger = (None, ImbalanceAbove(0.0), EveryWindow())[int(draws.integers(3))]
+        split, self.restart, self.shuffled = (bool(draws.integers(2)) for _ in range(3))
+        self.policy = Balancing(trigger, split=split) if trigger else None
         self.options: dict[str, Any] = {
             "workers": int(draws.integers(1, 5)),
             "space": ("random", "farthest")[int(draws.integers(2))],
@@ -169,7 +170,7 @@ def check(spark, path, case: Case) -> None:
     join = case.join(case.frame(spark, []))
     letters = str(path / "letters")
     bad = BadRows("dead_letter", letters)
-    fed = Fed(spark, join, path / "join", bad=bad, trigger=case.trigger, split=case.split)
+    fed = Fed(spark, join, path / "join", bad=bad, policy=case.policy)
     reports = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join_engine, "ROOM", case.room)
@@ -234,7 +235,7 @@ def test_pieces_may_move_in_the_batch_that_went_over_to_blocks(spark, tmp_path, 
     monkeypatch.setattr(join_engine, "ROOM", 0)
     rows = vectors(120, seed=1, dimension=DIMENSION)
     join = self_join(spark, rows, threshold=WIDE, window="1 hour", workers=4)
-    fed = Fed(spark, join, tmp_path, trigger=ImbalanceAbove(0.0), balancer=Around())
+    fed = Fed(spark, join, tmp_path, policy=Balancing(ImbalanceAbove(0.0), Around()))
     parts = [join.rows.where(f"at >= {a * SECOND} and at < {b * SECOND}") for a, b in ((0, 4), (4, 80), (80, 120))]
     reports = [fed.give(part) for part in parts[:2]]
     assert EVERYTHING in fed.engine.last.assignment

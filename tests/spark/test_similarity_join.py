@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import BadRowError, OptionError, SteelyardError
-from steelyard.similarity import Bandit, EveryWindow, ImbalanceAbove, metric
+from steelyard.similarity import Balancing, Bandit, EveryWindow, ImbalanceAbove, metric
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.join_engine import JoinEngine
 from steelyard.spark.join_space import FIRST
@@ -194,8 +194,8 @@ def test_a_stream_gives_the_pairs_of_brute_force(spark, tmp_path_factory, case):
         watermark="1 hour",
         **options,
     )
-    trigger = ImbalanceAbove(0.0) if case["moves"] else None
-    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), trigger=trigger, split=case["split"])
+    policy = Balancing(ImbalanceAbove(0.0), split=case["split"]) if case["moves"] else None
+    fed = Fed(spark, join, tmp_path_factory.mktemp("join"), policy=policy)
     bounds = np.linspace(0, 30, case["batches"] + 1).astype(int)
     for first, last in pairwise(bounds):
         fed.give(join.rows.where(f"at >= {first * SECOND} and at < {last * SECOND}"))
@@ -208,7 +208,7 @@ def test_a_stream_gives_the_pairs_of_brute_force(spark, tmp_path_factory, case):
 def test_worksets_move_in_mid_window_and_ship_only_themselves(spark, tmp_path):
     rows = vectors(120, seed=5)
     join = self_join(spark, rows, window="1 hour", threshold=0.01)
-    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0))
+    fed = Fed(spark, join, tmp_path / "join", policy=Balancing(ImbalanceAbove(0.0)))
     reports = [fed.give(join.rows.where(f"at >= {n * 40 * SECOND} and at < {(n + 1) * 40 * SECOND}")) for n in range(3)]
     assert sum(report.moves for report in reports) > 0
     assert 0 < sum(report.moved_bytes for report in reports) < sum(report.state_bytes for report in reports)
@@ -219,7 +219,7 @@ def test_worksets_move_in_mid_window_and_ship_only_themselves(spark, tmp_path):
 def test_a_workset_that_is_too_heavy_to_move_is_cut_in_mid_window(spark, tmp_path):
     rows = [(key, at, [1.0, at % 3 / 1e4]) for key, at, _ in vectors(60, seed=1)]  # all in one workset
     join = self_join(spark, rows, window="1 hour")
-    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0), split=True)
+    fed = Fed(spark, join, tmp_path / "join", policy=Balancing(ImbalanceAbove(0.0), split=True))
     reports = [fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}")) for n in range(3)]
     assert [report.splits for report in reports] == [1, 0, 0]
     assert sum(load > 0 for load in reports[0].loads) == 1
@@ -229,20 +229,19 @@ def test_a_workset_that_is_too_heavy_to_move_is_cut_in_mid_window(spark, tmp_pat
 
 def test_what_a_balancer_learnt_survives_a_restart(spark, tmp_path):
     join = self_join(spark, vectors(60, seed=5), window="1 hour")
-    fed = Fed(spark, join, tmp_path / "join", trigger=ImbalanceAbove(0.0), balancer=Bandit())
+    fed = Fed(spark, join, tmp_path / "join", policy=Balancing(ImbalanceAbove(0.0), Bandit()))
     for n in range(3):
         fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}"))
-    known = {name: array.tolist() for name, array in fed.engine.settings.balancer.state().items()}
-    fed.settings = replace(fed.settings, balancer=Bandit())
+    known = {name: array.tolist() for name, array in fed.engine.settings.policy.state().items()}
     fed.start()
-    assert {name: array.tolist() for name, array in fed.engine.settings.balancer.state().items()} == known
+    assert {name: array.tolist() for name, array in fed.engine.settings.policy.state().items()} == known
     assert known["plans"] != [0]
 
 
 def test_a_closed_window_leaves_nothing_but_its_geometry(spark, tmp_path):
     rows = vectors(60, seed=7)
     join = self_join(spark, rows)
-    fed = Fed(spark, join, tmp_path / "join", trigger=EveryWindow())
+    fed = Fed(spark, join, tmp_path / "join", policy=Balancing(EveryWindow()))
     reports = [fed.give(join.rows.where(f"at >= {n * 20 * SECOND} and at < {(n + 1) * 20 * SECOND}")) for n in range(3)]
     assert reports[0].created > reports[-1].created
     late = fed.give(join.rows.where(f"at < {20 * SECOND}"))

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from steelyard.control.guards import Guard
-from steelyard.core import OptionError, Progress
-from steelyard.core.control import Action, Controllable, Observation, ScalingPolicy, Timed
+from steelyard.core import Insisting, OptionError, Progress
+from steelyard.core.control import (
+    SHOWN,
+    Action,
+    ActionRefusedError,
+    Controllable,
+    Observation,
+    ScalingPolicy,
+    Timed,
+)
 from steelyard.core.progress import BROUGHT, DECISION
-from steelyard.core.shown import Shown
+from steelyard.core.shown import Shown, counted
 
 HISTORY = 1000
 """Decisions that are kept."""
@@ -29,6 +37,8 @@ class Decision(Shown):
     """What the policy wants."""
     done: Action
     """What guards left of it: nothing, perhaps."""
+    refused: str = ""
+    """Why the engine cannot do what guards left, if it cannot."""
     disturbed: float = 0.0
     """Seconds for which doing it disturbs the job."""
     came: Observation | None = None
@@ -54,12 +64,17 @@ class Decision(Shown):
         """Where instances are from then on, as far as that is known."""
         return {**self.seen.placement, **self.done.placement}
 
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether guards and the engine left nothing of a change that is wanted."""
+        return self.done.is_nothing and not self.wanted.changes(self.seen).is_nothing
+
     def progress(self, kind: str) -> Progress:
         """As an event: that it was taken, or what it brought."""
         figures = {"before": self.seen.figures, "after": self.came.figures if self.came else {}}
         return Progress(
-            self.seen.batch.number if self.seen.batch else -1,
-            decision=self.done.reason or self.wanted.reason,
+            self.seen.number,
+            decision=self.refused or self.done.reason or self.wanted.reason,
             kind=kind,
             words=str(self),
             details={
@@ -73,8 +88,12 @@ class Decision(Shown):
         )
 
     def __str__(self) -> str:
-        moves = f", {self.done.placement}" if self.done.placement else ""
-        return f"{self.time:,.0f} s: {self.parallelism}{moves}, {self.done.reason}"
+        moved = counted(len(self.done.moves), "workset") + " moved" if self.done.moves else ""
+        cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
+        there = [str(numbers) for numbers in (self.parallelism, self.done.placement) if numbers]
+        said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
+        refused = f"; refused: {self.refused}" if self.refused else ""
+        return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}{refused}"
 
 
 class Controller:
@@ -147,14 +166,23 @@ class Controller:
             allowed = guard.allowed(allowed, seen)
         decision = Decision(seen, wanted, allowed.changes(seen))
         if not decision.done.is_nothing:
-            decision.disturbed = self.engine.apply(decision.done)
-            for guard in self.guards:
-                guard.acted(decision.time, decision.disturbed)
-            self.last = decision
-        if not (decision.done.is_nothing and wanted.changes(seen).is_nothing):
+            self._act(decision)
+        if decision.came_to_nothing and isinstance(self.policy, Insisting):
+            self.policy.refused()
+        if decision.came_to_nothing or not decision.done.is_nothing:
             self.decisions.append(decision)
             self._tell(decision.progress(DECISION))
         return decision
+
+    def _act(self, decision: Decision) -> None:
+        try:
+            decision.disturbed = self.engine.apply(decision.done)
+        except ActionRefusedError as error:
+            decision.done, decision.refused = Action(reason=decision.done.reason), str(error)
+            return
+        for guard in self.guards:
+            guard.acted(decision.time, decision.disturbed)
+        self.last = decision
 
     def run(self, seconds: float, every: float) -> None:
         """Look every so many seconds, until so many are over or the engine has ended."""
@@ -166,7 +194,9 @@ class Controller:
 
 
 def _numbers(action: Action) -> dict[str, int]:
-    return {**action.parallelism, **action.placement}
+    """What an event has of an action: of worksets, which may be many thousands, how many."""
+    worksets = {"moves": len(action.moves), "cuts": len(action.cuts)}
+    return {**action.parallelism, **action.placement, **{name: count for name, count in worksets.items() if count}}
 
 
 def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
@@ -175,13 +205,4 @@ def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
         if needed not in shows:
             name = getattr(policy, "name", type(policy).__name__)
             has = ", ".join(sorted(shows)) or "nothing"
-            raise OptionError(f"{name} needs {_WORDS.get(needed, needed)}, which {what} cannot show (it shows: {has})")
-
-
-_WORDS = {
-    "operators": "to see operators",
-    "arrivals": "to see what comes to sources",
-    "placement": "to see where instances are",
-    "batch": "to see batches",
-    "batch.load": "to see how long a batch may take",
-}
+            raise OptionError(f"{name} needs {SHOWN.get(needed, needed)}, which {what} cannot show (it shows: {has})")

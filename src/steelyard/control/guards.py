@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
 from steelyard.core import OptionError
 from steelyard.core.control import Action, Observation
@@ -65,19 +67,28 @@ class Bounds(Guard):
 
 @dataclass(frozen=True)
 class LargestStep(Guard):
-    """No more instances of an operator at once than so many more, or fewer.
+    """No more instances of an operator at once than so many more, or fewer, and not more that move.
 
     Parameters
     ----------
     up, down
         How many (Siachamis 2025, section 4: 15 up). None for as many as wanted.
+    moves
+        Instances that change their worker, or worksets of a similarity join that do or are cut: those that the policy
+        names first. None for as many as wanted.
+
+    Examples
+    --------
+    >>> LargestStep(moves=1).allowed(Action(placement={"map#0": 1, "map#1": 1}), Observation(0, 1))
+    Action(parallelism={}, reason='1 at once may move', placement={'map#0': 1}, moves={}, cuts={})
     """
 
     up: int | None = 15
     down: int | None = None
+    moves: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("up", self.up), ("down", self.down)):
+        for name, value in (("up", self.up), ("down", self.down), ("moves", self.moves)):
             if value is not None and value < 1:
                 raise OptionError(f"{name} of LargestStep must be 1 or more, got {value}")
 
@@ -91,7 +102,8 @@ class LargestStep(Guard):
             if name in now and self.down is not None:
                 wanted[name] = max(wanted[name], now[name] - self.down)
         limits = [f"no more than {self.up}" if self.up else "", f"no fewer than {self.down}" if self.down else ""]
-        return _cut(action, wanted, f"{' and '.join(filter(None, limits))} at once")
+        stepped = _cut(action, wanted, f"{' and '.join(filter(None, limits))} at once")
+        return stepped if self.moves is None else _first(stepped, seen, self.moves)
 
 
 @dataclass(frozen=True)
@@ -153,32 +165,43 @@ class Cooldown(Guard):
 class Dwell(Guard):
     """A wish must last: only what was wanted at every look for a while is done.
 
+    It lets plans for worksets pass, of which each is made for the loads of its own moment.
+
     Parameters
     ----------
     seconds
-        How long. Of several numbers that were wanted in that time, the one nearest to what there is now is taken.
+        How long. Of several numbers that were wanted in that time, the one nearest to what there is now is taken; an
+        instance moves that was always to go to the same worker.
     """
 
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
         _require_seconds("Dwell", self.seconds)
-        self._wishes: deque[tuple[float, Mapping[str, int]]] = deque()
+        self._wishes: deque[tuple[float, Action]] = deque()
         self._since: float | None = None
 
     def allowed(self, action: Action, seen: Observation) -> Action:
-        """Of each operator what all wishes of the time agree on."""
+        """Of each operator and instance what all wishes of the time agree on."""
         self._since = seen.time if self._since is None else self._since
-        self._wishes.append((seen.time, action.parallelism))
+        self._wishes.append((seen.time, action))
         while self._wishes[0][0] < seen.time - self.seconds:
             self._wishes.popleft()
         long = seen.time - self._since >= self.seconds
         wanted = dict(action.parallelism)
         for name in wanted.keys() & seen.parallelism.keys():
             have = seen.parallelism[name]
-            wished = [one.get(name, have) for _, one in self._wishes] if long else [have]
+            wished = [one.parallelism.get(name, have) for _, one in self._wishes] if long else [have]
             wanted[name] = max(min(wished), have) if wanted[name] > have else min(max(wished), have)
-        return _cut(action, wanted, f"a wish must last {self.seconds:g} s")
+        going = action.changes(seen).placement
+        places = {
+            name: worker
+            for name, worker in going.items()
+            if long and all(one.placement.get(name) == worker for _, one in self._wishes)
+        }
+        if dict(wanted) == dict(action.parallelism) and places == going:
+            return action
+        return _with(action, f"a wish must last {self.seconds:g} s", parallelism=wanted, placement=places)
 
     def acted(self, time: float, disturbed: float) -> None:
         """What was wished before a change says nothing of what is wished after it."""
@@ -194,14 +217,19 @@ class Budget(Guard):
     ----------
     seconds, per
         Of disturbance, in so many seconds.
+    each
+        What a change counts at least: a resident job cannot say beforehand for how long a move stops it.
     """
 
     seconds: float = 120.0
     per: float = 3600.0
+    each: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_seconds("Budget", self.seconds)
-        _require_seconds("Budget", self.per)
+        for seconds in (self.seconds, self.per, self.each):
+            _require_seconds("Budget", seconds)
+        if self.each > self.seconds:
+            raise OptionError(f"Budget of {self.seconds:g} s allows no change that counts {self.each:g} s: give more")
         self._spent: deque[tuple[float, float]] = deque()
 
     def allowed(self, action: Action, seen: Observation) -> Action:
@@ -209,17 +237,17 @@ class Budget(Guard):
         while self._spent and self._spent[0][0] <= seen.time - self.per:
             self._spent.popleft()
         spent = sum(seconds for _, seconds in self._spent)
-        next_one = self._spent[-1][1] if self._spent else 0.0
+        next_one = self._spent[-1][1] if self._spent else self.each
         if spent + next_one <= self.seconds:
             return action
         if action.changes(seen).is_nothing:
             return action
         why = f"{spent:g} s of the {self.seconds:g} s are spent for which changes may disturb the job"
-        return Action(reason="; ".join(filter(None, [action.reason, why])))
+        return _with(Action(reason=action.reason), why)
 
     def acted(self, time: float, disturbed: float) -> None:
         """So much is spent."""
-        self._spent.append((time, disturbed))
+        self._spent.append((time, max(disturbed, self.each)))
 
 
 def squeezed(instances: Mapping[str, int], workers: int) -> dict[str, int]:
@@ -245,7 +273,24 @@ def _cut(action: Action, wanted: Mapping[str, int], why: str, before: Mapping[st
     """An action with other numbers; the reason says so where they are others."""
     if dict(wanted) == dict(action.parallelism if before is None else before):
         return action
-    return replace(action, parallelism=wanted, reason="; ".join(filter(None, [action.reason, why])))
+    return _with(action, why, parallelism=wanted)
+
+
+def _first(action: Action, seen: Observation, most: int) -> Action:
+    """An action with the first of its moves."""
+    changes, left = action.changes(seen), most
+    kept: dict[str, Any] = {}
+    for part in ("placement", "cuts", "moves"):
+        kept[part] = dict(islice(getattr(changes, part).items(), left))
+        left -= len(kept[part])
+    if all(len(some) == len(getattr(changes, part)) for part, some in kept.items()):
+        return action
+    return _with(action, f"{most} at once may move", **kept)
+
+
+def _with(action: Action, why: str, **parts: Any) -> Action:
+    """An action with other parts, and one more reason."""
+    return replace(action, reason="; ".join(filter(None, [action.reason, why])), **parts)
 
 
 def _require_seconds(guard: str, seconds: float) -> None:

@@ -85,6 +85,7 @@ class Metrics:
                 ("batch_seconds", "What the newest batch took, by phase", ["phase"]),
                 ("tasks", "Tasks of a batch or instances, by what they are", ["of"]),
                 ("largest_over_mean", "Rows of the largest block over the mean", []),
+                ("imbalance", "How much loads of workers differ, in average loads of one", []),
                 ("state", "Rows or bytes of state", ["unit"]),
             )
         }
@@ -128,8 +129,8 @@ class Metrics:
         details = progress.details
         for name in {"blocks", "buckets"} & details.keys():
             self._gauges["tasks"].labels(query, name).set(details[name])
-        if "largest_over_mean" in details:
-            self._gauges["largest_over_mean"].labels(query).set(details["largest_over_mean"])
+        for name in {"largest_over_mean", "imbalance"} & details.keys():
+            self._gauges[name].labels(query).set(details[name])
         for unit in ("rows", "bytes"):
             if f"state_{unit}" in details:
                 self._gauges["state"].labels(query, unit).set(details[f"state_{unit}"])

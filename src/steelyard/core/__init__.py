@@ -4,13 +4,16 @@ from steelyard.core.control import (
     BLOCKS,
     BUCKETS,
     Action,
+    ActionRefusedError,
     BatchObservation,
     Controllable,
+    InstanceObservation,
     Observation,
     OperatorObservation,
     ScalingPolicy,
     TaskObservation,
     Timed,
+    WorkerObservation,
 )
 from steelyard.core.counts import KeyCounts
 from steelyard.core.errors import BadRowError, BatchError, OptionError, StateError, SteelyardError
@@ -20,6 +23,7 @@ from steelyard.core.policies import (
     Batched,
     BucketAllocator,
     Cooperative,
+    Insisting,
     Learning,
     Observing,
     Partitioner,
@@ -34,6 +38,7 @@ __all__ = [
     "BLOCKS",
     "BUCKETS",
     "Action",
+    "ActionRefusedError",
     "BadRowError",
     "BatchError",
     "BatchObservation",
@@ -43,6 +48,8 @@ __all__ = [
     "BucketPlan",
     "Controllable",
     "Cooperative",
+    "Insisting",
+    "InstanceObservation",
     "KeyCounts",
     "Learning",
     "NoEffectWarning",
@@ -62,5 +69,6 @@ __all__ = [
     "TaskObservation",
     "Timed",
     "TuplePolicy",
+    "WorkerObservation",
     "tell_no_effect",
 ]

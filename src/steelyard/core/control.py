@@ -6,17 +6,102 @@ Which engine that is, and whether its time is simulated, neither of them knows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+from steelyard.core.errors import OptionError
+from steelyard.core.worksets import JoinObservation, WorksetId
 
 BLOCKS, BUCKETS = "blocks", "buckets"
 """What the map and the reduce tasks of a batch are called, where operators of a dataflow have names of their own."""
+PERCENTILES = (50.0, 95.0, 99.0)
+"""Of latencies."""
+SHOWN = {
+    "operators": "to see operators",
+    "instances": "to see instances",
+    "arrivals": "to see what comes to sources",
+    "bytes": "to see how many bytes go in and out",
+    "cpu": "to see processor time",
+    "queues": "to see what waits",
+    "costs": "to see what rows cost",
+    "state": "to see how large states are",
+    "latency": "to see how old results are",
+    "workers": "to see the load of workers",
+    "placement": "to see where instances are",
+    "batch": "to see batches",
+    "batch.load": "to see how long a batch may take",
+    "worksets": "to see worksets of a similarity join",
+}
+"""What a policy may need to see, in words for errors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an instance did over an interval, or all instances of an operator together.
+
+    Parameters
+    ----------
+    processed_per_second, sent_per_second
+        Tuples that it took, and that it gave. For a source, taken are rows that it read.
+    bytes_in_per_second, bytes_out_per_second
+        The same in bytes.
+    busy, backpressured, idle
+        Shares of its time, which add up to 1: at work, held back by full queues, with nothing to do.
+    useful
+        Share of its time in the operator itself; the rest of `busy` is for routing and sending.
+    cpu
+        Processor time as a share of its time: where it is less than `busy`, others had its core.
+    queue
+        Rows that wait at the end.
+    queue_filled
+        Share of the places of its queues that are taken at the end; 0 where they have no bound.
+    costs
+        The newest measurements of (rows, seconds in the operator).
+    state_bytes
+        What it keeps, as large as it was in its newest snapshot.
+    arrived_per_second
+        For a source: rows that came to its log.
+    end_offset
+        For a source: where its log ends, all of its parts added up.
+    lag, lag_per_second, lag_seconds
+        For a source: rows that came and are not read, how fast they grow, and how long the oldest of them waits.
+    """
+
+    processed_per_second: float = 0.0
+    sent_per_second: float = 0.0
+    bytes_in_per_second: float | None = None
+    bytes_out_per_second: float | None = None
+    busy: float = 0.0
+    backpressured: float = 0.0
+    idle: float = 0.0
+    useful: float | None = None
+    cpu: float | None = None
+    queue: float | None = None
+    queue_filled: float = 0.0
+    costs: tuple[tuple[float, float], ...] | None = None
+    state_bytes: float | None = None
+    arrived_per_second: float | None = None
+    end_offset: float | None = None
+    lag: float | None = None
+    lag_per_second: float | None = None
+    lag_seconds: float | None = None
 
 
 @dataclass(frozen=True)
-class OperatorObservation:
-    """One operator or source over an interval, all instances together unless it says otherwise.
+class InstanceObservation(Work):
+    """One instance over an interval, called as in `count#0`."""
+
+    name: str
+
+
+_MEANS = ("busy", "backpressured", "idle", "useful", "cpu", "queue_filled")
+_LONGEST = "lag_seconds"
+
+
+@dataclass(frozen=True)
+class OperatorObservation(Work):
+    """One operator or source over an interval: all of its instances together, and each of them.
 
     Parameters
     ----------
@@ -26,32 +111,55 @@ class OperatorObservation:
         How many there are.
     received_from
         Those that send to it, and the tuples per second that came from each; empty for a source.
-    processed_per_second
-        Tuples that it took. For a source: rows that it read.
-    busy, backpressured, idle
-        Shares of the instances' time, which add up to 1: on tuples, held back by full queues, with nothing to do.
-    cpu
-        Share of its cores.
-    queue_filled
-        Share of the places of its queues that are taken at the end; 0 where they have no bound.
-    arrived_per_second
-        For a source: rows that came to its log.
-    lag, lag_per_second
-        For a source: rows that came and are not read, and how fast they grow.
+    each
+        Its instances.
     """
 
     name: str
     instances: int
     received_from: Mapping[str, float] = field(default_factory=dict)
-    processed_per_second: float = 0.0
-    busy: float = 0.0
-    backpressured: float = 0.0
-    idle: float = 0.0
-    cpu: float = 0.0
-    queue_filled: float = 0.0
-    arrived_per_second: float = 0.0
-    lag: float = 0.0
-    lag_per_second: float = 0.0
+    each: tuple[InstanceObservation, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, each: Sequence[InstanceObservation], received_from: Mapping[str, float]) -> Self:
+        """All instances together: shares are means, the rest is added up. What is not known of one is not known.
+
+        >>> both = InstanceObservation("map#0", busy=0.5, queue=3), InstanceObservation("map#1", busy=1.0, queue=4)
+        >>> found = OperatorObservation.of("map", both, {"log": 10.0})
+        >>> found.instances, found.busy, found.queue, found.lag
+        (2, 0.75, 7.0, None)
+        """
+        found: dict[str, Any] = {}
+        for one in fields(Work):
+            values = [getattr(instance, one.name) for instance in each]
+            if not values or any(value is None for value in values):
+                continue
+            if one.name == "costs":
+                found[one.name] = tuple(sample for samples in values for sample in samples)
+            elif one.name == _LONGEST:
+                found[one.name] = max(values)
+            else:
+                found[one.name] = sum(values) / (len(values) if one.name in _MEANS else 1)
+        return cls(name, len(each), received_from, tuple(each), **found)
+
+
+@dataclass(frozen=True)
+class WorkerObservation:
+    """A machine of the simulator, or a worker of the resident engine, over an interval."""
+
+    number: int
+    cores_used: float
+    """Processor seconds of its instances in a second."""
+    cores: float
+    """Those of its machine, which resident workers on the same machine share."""
+    sent_bytes_per_second: float | None = None
+    """To other workers."""
+    memory_bytes: float | None = None
+
+    @property
+    def load(self) -> float:
+        """Share of the cores."""
+        return self.cores_used / self.cores
 
 
 @dataclass(frozen=True)
@@ -114,6 +222,18 @@ class Observation:
     batch: BatchObservation | None = None
     placement: Mapping[str, int] = field(default_factory=dict)
     """The worker of each instance, which is called as in `count#0`."""
+    join: JoinObservation | None = None
+    """What the workers of a similarity join did."""
+    workers: tuple[WorkerObservation, ...] = ()
+    latency: Mapping[float, float] | None = None
+    """By percentile: seconds from when a row came to its log, or was read where the log does not tell, until what it
+    became left the dataflow; a sample of them. None where nothing left."""
+
+    @property
+    def number(self) -> int:
+        """Of the newest batch; -1 where there are none."""
+        newest = self.batch.number if self.batch else -1
+        return self.join.batch if self.join else newest
 
     @property
     def parallelism(self) -> dict[str, int]:
@@ -126,13 +246,20 @@ class Observation:
         """How the job does, in a few numbers: what a decision is judged by."""
         found: dict[str, float] = {}
         if self.operators:
-            found["arrived_per_second"] = sum(one.arrived_per_second for one in self.operators)
-            found["lag"] = sum(one.lag for one in self.operators)
+            for name in ("arrived_per_second", "lag"):
+                known = [value for one in self.operators if (value := getattr(one, name)) is not None]
+                found |= {name: sum(known)} if known else {}
             found["busy"] = max(one.busy for one in self.operators)
+        if self.latency:
+            found["latency"] = max(self.latency.values())
         if self.batch is not None:
             found["rows"] = self.batch.rows
             found["seconds"] = self.batch.processing_seconds
             found["load"] = self.batch.load
+        if self.join is not None:
+            found["imbalance"] = self.join.imbalance
+            found["largest_over_mean"] = max(self.join.shares, default=1.0)
+            found["moved_bytes"] = self.join.moved_bytes
         return found
 
 
@@ -150,6 +277,10 @@ class Action:
     reason: str = ""
     placement: Mapping[str, int] = field(default_factory=dict)
     """Workers by instance, as in `{"count#0": 1}`."""
+    moves: Mapping[WorksetId, int] = field(default_factory=dict)
+    """Workers by workset of a similarity join, what helps most first."""
+    cuts: Mapping[WorksetId, int] = field(default_factory=dict)
+    """Worksets of a similarity join that are cut, and into how many parts."""
 
     def __post_init__(self) -> None:
         for name, count in self.parallelism.items():
@@ -159,32 +290,57 @@ class Action:
     @property
     def is_nothing(self) -> bool:
         """Whether nothing is to be done."""
-        return not (self.parallelism or self.placement)
+        return not any(getattr(self, part) for part in _KEPT)
 
     def changes(self, seen: Observation) -> Action:
         """What of it is not so already."""
+        worksets = seen.join.worksets if seen.join else ()
         return replace(
             self,
             parallelism=_others(self.parallelism, seen.parallelism),
             placement=_others(self.placement, seen.placement),
+            moves=_others(self.moves, {one.id: one.worker for one in worksets}),
         )
 
+    def require_only(self, what: str, *parts: str) -> None:
+        """ActionRefusedError where an engine is told to do more than these parts of an action.
 
-def _others(wanted: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+        >>> Action(placement={"map#0": 1}).require_only("a query", "parallelism")
+        Traceback (most recent call last):
+        steelyard.core.control.ActionRefusedError: a query keeps its instances where they are, got {'map#0': 1}
+        """
+        for part, kept in _KEPT.items():
+            if part not in parts and getattr(self, part):
+                raise ActionRefusedError(f"{what} keeps {kept}, got {dict(getattr(self, part))}")
+
+
+_KEPT = {
+    "parallelism": "its numbers of instances",
+    "placement": "its instances where they are",
+    "moves": "its state where it is",
+    "cuts": "its state in one piece",
+}
+"""The parts of an action, and what an engine keeps that cannot do one."""
+
+
+def _others(wanted: Mapping[Any, int], now: Mapping[Any, int]) -> dict[Any, int]:
     return {name: value for name, value in wanted.items() if now.get(name) != value}
 
 
 @runtime_checkable
 class ScalingPolicy(Protocol):
-    """Chooses how many tasks a batch has, or how many instances an operator has, from what an engine saw.
+    """Chooses numbers of tasks or instances, or where these or worksets go, from what an engine saw.
 
-    One that has `needs` is refused by an engine that cannot show all of it: `operators`, `arrivals` (what comes to
-    sources, and their lag), `placement`, `batch`, or `batch.load` (how long a batch may take).
+    One that has `needs` is refused by an engine that cannot show all of it; `SHOWN` has the words for them.
     """
 
     def decide(self, observation: Observation) -> Action:
         """Called after each batch, or after each interval."""
         ...
+
+
+class ActionRefusedError(OptionError):
+    """What an engine cannot do at all, with the reason. A controller writes it down and goes on watching."""
 
 
 class Controllable(Protocol):
@@ -205,7 +361,7 @@ class Controllable(Protocol):
     def apply(self, action: Action) -> float:
         """Do it, or have it done when it can be; for how many seconds that disturbs the job, in the engine's time.
 
-        0 where that is not known beforehand.
+        0 where that is not known beforehand. ActionRefusedError where the engine cannot do such a thing.
         """
         ...
 

@@ -35,6 +35,20 @@ class Partitioner(Protocol):
         ...
 
 
+@runtime_checkable
+class Buffering(Partitioner, Protocol):
+    """A partitioner that takes keys in the order of their frequency, which an engine may keep while rows come."""
+
+    @property
+    def buffers(self) -> bool:
+        """Whether it wants that; else it sorts keys when a batch has ended."""
+        ...
+
+    def plan_sorted(self, counts: KeyCounts, blocks: int) -> BlockPlan:
+        """The blocks of a batch whose keys come nearly in descending order of their exact counts."""
+        ...
+
+
 Blocks = np.ndarray[Any, np.dtype[np.int32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 State = Mapping[str, np.ndarray[Any, Any]]
@@ -119,6 +133,15 @@ class Learning(Protocol):
 
     def restore(self, state: State) -> None:
         """Go on from it."""
+        ...
+
+
+@runtime_checkable
+class Insisting(Protocol):
+    """A policy that begins to count anew when it gets what it wants, and goes on where it does not."""
+
+    def refused(self) -> None:
+        """Called right after `decide` where guards left nothing of the change that it wants."""
         ...
 
 

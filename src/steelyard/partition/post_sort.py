@@ -25,6 +25,7 @@ class PostSort(Prompt):
 
     name: ClassVar[str] = "prompt_postsort"
     paper: ClassVar[str] = "Abdelhamid 2021, section 2.6"
+    buffers: ClassVar[bool] = False
 
     @staticmethod
     def after_cut_off(sort_seconds: float, plan_seconds: float) -> float:

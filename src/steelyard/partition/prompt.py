@@ -46,6 +46,7 @@ class Prompt:
     name: ClassVar[str] = "prompt"
     paper: ClassVar[str] = "Abdelhamid 2021, Algorithm 2"
     needs_counts: ClassVar[bool] = True
+    buffers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for option, value, known in (

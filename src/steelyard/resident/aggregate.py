@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
-from steelyard.resident.aggregates import PANE, Aggregation
+from steelyard.resident.aggregates import FIRST, LAST, PANE, Aggregation
+from steelyard.resident.keys import distinct
 from steelyard.resident.operator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -22,7 +23,7 @@ from steelyard.resident.operator import (
     Step,
 )
 from steelyard.resident.running import RunningState
-from steelyard.resident.windows import END, START, Window, as_micros, timely
+from steelyard.resident.windows import END, START, Session, Window, timely
 
 _COMPACT_FROM = 4096
 """Rows of new partials below which merging them is not worth it."""
@@ -63,7 +64,7 @@ def _partials(how: Aggregation, batch: pa.RecordBatch, watermark: int) -> tuple[
         return how.partials(batch) if batch.num_rows else None, 0
     rows, times = timely(batch, how.window, watermark)
     refused = batch.num_rows - rows.num_rows
-    return how.partials(rows, times - times % how.window.pane) if rows.num_rows else None, refused
+    return how.partials(rows, times) if rows.num_rows else None, refused
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class WindowedAggregate(OperatorLogic):
     def start(self, context: InstanceContext) -> Step:
         """A step with empty windows."""
         assert self.how.window is not None
-        return WindowedStep(self.how, self.how.window, self.from_partials, context.schema, self.open_end, self.begins)
+        step = SessionStep if isinstance(self.how.window, Session) else WindowedStep
+        return step(self.how, self.how.window, self.from_partials, context.schema, self.open_end, self.begins)
 
 
 class WindowedStep(Step):
@@ -141,10 +143,10 @@ class WindowedStep(Step):
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         """Nothing comes out before a window closes."""
         if self._from_partials:
-            panes = as_micros(batch.column(PANE))
-            kept = self._window.last_end(panes) > self._watermark
+            made = pa.Table.from_batches([batch])
+            kept = self._over(made) > self._watermark
             self.refused += int(len(kept) - kept.sum())
-            made = pa.Table.from_batches([batch if kept.all() else batch.filter(pa.array(kept))])
+            made = made if kept.all() else made.filter(pa.array(kept))
         else:
             found, refused = _partials(self._how, batch, self._watermark)
             self.refused += refused
@@ -156,7 +158,7 @@ class WindowedStep(Step):
         return ()
 
     def _add(self, partials: pa.Table) -> None:
-        self._earliest = min(self._earliest, int(_panes(partials).min()))
+        self._earliest = min(self._earliest, self._first_due(partials))
         self._new.append(partials)
         self._new_rows += partials.num_rows
         settled = self._settled.num_rows if self._settled is not None else 0
@@ -166,9 +168,21 @@ class WindowedStep(Step):
     def _compact(self) -> pa.Table | None:
         if self._new:
             parts = [*self._new, *([self._settled] if self._settled is not None else [])]
-            self._settled = self._how.merged(parts).combine_chunks()
+            self._settled = self._merged(parts).combine_chunks()
             self._new, self._new_rows = [], 0
         return self._settled
+
+    def _merged(self, partials: list[pa.Table]) -> pa.Table:
+        return self._how.merged(partials)
+
+    def _over(self, partials: pa.Table) -> Ints:
+        """When time is there, partials are never needed again."""
+        return np.asarray(self._window.last_end(_times(partials, PANE)))
+
+    def _first_due(self, partials: pa.Table) -> int:
+        """Before that no window with one of these partials closes."""
+        panes = _times(partials, PANE)
+        return self._window.first_end(int(panes.min())) if len(panes) else MAX_WATERMARK
 
     def on_watermark(self, time: int) -> Batches:
         """The results of windows that end at `time` or earlier; at the end, of all, and later ones may still come."""
@@ -178,17 +192,20 @@ class WindowedStep(Step):
         before = self._watermark
         if not at_end:
             self._watermark = time
-        if self._earliest == MAX_WATERMARK or self._window.first_end(self._earliest) > time:
+        if self._earliest == MAX_WATERMARK or self._earliest > time:
             return ()
         partials = self._compact()
         assert partials is not None
-        panes = _panes(partials)
+        over = self._over(partials)
         if at_end:  # a job that goes on with more rows gives no window twice
-            self._watermark = max(before, int(self._window.last_end(panes).max()))
-        kept = self._window.last_end(panes) > time
-        self._settled = partials.filter(pa.array(kept))
-        self._earliest = int(panes[kept].min()) if kept.any() else MAX_WATERMARK
-        closing = self._window.closing(panes, before, time)
+            self._watermark = max(before, int(over.max()))
+        self._settled = partials.filter(pa.array(over > time))
+        self._earliest = self._first_due(self._settled)
+        return self._closed(partials, before, time)
+
+    def _closed(self, partials: pa.Table, before: int, time: int) -> Batches:
+        """The results of windows that end in `(before, time]`."""
+        closing = self._window.closing(_times(partials, PANE), before, time)
         return (made for rows, starts in closing for made in self._results(partials.take(pa.array(rows)), starts))
 
     def _results(self, partials: pa.Table, starts: Ints) -> Batches:
@@ -196,10 +213,15 @@ class WindowedStep(Step):
         kind = partials.schema.field(PANE).type
         if self._window.size != self._window.pane:  # several panes are one window
             partials = self._how.merged([partials.set_column(at, PANE, pa.array(starts).cast(kind))])
-            starts = _panes(partials)
+            starts = _times(partials, PANE)
+        return self._given(partials, starts, starts + self._window.size)
+
+    def _given(self, partials: pa.Table, starts: Ints, ends: Ints) -> Batches:
+        """Results of partials that are whole windows, with their bounds."""
+        kind = partials.schema.field(PANE).type
         found = self._how.results(partials)
         found = found.append_column(START, pa.array(starts).cast(kind))
-        found = found.append_column(END, pa.array(starts + self._window.size).cast(kind))
+        found = found.append_column(END, pa.array(ends).cast(kind))
         return tuple(found.select(self._schema.names).combine_chunks().to_batches())
 
     def snapshot(self, epoch: int) -> State:
@@ -214,12 +236,34 @@ class WindowedStep(Step):
             self._watermark = state["watermark"]
         if "panes" in state:
             self._settled = state["panes"]
-            panes = _panes(state["panes"])
-            self._earliest = int(panes.min()) if len(panes) else MAX_WATERMARK
+            self._earliest = self._first_due(state["panes"])
 
 
-def _panes(partials: pa.Table) -> Ints:
-    return np.asarray(partials.column(PANE).cast(pa.int64()).to_numpy())
+class SessionStep(WindowedStep):
+    """Partials by key and session; a session closes when time has passed its last row by more than the gap."""
+
+    def _merged(self, partials: list[pa.Table]) -> pa.Table:
+        """Partials of each session as one, whose pane begins with the session."""
+        whole = self._how.merged(partials)
+        assert isinstance(self._window, Session)
+        keys = [whole.column(key).combine_chunks() for key in self._how.keys] or [pa.nulls(whole.num_rows)]
+        begins = self._window.begins(distinct(keys)[0], _times(whole, FIRST), _times(whole, LAST))
+        at, kind = whole.schema.get_field_index(PANE), whole.schema.field(PANE).type
+        return self._how.merged([whole.set_column(at, PANE, pa.array(begins).cast(kind))])
+
+    def _over(self, partials: pa.Table) -> Ints:
+        return np.asarray(self._window.last_end(_times(partials, LAST)))
+
+    def _first_due(self, partials: pa.Table) -> int:
+        return int(self._over(partials).min(initial=MAX_WATERMARK))
+
+    def _closed(self, partials: pa.Table, before: int, time: int) -> Batches:
+        closing = partials.filter(pa.array(self._over(partials) <= time))
+        return self._given(closing, _times(closing, FIRST), _times(closing, LAST) + self._window.size)
+
+
+def _times(partials: pa.Table, column: str) -> Ints:
+    return np.asarray(partials.column(column).cast(pa.int64()).to_numpy())
 
 
 @dataclass(frozen=True)

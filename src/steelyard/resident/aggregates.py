@@ -16,10 +16,12 @@ from steelyard.core.counts import Ints, one_zero
 from steelyard.resident.operator import require_columns
 from steelyard.resident.states import Groups, StateAggregate, Variance
 from steelyard.resident.sums import summable, summed
-from steelyard.resident.windows import END, START, Window
+from steelyard.resident.windows import END, START, Session, Window
 
 PANE = "__pane"
 """Column of partials: the start of the pane."""
+FIRST, LAST = "__first", "__last"
+"""Columns of partials of sessions: the times of the first and of the last row."""
 _STATE = ""
 """The one part of an aggregate with a state of its own."""
 _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -96,7 +98,7 @@ class Aggregation:
     def names(self) -> dict[tuple[str, str], str]:
         """The column of partials for each part of each aggregate; a state is one part. None has the name of a key."""
         found: dict[tuple[str, str], str] = {}
-        taken = {*self.keys, PANE}
+        taken = {*self.keys, PANE, FIRST, LAST}
         for name, one in self.aggregates:
             for part in one.parts if isinstance(one, Aggregate) else (_STATE,):
                 own = f"{name}.{part}" if part else name
@@ -110,7 +112,8 @@ class Aggregation:
     def _columns(self) -> list[tuple[str, str, str | None]]:
         """(partial column, Arrow function, input column) for each part of each aggregate."""
         uses = ((name, one) for name, one in self.aggregates if isinstance(one, Aggregate))
-        return [(self.names[name, part], part, one.column) for name, one in uses for part in one.parts]
+        bounds = [(FIRST, "min", FIRST), (LAST, "max", LAST)] if isinstance(self.window, Session) else []
+        return [*bounds, *((self.names[name, part], part, one.column) for name, one in uses for part in one.parts)]
 
     @property
     def states(self) -> list[tuple[str, StateAggregate]]:
@@ -121,16 +124,19 @@ class Aggregation:
     def _group(self) -> list[str]:
         return [*self.keys, *([PANE] if self.window else [])]
 
-    def partials(self, batch: pa.RecordBatch, panes: Ints | None = None) -> pa.Table:
-        """One row for each key (and pane) of a batch; `panes` has the start of each row's pane."""
+    def partials(self, batch: pa.RecordBatch, times: Ints | None = None) -> pa.Table:
+        """One row for each key (and pane) of a batch; `times` has each row's, in microseconds."""
         group = [one_zero(batch.column(key)) for key in self.keys]
-        if self.window is not None:
-            group.append(pa.array(panes, pa.int64()).cast(self.window.pane_type(batch.schema)))
+        bounds: dict[str | None, pa.Array] = {}
+        if self.window is not None and times is not None:
+            kind = self.window.pane_type(batch.schema)
+            group.append(pa.array(times - times % self.window.pane, pa.int64()).cast(kind))
+            bounds = dict.fromkeys([FIRST, LAST], pa.array(times, pa.int64()).cast(kind))
         means = {name for name, one in self.aggregates if isinstance(one, Aggregate) and one.function == "mean"}
         as_double = {self.names[name, "sum"] for name in means}
         wanted: list[tuple[str, str, pa.Array | None]] = []
         for own, function, column in self._columns:
-            values = None if column is None else batch.column(column)
+            values = bounds.get(column) if own in (FIRST, LAST) or column is None else batch.column(column)
             if values is not None and own in as_double and pa.types.is_integer(values.type):
                 values = values.cast(pa.float64(), safe=False)  # as Spark does: such a sum does not overflow
             wanted.append((own, function, values))
@@ -216,11 +222,8 @@ class Aggregation:
         require_columns(rows, [*self.keys, *(column for _, one in self.aggregates for column in one.columns)])
         if self.window is not None:
             self.window.require(rows)
-            if PANE in self.keys:
-                raise OptionError(f"key column {PANE!r} is a name of ours: rename it")
-        if self.states and self.window is None:
-            name, one = self.states[0]
-            raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
+            for name in {PANE, FIRST, LAST} & {*self.keys}:
+                raise OptionError(f"key column {name!r} is a name of ours: rename it")
         if not self.aggregates:
             raise OptionError("there is nothing to aggregate: give for example n=count()")
         try:

@@ -33,7 +33,7 @@ class Message(NamedTuple):
     number: int
     """Its place in the channel, from 1."""
     value: Any
-    """A record batch (`DATA`), microseconds (`WATERMARK`) or a round (`MARKER`)."""
+    """A record batch (`DATA`), microseconds (`WATERMARK`, `PROBE`) or a round (`MARKER`)."""
     note: bytes = b""
     """What a protocol adds."""
 
@@ -261,6 +261,14 @@ class Mailbox:
     def length(self) -> int:
         """Messages that wait."""
         return sum(len(inlet.waiting) for inlet in self._inlets.values())
+
+    def waiting(self) -> tuple[int, float]:
+        """Rows that wait, and the share of the places for batches that are taken; any thread may ask."""
+        bounded = [inlet for inlet in self._inlets.values() if not inlet.channel.feedback]
+        there = [list(inlet.waiting) for inlet in (*bounded, *self._feedback)]
+        rows = [[one.value.num_rows for one in some if one.kind is DATA] for some in there]
+        taken = sum(map(len, rows[: len(bounded)]))
+        return sum(map(sum, rows)), taken / (CREDIT * len(bounded)) if bounded else 0.0
 
     def worked_off(self) -> dict[int, int]:
         """By channel: how many messages have been worked off."""

@@ -168,6 +168,10 @@ class Coordinator:
         self._rounds = 0
         self.metrics: dict[str, dict[str, Any]] = {}
         """The newest metrics of each instance, while it runs."""
+        self.hosts: dict[int, dict[str, Any]] = {}
+        """By worker: the newest of what it says of itself."""
+        self.state_bytes: dict[str, int] = {}
+        """By instance: how large its state is in the newest snapshot."""
         self._gang = Gang(
             placement.workers,
             credentials,
@@ -227,6 +231,7 @@ class Coordinator:
         resumed = self._store.newest() if self._store else None
         if resumed is not None:
             self.outcome.epochs = resumed.epoch
+            self.state_bytes = {name: file.size for name, file in resumed.files.items()}
         worker_of = {str(instance): worker for instance, worker in self._placement.worker_of.items()}
         self._order(
             "deploy",
@@ -290,6 +295,7 @@ class Coordinator:
         kept: Described | None = None
         if self._store is not None:
             files, results = self._files(epoch, answers), {}
+            self.state_bytes = {name: file.size for name, file in files.items()}
             if self._delivery is not None:
                 kept = self._kept(epoch, given, self._store) if given else None
                 results = self._delivery.waiting | ({str(epoch): kept} if kept else {})
@@ -352,6 +358,7 @@ class Coordinator:
         if said.event == "metrics":
             self.metrics.update(said.what["instances"])
             self.outcome.metrics.update(said.what["instances"])
+            self.hosts[said.worker] = {key: said.what[key] for key in ("sent", "cores")}
             self.outcome.traffic[said.worker] = {key: said.what[key] for key in ("sent", "received")}
         elif said.event == "ended":
             if said.what["sources"]:

@@ -218,7 +218,7 @@ class Deployment:
         value: Any = None
         if frame.kind is Kind.DATA:
             value = batch_from(frame.payload, self.dataflow.schemas[channel.sender.operator])
-        elif frame.kind in (Kind.WATERMARK, Kind.MARKER) and len(frame.payload) == _NUMBER:
+        elif frame.kind in (Kind.WATERMARK, Kind.MARKER, Kind.PROBE) and len(frame.payload) == _NUMBER:
             value = int.from_bytes(frame.payload, "big", signed=True)
         elif frame.kind is not Kind.END or len(frame.payload):
             raise WireError(f"a {frame.kind.name} frame of {len(frame.payload)} bytes does not belong into a channel")

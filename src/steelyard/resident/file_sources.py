@@ -37,8 +37,10 @@ class _Files(Reader):
 class ParquetFiles(_Files):
     """Rows of Parquet files, one row group in memory at a time. `paths` are files, or a folder of them."""
 
+    tells_end: ClassVar[bool] = True
     paths: Sequence[str]
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", files_of(self.paths, "ParquetFiles"))
@@ -48,6 +50,12 @@ class ParquetFiles(_Files):
         """The first file's columns."""
         with _parquet(self.paths[0]) as file:
             return _instants(file.schema_arrow.empty_table(), file).schema
+
+    def end(self, split: str) -> int:
+        """The rows of the file, as its end says."""
+        if split not in self._rows:
+            self._rows[split] = pq.read_metadata(split).num_rows
+        return self._rows[split]
 
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Rows of the row group that the offset is in."""

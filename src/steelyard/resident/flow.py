@@ -24,7 +24,7 @@ from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select
 from steelyard.resident.states import StateAggregate
-from steelyard.resident.windows import Window
+from steelyard.resident.windows import Session, Window
 
 Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | Sequence[tuple[str, pa.DataType]]
 
@@ -216,6 +216,7 @@ class Stream(Hinting):
         *,
         window: str | None = None,
         slide: str | None = None,
+        session: str | None = None,
         time: str | None = None,
         emit: str = "updates",
         combine: bool = False,
@@ -230,6 +231,7 @@ class Stream(Hinting):
         They are given by their names, or as `uses`, where one has the name of an option.
         Where the grouping may split a key, two operators do it: the first makes partials where the policy sends
         the rows, the second merges them by hash. `combine=True` makes partials before rows leave their worker.
+        `session="30 seconds"` gives sessions: rows of a key that follow each other by so much or less.
         `open_end=True` keeps windows that event time has not passed open at the end of all rows; `begins=0` takes rows
         before 1970 for late. Spark does both.
         """
@@ -239,7 +241,7 @@ class Stream(Hinting):
         if slide is not None and window is None:
             raise OptionError(f"slide={slide!r} needs a window: give window= too")
         named = {**(uses or {}), **aggregates}
-        how = Aggregation(keys, tuple(named.items()), self._window(window, slide, time) if window else None)
+        how = Aggregation(keys, tuple(named.items()), self._window(window, slide, session, time))
         if self.grouping is not None and self.grouping.route is Route.POLICY:
             parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)
             return parts._merged(how, emit, True, name, parallelism, open_end, begins)
@@ -265,8 +267,12 @@ class Stream(Hinting):
         grouped = replace(self, grouping=Grouping(Route.HASH, how.keys)) if how.keys else replace(self, grouping=None)
         return self.flow._add(logic, [grouped], name, parallelism if how.keys else 1)
 
-    def _window(self, size: str, slide: str | None, time: str | None) -> Window:
-        return Window.of(time or self._event_time(), size, slide)
+    def _window(self, size: str | None, slide: str | None, session: str | None, time: str | None) -> Window | None:
+        if session is not None:
+            if size is not None:
+                raise OptionError(f"window={size!r} and session={session!r} are two kinds of windows: give one of them")
+            return Session.of(time or self._event_time(), session)
+        return Window.of(time or self._event_time(), size, slide) if size is not None else None
 
     def _event_time(self) -> str:
         """The time column of the sources that lead here, if they agree in one."""

@@ -56,7 +56,7 @@ class Generations(ABC, Generic[D]):
         self._launcher, self._given = launcher, given
         self._credentials = credentials or Credentials.new()
         self._driver: D | None = None
-        self._stopped = False
+        self._stopped = self._undeliverable = False
         self._changing = threading.Lock()
         self.recoveries = 0
         """Generations that failed and were followed by another."""
@@ -65,6 +65,13 @@ class Generations(ABC, Generic[D]):
         """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
         with self._changing:
             self._stopped = True
+            if self._driver is not None:
+                self._driver.request_stop()
+
+    def _give_up(self) -> None:
+        """Come to an end, since results cannot be handed on."""
+        with self._changing:
+            self._undeliverable = True
             if self._driver is not None:
                 self._driver.request_stop()
 
@@ -104,7 +111,7 @@ class Generations(ABC, Generic[D]):
 
     def _is_to_end(self) -> bool:
         """Whether a generation that begins is to end at once."""
-        return self._stopped
+        return self._stopped or self._undeliverable
 
     def _goes_on(self) -> bool:
         """Whether a generation that has come to its end is followed by another."""

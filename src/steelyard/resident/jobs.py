@@ -20,7 +20,7 @@ from steelyard.resident.generations import Generations, JobError
 from steelyard.resident.idle import tell_idle_edges
 from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import difference, shape_of
-from steelyard.resident.observed import Looks
+from steelyard.resident.observed import SHOWS, Looks
 from steelyard.resident.operator import Attempt
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.snapshot import SnapshotStore
@@ -42,7 +42,6 @@ class Job(Generations[Coordinator]):
     """
 
     what: ClassVar[str] = "a resident job"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators", "placement"})
 
     def __init__(
         self,
@@ -63,7 +62,6 @@ class Job(Generations[Coordinator]):
         self._wanted: Placement | None = None
         self._looks = Looks(dataflow)
         self._delivery: Delivery | None = None
-        self._undeliverable = False
         self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
@@ -115,15 +113,30 @@ class Job(Generations[Coordinator]):
         """Wait for so many seconds, or until the end. For a thread beside the one of `run`."""
         self._ended.wait(seconds)
 
+    @property
+    def shows(self) -> frozenset[str]:
+        """What comes to sources where all of their readers tell it, and states where there are snapshots."""
+        readers = [getattr(source.logic, "reader", None) for source in self._dataflow.sources]
+        told = all(reader is not None and reader.tells_end for reader in readers)
+        return SHOWS | ({"arrivals"} if told else set()) | ({"state"} if self._settings.store else set())
+
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""
-        generation = self._driver.attempt.generation if self._driver else 0
-        return self._looks.observed(self.metrics, self._wanted or self._placement, self.now, generation)
+        placement = self._wanted or self._placement
+        if self._driver is None:
+            return self._looks.observed({}, placement, self.now)
+        return self._looks.observed(
+            self.metrics,
+            placement,
+            self.now,
+            self._driver.attempt.generation,
+            self._driver.hosts,
+            self._driver.state_bytes,
+        )
 
     def apply(self, action: Action) -> float:
         """Go on with instances on other workers; how long that stops the job is not known beforehand."""
-        if action.parallelism:
-            raise OptionError(f"a resident job keeps its numbers of instances, got {dict(action.parallelism)}")
+        action.require_only(self.what, "placement")
         there = self._wanted or self._placement  # a move that is under way is not taken back
         places = {**there.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
         self.move(Placement(places, there.workers))
@@ -161,15 +174,8 @@ class Job(Generations[Coordinator]):
                 self._ended.set()
         return self.outcome
 
-    def _give_up(self) -> None:
-        """Come to an end, since results cannot be handed on."""
-        with self._changing:
-            self._undeliverable = True
-            if self._driver is not None:
-                self._driver.request_stop()
-
     def _is_to_end(self) -> bool:
-        return self._stopped or self._undeliverable or self._wanted is not None
+        return super()._is_to_end() or self._wanted is not None
 
     def _goes_on(self) -> bool:
         """Whether it is to be followed by a generation with another placement."""

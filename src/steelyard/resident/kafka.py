@@ -1,10 +1,11 @@
-"""Kafka without Spark: a source that is read by partition and offset, and a sink that gives results once or at once.
+"""Kafka without Spark: a source that is read by partition and offset.
 
 The client is Confluent's, over librdkafka: it has wheels for every platform, and transactions.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -14,28 +15,21 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from steelyard.core import OptionError, SteelyardError
-from steelyard.resident.documents import documents
 from steelyard.resident.kafka_records import RECORDS, batch_of
-from steelyard.resident.operator import Batches, InstanceContext, State, Step
-from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import Read, Reader
 
-EPOCH_HEADER = "steelyard-batch"
-"""The header that tells a record's epoch; the micro-batch engine writes its batch there."""
 WAIT_SECONDS = 0.05
 """How long a read waits for the first record, and a full queue for room."""
 _SETTLING_SECONDS = 0.05
 """How long a partition that has no leader yet is given before it is asked for again."""
 ANSWER_SECONDS = 30.0
 """How long a broker has to answer."""
-LAST_SECONDS = 1.0
-"""How long a job that is stopped waits for records on their way."""
+END_SECONDS, END_AGAIN = 0.2, 5.0
+"""The same where one only wants to know where a partition ends, and for how long nobody asks again if it does not."""
 CONSUME_MOST = 10_000
 FETCH_MS, FETCH_BYTES = 10, 1 << 20
 """How long a broker keeps the answer to a read back for more records, unless so many bytes have come: each answer costs
 everybody more than a record, and where all cores are busy, time. A topic where nothing comes is asked as often."""
-GATHER_MS = 1
-"""How long records that are sent at once wait for others, for the same reason."""
 _AT_ONCE = {"socket.nagle.disable": True}
 """Small requests do not wait for the answer to those before them."""
 _PREFIX = "kafka."
@@ -86,6 +80,7 @@ class KafkaTopic(Reader):
     ends: Mapping[str, int] | None = None
     grows: ClassVar[bool] = True
     together: ClassVar[bool] = True
+    tells_end: ClassVar[bool] = True
     schema: pa.Schema = RECORDS
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -130,13 +125,38 @@ class KafkaTopic(Reader):
             consumer.close()
         return cls(config, dict(starts), ends if available_now else None)
 
+    @property
+    def waited(self) -> float:  # type: ignore[override]
+        """Seconds in which no record came."""
+        return float(self._opened.get("waited", 0.0))
+
+    def end(self, split: str) -> int | None:
+        """The offset behind the newest record, of which the broker is asked; not known before the first read."""
+        opened = self._opened
+        if self.ends is not None or "closing" not in opened:
+            return self.ends[split] if self.ends is not None else None
+        with opened["closing"]:
+            if "consumer" not in opened or time.monotonic() < opened["silent"]:
+                return None
+            try:
+                found = opened["consumer"].get_watermark_offsets(client().TopicPartition(*_parted(split)), END_SECONDS)
+            except client().KafkaException:
+                found = None
+            if found is None:
+                opened["silent"] = time.monotonic() + END_AGAIN
+            return None if found is None else int(found[1])
+
+    def begin(self, split: str) -> int:
+        """The first offset that is read."""
+        return self.starts[split]
+
     def splits(self, parallelism: int) -> list[str]:
         """The partitions."""
         return sorted(self.starts, key=_parted)
 
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Records that have come; waits for the first ones for a moment."""
-        at = max(offset, self.starts[split])
+        at = max(offset, self.begin(split))
         end = None if self.ends is None else self.ends[split]
         if end is not None and at >= end:
             return Read(None, at, True)
@@ -160,6 +180,7 @@ class KafkaTopic(Reader):
             # Without an end nobody asks where it is, and to be told would interrupt the wait for records.
             ends = {"enable.partition.eof": str(self.ends is not None).lower()}
             self._opened.update(consumer=_consumer({**ends, **self.config}), waiting={}, ended={}, barred=set())
+            self._opened.update(closing=threading.Lock(), silent=0.0)
         if split not in self._opened["waiting"]:
             topic, partition = _parted(split)
             self._opened["consumer"].incremental_assign([client().TopicPartition(topic, partition, at)])
@@ -192,7 +213,9 @@ class KafkaTopic(Reader):
         at_end, consumer = client().KafkaError._PARTITION_EOF, self._opened["consumer"]
         found = consumer.consume(most, 0)
         if not found and not any(self._opened["waiting"].values()):
+            begun = time.perf_counter()
             first = consumer.poll(WAIT_SECONDS)
+            self._opened["waited"] = self.waited + time.perf_counter() - begun
             found = [] if first is None else [first, *consumer.consume(most, 0)]
         waiting: dict[str, deque[Any]] = self._opened["waiting"]
         queues = {_parted(split): queue for split, queue in waiting.items()}
@@ -213,8 +236,8 @@ class KafkaTopic(Reader):
     def close(self) -> None:
         """Leave the broker."""
         if "consumer" in self._opened:
-            self._opened.pop("consumer").close()
-        self._opened.clear()
+            with self._opened["closing"]:  # nobody asks it for ends meanwhile
+                self._opened.pop("consumer").close()
 
 
 def _consumer(config: Mapping[str, str]) -> Any:
@@ -252,190 +275,3 @@ def _bounds(consumer: Any, partition: Any) -> tuple[int, int]:
                 split = _split(partition.topic, partition.partition)
                 raise KafkaFailedError(f"{split} cannot be read: {error.args[0].str()}") from error
             time.sleep(_SETTLING_SECONDS)
-
-
-EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
-"""What a sink may promise."""
-
-
-@dataclass(frozen=True)
-class Kafka(SinkLogic):
-    """Writes each row as a record, key and value as JSON; exactly once, or at once and at least once.
-
-    Exactly once, for consumers that read committed records: an instance keeps the rows of an epoch until the snapshot
-    that ends it, which holds them too. When the snapshot is durable they are sent in one transaction, which also
-    commits the epoch's number as the offset of a consumer group, and beside it the run that began the job. After a
-    failure that group tells whether the transaction went through; if not, the rows come out of the snapshot. What
-    another job of the same name left there tells nothing.
-
-    At least once: rows are sent as they come, and a snapshot waits until the broker has all of them. After a failure
-    those since the last snapshot are sent again.
-
-    Parameters
-    ----------
-    config
-        Of the producer: `bootstrap.servers` and whatever the broker asks for.
-    topic
-        Where to.
-    key_columns
-        Of the record's key.
-    name
-        Of transactions and groups: one for each job, and the same when it goes on from its snapshots.
-    delivery
-        `"exactly_once"` or `"at_least_once"`.
-    """
-
-    config: Mapping[str, str]
-    topic: str
-    key_columns: tuple[str, ...]
-    name: str
-    delivery: str = EXACTLY_ONCE
-
-    def __post_init__(self) -> None:
-        if self.delivery not in DELIVERIES:
-            raise OptionError.unknown("value of option 'delivery':", self.delivery, DELIVERIES)
-
-    def start(self, context: InstanceContext) -> Step:
-        """A producer for one instance."""
-        return _TransactionStep(self, context) if self.delivery == EXACTLY_ONCE else _AtOnceStep(self)
-
-
-class _Producer:
-    """Sends rows to a topic, and tells when the broker did not take one."""
-
-    def __init__(self, logic: Kafka, **config: Any) -> None:
-        self._logic = logic
-        self._failed: list[Any] = []
-        # Of each record that was taken we need not hear.
-        self.client = client().Producer({"delivery.report.only.error": True, **config, **logic.config}, logger=None)
-
-    def _noted(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._failed.append(error)
-
-    def send(self, rows: pa.RecordBatch | pa.Table, headers: list[tuple[str, bytes]] | None = None) -> None:
-        """Give rows to the client, which sends them by itself."""
-        topic, produce, noted = self._logic.topic, self.client.produce, self._noted
-        keys, values = documents(rows, self._logic.key_columns), documents(rows, rows.schema.names)
-        for key, value in zip(keys, values, strict=True):
-            while True:
-                try:
-                    produce(topic, value, key, headers=headers, on_delivery=noted)
-                    break
-                except BufferError:  # its queue is full: let some go
-                    self.client.poll(WAIT_SECONDS)
-
-    def poll(self) -> None:
-        """Hear what became of what was sent."""
-        self.client.poll(0)
-        self.require()
-
-    def require(self) -> None:
-        """KafkaFailedError where the broker did not take a record."""
-        if self._failed:
-            raise KafkaFailedError(f"topic {self._logic.topic!r} refused a record: {self._failed[0].str()}")
-
-    def asked(self, action: Any, *what: Any) -> Any:
-        """What the client gives when it is asked to do something, within the time that a broker has to answer."""
-        try:
-            return action(*what, ANSWER_SECONDS)
-        except client().KafkaException as error:
-            said = error.args[0]
-            why = said.str() if hasattr(said, "str") else str(said)
-            raise KafkaFailedError(f"topic {self._logic.topic!r} cannot be written: {why}") from error
-
-
-class _AtOnceStep(Step):
-    """Rows as they come; a snapshot waits until the broker has those before it."""
-
-    def __init__(self, logic: Kafka) -> None:
-        self._topic = logic.topic
-        self._producer = _Producer(logic, **{"linger.ms": GATHER_MS, "enable.idempotence": True})
-
-    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
-        self._producer.send(batch)
-        self._producer.poll()
-        return ()
-
-    def _flushed(self) -> None:
-        left = self._producer.asked(self._producer.client.flush)
-        self._producer.require()
-        if left:
-            raise KafkaFailedError(f"topic {self._topic!r} did not take {left} records in {ANSWER_SECONDS:g} s")
-
-    def snapshot(self, epoch: int) -> State:
-        self._flushed()
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Called with rows where the job delivered exactly once before, whose transaction may not have gone through."""
-        if state:
-            self._producer.send(state["rows"])
-
-    def finish(self) -> Batches:
-        self._flushed()
-        return ()
-
-    def close(self) -> None:
-        self._producer.client.flush(LAST_SECONDS)
-
-
-class _TransactionStep(Step):
-    """Rows of an epoch in one transaction, when the snapshot that ends it is durable."""
-
-    def __init__(self, logic: Kafka, context: InstanceContext) -> None:
-        self._schema = context.schema
-        self._rows: list[pa.RecordBatch] = []
-        self._ready: tuple[int, pa.Table] | None = None
-        self._run = context.attempt.run
-        """The run that began the job, which its snapshots know: epochs are counted from there."""
-        self._who = f"steelyard-{logic.name}-{context.instance.number}"
-        library = client()
-        config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
-        self._marks = library.Consumer(config, logger=None)
-        self._producer = _Producer(logic, **{"transactional.id": self._who, "linger.ms": 5})
-        self._mark = library.TopicPartition(logic.topic, 0)
-        # Ends what an instance of an earlier generation left open.
-        self._producer.asked(self._producer.client.init_transactions)
-
-    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
-        self._rows.append(batch)
-        return ()
-
-    def snapshot(self, epoch: int) -> State:
-        table = pa.Table.from_batches(self._rows, self._schema)
-        self._rows, self._ready = [], (epoch, table)
-        return {"epoch": epoch, "rows": table, "run": self._run}
-
-    def restore(self, state: State) -> None:
-        """Called in every generation, with no state in the first."""
-        if state:
-            self._run = state.get("run", "")  # snapshots and marks of earlier releases know none
-            if self._written() < int(state["epoch"]):
-                self._write(int(state["epoch"]), state["rows"])
-
-    def committed(self, epoch: int) -> None:
-        if self._ready is not None:
-            self._write(*self._ready)
-            self._ready = None
-
-    def _written(self) -> int:
-        """The newest epoch of this job whose transaction went through; -1 where there is none."""
-        found = self._marks.committed([self._mark], timeout=ANSWER_SECONDS)[0]
-        if found.error is not None:
-            raise KafkaFailedError(f"group {self._who!r} cannot be read: {found.error}")
-        return max(-1, int(found.offset)) if (found.metadata or "") == self._run else -1
-
-    def _write(self, epoch: int, table: pa.Table) -> None:
-        if not table.num_rows:
-            return
-        producer, sent = self._producer, self._producer.client
-        sent.begin_transaction()
-        producer.send(table, [(EPOCH_HEADER, str(epoch).encode())])
-        marked = client().TopicPartition(self._mark.topic, self._mark.partition, epoch, self._run)
-        producer.asked(sent.send_offsets_to_transaction, [marked], self._marks.consumer_group_metadata())
-        producer.asked(sent.commit_transaction)
-        producer.require()
-
-    def close(self) -> None:
-        self._marks.close()

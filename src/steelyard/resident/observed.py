@@ -1,15 +1,35 @@
-"""What a policy sees of a resident job: what its instances did since the last look, summed up by operator."""
+"""What a policy sees of a resident job: what its instances did since the last look."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from steelyard.core import Observation, OperatorObservation
-from steelyard.core.dataflow import Dataflow, Placement
+import numpy as np
 
-_COUNTED = ("rows_in", "rows_out", "busy", "blocked", "idle", "useful")
+from steelyard.core import InstanceObservation, Observation, OperatorObservation, WorkerObservation
+from steelyard.core.control import PERCENTILES
+from steelyard.core.dataflow import Dataflow, Instance, Placement
+
+_COUNTED = (
+    "rows_in",
+    "rows_out",
+    "bytes_in",
+    "bytes_out",
+    "busy",
+    "blocked",
+    "idle",
+    "useful",
+    "cpu",
+    "seconds",
+    "aged",
+)
 """Metrics that only grow while an instance lives."""
+SHOWS = frozenset(
+    {"operators", "instances", "bytes", "cpu", "queues", "costs", "latency", "workers", "placement"},
+)
+Metrics = Mapping[str, Mapping[str, Any]]
+"""By instance, since it started in its generation: `InstanceMetrics` as a dictionary."""
 
 
 class Looks:
@@ -23,29 +43,54 @@ class Looks:
 
     def __init__(self, dataflow: Dataflow) -> None:
         self._dataflow = dataflow
-        self._before: Mapping[str, Mapping[str, Any]] = {}
+        self._before: Metrics = {}
+        self._sent: dict[int, int] = {}
         self._time = 0.0
         self._generation = 0
 
     def observed(
-        self, metrics: Mapping[str, Mapping[str, Any]], placement: Placement, time: float, generation: int = 0
+        self,
+        metrics: Metrics,
+        placement: Placement,
+        time: float,
+        generation: int = 0,
+        hosts: Mapping[int, Mapping[str, Any]] | None = None,
+        state_bytes: Mapping[str, int] | None = None,
     ) -> Observation:
-        """What was done since the last look; `metrics` are by instance, since it started in its generation."""
+        """What was done since the last look.
+
+        Parameters
+        ----------
+        metrics, placement
+            What instances say, and where they are.
+        time, generation
+            When, and of which generation of workers.
+        hosts
+            By worker: its cores, and what it sent to others since its generation began.
+        state_bytes
+            By instance: how large its state is.
+        """
         if generation != self._generation:
-            self._before, self._generation = {}, generation
-        done = {name: self._added(name, one) for name, one in metrics.items()}
+            self._before, self._sent, self._generation = {}, {}, generation
         seconds = max(time - self._time, 1e-9)
-        self._before, self._time = metrics, time
-        totals = {
-            operator.name: {
-                what: sum(one[what] for name, one in done.items() if name.rpartition("#")[0] == operator.name)
-                for what in _COUNTED
-            }
+        added = {
+            name: self._added(name, metrics[name]) for name in map(str, self._dataflow.instances) if name in metrics
+        }
+        each = {
+            operator.name: [
+                self._instance(Instance(operator.name, number), metrics, added, seconds, state_bytes or {})
+                for number in range(operator.parallelism)
+            ]
             for operator in self._dataflow.operators
         }
-        seen = tuple(self._operator(name, totals, seconds) for name in totals)
+        seen = tuple(OperatorObservation.of(name, each[name], self._received(name, each)) for name in each)
         places = {str(instance): worker for instance, worker in placement.worker_of.items()}
-        return Observation(time, seconds, seen, placement=places)
+        workers = tuple(
+            self._worker(number, one, added, places, seconds) for number, one in sorted((hosts or {}).items())
+        )
+        latency = _latency(metrics, added)
+        self._before, self._time = dict(metrics), time
+        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency)
 
     def _added(self, name: str, now: Mapping[str, Any]) -> dict[str, float]:
         """What came to the counters of an instance; those of one that began anew began at 0."""
@@ -53,22 +98,80 @@ class Looks:
         again = any(now[what] < before.get(what, 0) for what in _COUNTED)
         return {what: now[what] - (0 if again else before.get(what, 0)) for what in _COUNTED}
 
-    def _operator(self, name: str, totals: Mapping[str, Mapping[str, float]], seconds: float) -> OperatorObservation:
-        own, operator = totals[name], self._dataflow.by_name[name]
-        senders = list(dict.fromkeys(edge.source for edge in self._dataflow.edges if edge.target == name))
-        given = sum(totals[sender]["rows_out"] for sender in senders)
+    def _instance(
+        self,
+        instance: Instance,
+        metrics: Metrics,
+        added: Mapping[str, Mapping[str, float]],
+        seconds: float,
+        state_bytes: Mapping[str, int],
+    ) -> InstanceObservation:
+        name = str(instance)
+        if name not in metrics:
+            return InstanceObservation(name, idle=1.0)
+        now, own = metrics[name], added[name]
+        seconds = own["seconds"] or seconds  # what it says may be older than the look
         spent = own["busy"] + own["blocked"] + own["idle"]
-        shares = {what: own[what] / spent if spent else 0.0 for what in ("busy", "blocked", "idle")}
-        return OperatorObservation(
-            name=name,
-            instances=operator.parallelism,
-            received_from={
-                sender: own["rows_in"] / seconds * (totals[sender]["rows_out"] / given if given else 0.0)
-                for sender in senders
-            },
-            processed_per_second=(own["rows_in"] if senders else own["rows_out"]) / seconds,
+        shares = {what: own[what] / spent if spent else 0.0 for what in ("busy", "blocked", "useful", "cpu")}
+        taken = "rows_in" if self._dataflow.into(instance.operator) else "rows_out"
+        return InstanceObservation(
+            name,
+            processed_per_second=own[taken] / seconds,
+            sent_per_second=own["rows_out"] / seconds,
+            bytes_in_per_second=own["bytes_in"] / seconds,
+            bytes_out_per_second=own["bytes_out"] / seconds,
             busy=shares["busy"],
             backpressured=shares["blocked"],
-            idle=shares["idle"] if spent else 1.0,
-            cpu=own["useful"] / spent if spent else 0.0,
+            idle=own["idle"] / spent if spent else 1.0,
+            useful=shares["useful"],
+            cpu=shares["cpu"],
+            queue=now["queue_rows"],
+            queue_filled=now["queue_filled"],
+            costs=tuple((rows, took) for rows, took in now["costs"]),
+            state_bytes=state_bytes.get(name),
+            **self._behind(name, now["behind"], seconds),
         )
+
+    def _behind(self, name: str, now: Mapping[str, Any] | None, seconds: float) -> dict[str, float]:
+        """What came to the log of a source, and what is not read of it."""
+        if now is None:
+            return {}
+        before = (self._before.get(name) or {}).get("behind")
+        if before is None or before["arrived"] > now["arrived"]:
+            before = {"arrived": 0, "lag": now["lag"]}
+        return {
+            "arrived_per_second": (now["arrived"] - before["arrived"]) / seconds,
+            "end_offset": now["end"],
+            "lag": now["lag"],
+            "lag_per_second": (now["lag"] - before["lag"]) / seconds,
+            "lag_seconds": now["seconds"],
+        }
+
+    def _received(self, name: str, each: Mapping[str, list[InstanceObservation]]) -> dict[str, float]:
+        """Rows per second from each sender: as many of those that came as it gave of what all senders gave."""
+        senders = dict.fromkeys(edge.source for edge in self._dataflow.into(name))
+        given = {sender: sum(one.sent_per_second for one in each[sender]) for sender in senders}
+        came, total = sum(one.processed_per_second for one in each[name]), sum(given.values())
+        return {sender: came * (rate / total if total else 0.0) for sender, rate in given.items()}
+
+    def _worker(
+        self,
+        number: int,
+        now: Mapping[str, Any],
+        added: Mapping[str, Mapping[str, float]],
+        places: Mapping[str, int],
+        seconds: float,
+    ) -> WorkerObservation:
+        hosted = [one for name, one in added.items() if places[name] == number]
+        used = sum(one["cpu"] / (one["seconds"] or seconds) for one in hosted)
+        sent = sum(now["sent"][what] for what in ("payload", "overhead"))
+        before, self._sent[number] = self._sent.get(number, 0), sent
+        return WorkerObservation(number, used, now["cores"], (sent - before) / seconds)
+
+
+def _latency(metrics: Metrics, added: Mapping[str, Mapping[str, float]]) -> dict[float, float] | None:
+    """Of probes that came to sinks since the last look, as far as they are remembered."""
+    ages = [age for name, own in added.items() if own["aged"] for age in metrics[name]["ages"][-int(own["aged"]) :]]
+    if not ages:
+        return None
+    return dict(zip(PERCENTILES, np.percentile(ages, PERCENTILES).tolist(), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.resident.channel import Outlet
-from steelyard.resident.routing import Distributor
+from steelyard.resident.routing import ByCost, Distributor
 from steelyard.resident.wire import Kind
 
 
@@ -18,6 +18,7 @@ class Output:
     def __init__(self, distributor: Distributor, outlets: Mapping[int, Outlet]) -> None:
         self.distributor = distributor
         self.outlets = outlets
+        self._probed = -1
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Each row to its instance."""
@@ -28,6 +29,23 @@ class Output:
         """The same to every instance."""
         for outlet in self.outlets.values():
             outlet.send(kind, value)
+
+    def probe(self, came: int) -> None:
+        """A probe to one of the instances, to another the next time; none goes round a cycle."""
+        outlets = [outlet for outlet in self.outlets.values() if not outlet.channel.feedback]
+        if outlets:
+            self._probed = (self._probed + 1) % len(outlets)
+            outlets[self._probed].send(Kind.PROBE, came)
+
+    @property
+    def sent(self) -> dict[int, int]:
+        """By channel: messages sent."""
+        return {outlet.channel.number: outlet.sent for outlet in self.outlets.values()}
+
+    @property
+    def heard(self) -> dict[int, int]:
+        """By channel: reports of costs that came back."""
+        return dict(self.distributor.received) if isinstance(self.distributor, ByCost) else {}
 
     @property
     def waited(self) -> float:

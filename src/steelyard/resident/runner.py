@@ -20,11 +20,10 @@ from steelyard.core.dataflow import Channel, Instance
 from steelyard.grouping.protocol import Requests
 from steelyard.resident.channel import Mailbox, Message, StoppedError
 from steelyard.resident.costs import CostMeter
-from steelyard.resident.metrics import InstanceMetrics
+from steelyard.resident.metrics import InstanceMetrics, ThreadTime
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
 from steelyard.resident.output import Output
 from steelyard.resident.reports import unpacked_requests
-from steelyard.resident.routing import ByCost
 from steelyard.resident.sources import SourceStep
 from steelyard.resident.wire import Kind, WireError
 
@@ -32,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
+PROBE_SECONDS = 0.1
+"""From one probe of how long rows take to the next."""
 MAX_BATCH_BYTES = 16 << 20
 """Batches above this are cut before they are sent."""
 TOGETHER_SECONDS, TOGETHER_ROWS = 0.005, 1_000
@@ -103,13 +104,11 @@ class Runner:
         self._followers: list[Runner] = []
         self._handed_on = 0.0
         """Seconds in which followers worked off what this one sent."""
-        self._since = time.perf_counter()
+        self._since = self._begun = self._probed = time.perf_counter()
+        self._time = ThreadTime()
         self._thread = threading.Thread(target=self._run, name=str(instance), daemon=True)
-
-    @property
-    def is_source(self) -> bool:
+        self.is_source = isinstance(step, SourceStep)
         """Whether it reads rather than gets."""
-        return isinstance(self._step, SourceStep)
 
     def follow(self, leader: Runner) -> None:
         """Run in the thread of another instance, the only one that sends to this one; called before `start`."""
@@ -169,16 +168,9 @@ class Runner:
         self._head._mailbox.wake()
         return answer
 
-    def pause(self) -> Future[None]:
-        """Stop reading; for sources."""
-        return self.call(lambda: self._set_paused(True))
-
-    def resume(self) -> Future[None]:
-        """Read again."""
-        return self.call(lambda: self._set_paused(False))
-
-    def _set_paused(self, paused: bool) -> None:
-        self._paused = paused
+    def pause(self, paused: bool = True) -> Future[None]:
+        """Stop reading, or read again; for sources."""
+        return self.call(lambda: setattr(self, "_paused", paused))
 
     def close_loops(self) -> Future[None]:
         """Nothing comes on feedback edges any more: where all else has ended, the instance ends."""
@@ -234,6 +226,7 @@ class Runner:
                     self._read()
                 else:
                     self._wait(None)
+                self._time.look()
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
@@ -272,12 +265,17 @@ class Runner:
             self._handle(*taken)
 
     def _read(self) -> None:
-        begun = time.perf_counter()
+        begun, waited = time.perf_counter(), self._step.waited
         batch = self._step.read()
-        spent = time.perf_counter() - begun
+        waited = self._step.waited - waited
+        spent = time.perf_counter() - begun - waited
+        self.metrics.idle += waited if batch is not None else waited + spent
         if batch is not None:
             self._spend(spent, batch.num_rows)
             self._send(batch)
+            if begun - self._probed >= PROBE_SECONDS:
+                self._probed, behind = begun, self.metrics.behind
+                self._probe(int(1e6 * (time.time() - (behind.seconds if behind else 0.0))))
         self._advance(self._step.watermark)
         if self._step.ended:
             self._end()
@@ -290,6 +288,8 @@ class Runner:
             return
         if message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
+        elif message.kind is Kind.PROBE:
+            self._probe(message.value)
         elif message.kind is Kind.END:
             self._time_of(channel.number, MAX_WATERMARK)
             self._open.discard(channel.number)
@@ -300,6 +300,13 @@ class Runner:
         self._mailbox.finished(channel.number, message.kind)
         if message.kind is Kind.END:
             self._end_if_all_ended()
+
+    def _probe(self, came: int) -> None:
+        """Rows came at this moment, in microseconds since 1970: pass it on, or note how long it took."""
+        for output in self._outputs:
+            output.probe(came)
+        if not self._outputs:
+            self.metrics.age(came)
 
     def _together(self, channel: Channel, message: Message) -> list[Message]:
         """A batch and those that wait behind it in its channel, where all of them take little.
@@ -420,19 +427,24 @@ class Runner:
 
     def report(self) -> dict[str, Any]:
         """Its metrics, as plain values."""
-        self.metrics.queue = self._mailbox.length
-        self.metrics.refused = self._step.refused
-        self.metrics.reports = sum(sum(meter.reported.values()) for meter in self._metering)
-        return self.metrics.to_dict()
+        found = self.metrics
+        if self._head is self:
+            self._time.share([one.metrics for one in (self, *self._followers)])
+        found.seconds = time.perf_counter() - self._begun
+        found.queue = self._mailbox.length
+        found.queue_rows, found.queue_filled = self._mailbox.waiting()
+        found.refused = self._step.refused
+        found.reports = sum(sum(meter.reported.values()) for meter in self._metering)
+        found.behind = self._step.behind() if self.is_source else None
+        return found.to_dict()
 
     def counters(self) -> tuple[dict[int, int], dict[int, int]]:
         """By channel: messages sent, and messages worked off."""
-        outlets = [outlet for output in self._outputs for outlet in output.outlets.values()]
-        sent = {outlet.channel.number: outlet.sent for outlet in outlets}
+        sent: dict[int, int] = {}
         done = self._mailbox.worked_off()
         for meter in self._metering:  # reports go against the direction of their channels, and have numbers below 0
             sent |= {~channel: count for channel, count in meter.reported.items()}
         for output in self._outputs:
-            if isinstance(output.distributor, ByCost):
-                done |= {~channel: count for channel, count in output.distributor.received.items()}
+            sent |= output.sent
+            done |= {~channel: count for channel, count in output.heard.items()}
         return sent, done

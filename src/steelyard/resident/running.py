@@ -11,6 +11,7 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.keys import KeyIndex
+from steelyard.resident.operator import Batches, State, Step
 from steelyard.resident.sums import overflown
 
 _COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin, "max": np.fmax}
@@ -70,7 +71,8 @@ class RunningState:
         self._key_rows: list[pa.Table] = []
         self._columns: dict[str, _Column] = {}
         for name, one in how.aggregates:
-            assert isinstance(one, Aggregate), "states need a window; `partial_schema` checks it"
+            if not isinstance(one, Aggregate):
+                raise OptionError(f"aggregate {name!r} ({type(one).__name__}) needs a window: give window='10 seconds'")
             for part in one.parts:
                 kind = partials.field(how.names[name, part]).type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -109,3 +111,74 @@ class RunningState:
         if self._keys:
             self._key_rows = [pa.concat_tables(self._key_rows).combine_chunks()]
         return self.at(np.arange(len(self._index)), self._key_rows[0] if self._keys else pa.table({}))
+
+
+_COMPACT_FROM = 4096
+"""Rows of a log below which it is not worth it to leave out those that newer ones took the place of."""
+
+
+class RunningPartials(Step):
+    """What each key is over all rows so far, for aggregates of any kind; what comes are partials, each key once.
+
+    Partials are a log, and a key's newest row in it counts.
+
+    Parameters
+    ----------
+    how
+        Keys and aggregates of the partials.
+    shown
+        Those of results.
+    """
+
+    def __init__(self, how: Aggregation, shown: Aggregation) -> None:
+        self._how, self._shown = how, shown
+        self._index = KeyIndex()
+        self._log: pa.Table | None = None
+        self._row = np.zeros(0, np.int64)
+        """By slot: the key's newest row."""
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        """The keys of a batch, with what they are now."""
+        if not batch.num_rows:
+            return ()
+        now = self._added(pa.Table.from_batches([batch]))
+        made: Batches = self._shown.results(now).combine_chunks().to_batches()
+        return made
+
+    def _added(self, partials: pa.Table) -> pa.Table:
+        if self._log is not None:
+            known = len(self._row)
+            slots = self._slots(partials)
+            before = self._log.take(pa.array(self._row[slots[slots < known]]))
+            if before.num_rows:
+                partials = self._how.merged([before, partials]).cast(self._log.schema)
+        slots = self._slots(partials)
+        start = self._log.num_rows if self._log is not None else 0
+        rows = np.zeros(len(self._index), np.int64)
+        rows[: len(self._row)] = self._row
+        rows[slots] = start + np.arange(len(slots))
+        self._row = rows
+        self._log = partials if self._log is None else pa.concat_tables([self._log, partials])
+        if self._log.num_rows > max(_COMPACT_FROM, 2 * len(rows)):
+            self._compact()
+        return partials
+
+    def _slots(self, partials: pa.Table) -> Ints:
+        return self._index.slots_once([partials.column(key).combine_chunks() for key in self._how.keys])
+
+    def _compact(self) -> None:
+        assert self._log is not None
+        self._log = self._log.take(pa.array(self._row)).combine_chunks()
+        self._row = np.arange(len(self._row))
+
+    def snapshot(self, epoch: int) -> State:
+        """What all keys are."""
+        if self._log is None:
+            return {}
+        self._compact()
+        return {"panes": self._log}
+
+    def restore(self, state: State) -> None:
+        """Go on with these."""
+        if state["panes"].num_rows:
+            self._added(state["panes"])

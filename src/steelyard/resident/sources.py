@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import OptionError
+from steelyard.resident.lag import Behind, LagMeter
 from steelyard.resident.operator import (
     MIN_WATERMARK,
     InstanceContext,
@@ -52,8 +53,12 @@ class Reader(ABC):
     """How many splits of an instance are read side by side; None reads all of them."""
     grows: ClassVar[bool] = False
     """Whether a split that was read to its end may have more rows when the job is started again."""
+    tells_end: ClassVar[bool] = False
+    """Whether `end` tells where splits end by now."""
     refused: int = 0
     """Rows that were left out so far."""
+    waited: float = 0.0
+    """Seconds in which `read` waited for rows, since there were none."""
 
     @abstractmethod
     def splits(self, parallelism: int) -> list[str]:
@@ -65,6 +70,17 @@ class Reader(ABC):
     @abstractmethod
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Up to so many rows of a split from an offset on; returns at once, or after a moment, also without rows."""
+
+    def begin(self, split: str) -> int:
+        """The first offset of a split."""
+        return 0
+
+    def end(self, split: str) -> int | None:
+        """The offset behind the newest row that a split has by now; None where that is not known.
+
+        Whoever measures calls it about twice a second, in another thread than that of `read`.
+        """
+        return None
 
     def fresh(self) -> Reader:
         """The same description with nothing opened: each instance reads with one of its own."""
@@ -134,9 +150,10 @@ class SourceStep:
         self._dealt = list(reader.splits(parallelism))
         """All splits, in the order in which instances share them out; it only ever gets longer."""
         splits = self._own()
-        self._offset = dict.fromkeys(splits, 0)
+        self._offset = {split: reader.begin(split) for split in splits}
         self._newest = dict.fromkeys(splits, MIN_WATERMARK)
         self._turn = list(splits)
+        self._meter = LagMeter()
 
     def _own(self) -> list[str]:
         """The splits of this instance."""
@@ -151,6 +168,19 @@ class SourceStep:
     def refused(self) -> int:
         """Rows that the reader left out."""
         return self._reader.refused
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which the reader waited for rows."""
+        return self._reader.waited
+
+    def behind(self) -> Behind | None:
+        """How far it is behind the ends of its splits, where those are known. Not for the thread that reads."""
+        ends = [self._reader.end(split) for split in list(self._offset)] if self._reader.tells_end else [None]
+        known = [end for end in ends if end is not None]
+        if len(known) < len(ends):
+            return None
+        return self._meter.look(sum(known), sum(self._offset.values()), time.monotonic())
 
     @property
     def watermark(self) -> int:
@@ -208,7 +238,8 @@ class SourceStep:
                 )
             new = [split for split in own if split not in offsets]
             again = [split for split in own if self._reader.grows and split in offsets]
-            self._offset = dict.fromkeys(new, 0) | {name: int(offset) for name, offset in offsets.items()}
+            self._offset = {split: self._reader.begin(split) for split in new}
+            self._offset |= {name: int(offset) for name, offset in offsets.items()}
             self._newest = dict.fromkeys(new, MIN_WATERMARK) | {name: int(at) for name, at in state["newest"].items()}
             self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
 
@@ -250,6 +281,7 @@ class Generated(Reader):
     (['0', '1'], 2, (3, True))
     """
 
+    tells_end: ClassVar[bool] = True
     workload: Workload
     rows: int
     arrivals: Arrivals = field(default_factory=Arrivals)
@@ -279,6 +311,16 @@ class Generated(Reader):
             self._cache["begun"] = now - (float(self.pace.time_of_row(first)) if offset else 0.0)
         return now - float(self._cache["begun"])
 
+    def end(self, split: str) -> int | None:
+        """How many of its rows are readable by now; not known before the clock of `pace` has started."""
+        readable = self.rows
+        if self.pace is not None:
+            if self.began is None and "begun" not in self._cache:
+                return None
+            readable = min(readable, int(self.pace.rows_until(self._elapsed(0, 0))))
+        rounds, rest = divmod(readable, int(self._cache["pieces"]) * self.block_rows)
+        return rounds * self.block_rows + min(max(rest - int(split) * self.block_rows, 0), self.block_rows)
+
     def read(self, split: str, offset: int, rows: int) -> Read:
         """Rows of the block that the offset is in."""
         pieces = self._cache["pieces"]
@@ -301,6 +343,7 @@ class Generated(Reader):
 class Rows(Reader):
     """Rows of a table in memory, cut into as many splits as there are instances, or as `pieces` says."""
 
+    tells_end: ClassVar[bool] = True
     table: pa.Table
     pieces: int | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -315,10 +358,18 @@ class Rows(Reader):
         self._cache["pieces"] = self.pieces or parallelism
         return [str(number) for number in range(self.pieces or parallelism)]
 
+    def _bounds(self, split: str) -> tuple[int, int]:
+        bounds = np.linspace(0, self.table.num_rows, self._cache["pieces"] + 1).astype(int)
+        return int(bounds[int(split)]), int(bounds[int(split) + 1])
+
+    def end(self, split: str) -> int:
+        """Its rows, which are all there."""
+        start, end = self._bounds(split)
+        return end - start
+
     def read(self, split: str, offset: int, rows: int) -> Read:
         """A slice."""
-        bounds = np.linspace(0, self.table.num_rows, self._cache["pieces"] + 1).astype(int)
-        start, end = int(bounds[int(split)]), int(bounds[int(split) + 1])
+        start, end = self._bounds(split)
         count = min(rows, end - start - offset)
         part = self.table.slice(start + offset, count).combine_chunks().to_batches()
         after = offset + (part[0].num_rows if part else 0)  # more text than one batch holds stays in several
@@ -340,6 +391,11 @@ class SocketLines(Reader):
 
     _WAIT: ClassVar[float] = 0.05
 
+    @property
+    def waited(self) -> float:  # type: ignore[override]
+        """Seconds without a line."""
+        return float(self._opened.get("waited", 0.0))
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", schema_of(self.schema))
 
@@ -356,6 +412,7 @@ class SocketLines(Reader):
         try:
             got = self._opened["socket"].recv(1 << 16)
         except TimeoutError:
+            self._opened["waited"] = self.waited + self._WAIT
             return Read(None, offset, False)
         lines = (self._opened["rest"] + (got or b"\n")).split(b"\n")
         self._opened["rest"] = lines.pop()

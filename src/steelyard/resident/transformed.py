@@ -59,6 +59,24 @@ class Transformed(Reader):
         """Rows that the function left out."""
         return self._counted.get("refused", 0)
 
+    @property
+    def tells_end(self) -> bool:  # type: ignore[override]
+        """As what is read."""
+        return self.reader.tells_end
+
+    @property
+    def waited(self) -> float:  # type: ignore[override]
+        """As what is read."""
+        return self.reader.waited
+
+    def begin(self, split: str) -> int:
+        """As what is read."""
+        return self.reader.begin(split)
+
+    def end(self, split: str) -> int | None:
+        """As what is read."""
+        return self.reader.end(split)
+
     def splits(self, parallelism: int) -> list[str]:
         """Those of what is read."""
         return self.reader.splits(parallelism)

@@ -1,4 +1,4 @@
-"""Windows of event time, made of panes: the longest spans that size and slide are multiples of."""
+"""Windows of event time, made of panes: the longest spans that size and slide are multiples of; and sessions."""
 
 from __future__ import annotations
 
@@ -107,6 +107,49 @@ class Window:
     def pane_type(self, schema: pa.Schema) -> pa.DataType:
         """The type of panes and of windows' bounds: microseconds, in the time zone of the time column."""
         return pa.timestamp("us", self.require(schema).type.tz)
+
+
+@dataclass(frozen=True)
+class Session(Window):
+    """Sessions: rows of a key that follow each other by `size` microseconds or less, as in Spark's `session_window`.
+
+    A pane is as long as the gap, so that all rows of a key in one pane are of one session.
+
+    Examples
+    --------
+    >>> session = Session.of("time", "10 seconds")
+    >>> session.pane, session.last_end(0)
+    (10000000, 10000001)
+    """
+
+    @property
+    def gap(self) -> int:
+        """The longest time between two rows of a session."""
+        return self.size
+
+    def last_end(self, time: Any) -> Any:
+        """When the session of a row at `time` is over: a row that comes exactly one gap later is still of it."""
+        return time + self.gap + 1
+
+    def begins(self, keys: Ints, first: Ints, last: Ints) -> Ints:
+        """The begin of the session that each part is in; parts have rows of a key from `first` to `last`.
+
+        >>> Session("time", 10, 10).begins(np.array([0, 0, 0, 1]), np.array([35, 0, 10, 0]), np.array([35, 9, 24, 0]))
+        array([35,  0,  0,  0])
+        """
+        if not len(keys):
+            return first
+        order = np.lexsort((first, keys))
+        key, begin = keys[order], first[order]
+        ends, rank = np.unique(last[order], return_inverse=True)
+        # The latest end so far of each key: its rank, above all ranks of the keys before.
+        above = np.unique(key, return_inverse=True)[1] * len(ends)
+        latest = ends[np.maximum.accumulate(rank + above) - above]
+        is_new = np.ones(len(key), np.bool_)
+        is_new[1:] = (key[1:] != key[:-1]) | (begin[1:] > latest[:-1] + self.gap)
+        found = np.empty_like(first)
+        found[order] = begin[np.flatnonzero(is_new)][np.cumsum(is_new) - 1]
+        return found
 
 
 def _part_end(low: Ints, high: Ints, begin: int) -> int:

@@ -56,6 +56,8 @@ class Kind(IntEnum):
     """What rows of a channel cost, from the receiver to the sender."""
     BEAT = 9
     """Nothing but that the sender is there; `Connection` keeps these to itself."""
+    PROBE = 10
+    """When rows came that are beside it in a channel: whoever it comes to at last knows how long they took."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

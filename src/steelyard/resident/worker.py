@@ -56,7 +56,13 @@ EVENTS: dict[str, dict[str, Any]] = {
         "files": Maybe({str: FILE}),
     },
     "ended": {"instance": str, "sources": bool, "all": bool},
-    "metrics": {"instances": {str: dict}, "sent": {str: int}, "received": {str: int}, "refused_connections": int},
+    "metrics": {
+        "instances": {str: dict},
+        "sent": {str: int},
+        "received": {str: int},
+        "refused_connections": int,
+        "cores": int,
+    },
     "failed": {"why": str, "final": bool},
 }
 """What a worker may say."""
@@ -123,7 +129,7 @@ class Worker:
             "deploy": lambda order: self._deploy(order, peers),
             "start": self._start,
             "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
-            "resume": lambda order: self._all(runner.resume() for runner in self._sources()),
+            "resume": lambda order: self._all(runner.pause(False) for runner in self._sources()),
             "snapshot": self._snapshot,
             "committed": lambda order: self._all(one.committed(order["epoch"]) for one in self._runners()),
             "close_loops": lambda order: self._all(one.close_loops() for one in self._runners()),
@@ -239,6 +245,7 @@ class Worker:
             "sent": sent.to_dict(),
             "received": received.to_dict(),
             "refused_connections": self._peers.refused,
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         }
 
     def _instance_ended(self, instance: Instance) -> None:

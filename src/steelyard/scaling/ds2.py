@@ -30,8 +30,8 @@ class DS2:
 
     Examples
     --------
-    >>> source = OperatorObservation("log", 2, {}, 60_000, busy=0.6, arrived_per_second=100_000)
-    >>> parse = OperatorObservation("map", 3, {"log": 60_000}, 60_000, busy=0.8)
+    >>> source = OperatorObservation("log", 2, processed_per_second=60_000, busy=0.6, arrived_per_second=100_000)
+    >>> parse = OperatorObservation("map", 3, {"log": 60_000}, processed_per_second=60_000, busy=0.8)
     >>> DS2().decide(Observation(0.0, 15.0, (source, parse))).parallelism
     {'log': 3, 'map': 5}
     """
@@ -52,10 +52,11 @@ class DS2:
         more: dict[str, float] = {}
         chosen: dict[str, int] = {}
         for operator in observation.operators:
-            target = operator.arrived_per_second
+            processed, target = operator.processed_per_second, operator.arrived_per_second
             if operator.received_from:
                 target = sum(rate * more.get(sender, 1.0) for sender, rate in operator.received_from.items())
-            processed = operator.processed_per_second
+            elif target is None:  # an engine that shows arrivals may not know them before its first look
+                target = processed
             more[operator.name] = target / processed if processed else 1.0
             chosen[operator.name] = self._needed(operator, target)
         return Action(chosen, "what the true rates ask for")

@@ -107,6 +107,7 @@ class Zones:
         self._grace = 0
         self._last: Direction | None = None
         self._seen: deque[tuple[float, float]] = deque(maxlen=2 * self.patience)  # rows and keys
+        self._before_wish: tuple[int, int, int, Direction | None] | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -125,7 +126,7 @@ class Zones:
 
     def decide(self, observation: Observation) -> Action:
         """Numbers of tasks for the next batch. Numbers outside the bounds are brought inside at once."""
-        seen = observation.batch
+        seen, self._before_wish = observation.batch, None
         assert seen is not None, "an engine that shows no batches is refused"
         blocks = _within(seen.blocks, *self._bounds(BLOCKS, seen.slots))
         buckets = _within(seen.buckets, *self._bounds(BUCKETS, seen.slots))
@@ -138,6 +139,11 @@ class Zones:
             return Action({BLOCKS: blocks, BUCKETS: buckets}, "numbers of tasks brought within their bounds")
         direction = self._direction()
         return self._scaled(direction, load, seen) if direction else Action()
+
+    def refused(self) -> None:
+        """What was wanted is not done: the batches that asked for it still count."""
+        if self._before_wish is not None:
+            self._above, self._below, self._grace, self._last = self._before_wish
 
     def state(self) -> State:
         """Counters, and rows and keys of the last 2d batches."""
@@ -187,6 +193,7 @@ class Zones:
         reason = f"W = {load:.3g}, {side} for {self.patience} batch{'es' * (self.patience > 1)}"
         if not any(by.values()):
             return Action(reason=f"{reason}; no stage can change")
+        self._before_wish = self._above, self._below, self._grace, self._last
         self._above = self._below = 0
         self._grace, self._last = self.patience + 1, direction  # d batches, and the one that ended
         moved = [f"{stage.name} {stage.tasks} -> {changes[stage.name]}" for stage in stages if by.get(stage.name)]

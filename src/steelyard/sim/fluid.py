@@ -13,7 +13,7 @@ from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.flows import flow_of, like_hash
 from steelyard.sim.layout import layout_of
-from steelyard.sim.observed import observed
+from steelyard.sim.observed import SHOWS, observed
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
 from steelyard.workloads import Rate
@@ -49,7 +49,7 @@ class FluidSimulation:
     """
 
     what: ClassVar[str] = "a simulation as flows"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators", "arrivals"})
+    shows: ClassVar[frozenset[str]] = SHOWS
 
     def __init__(self, scenario: Scenario, step: float = STEP, downtime: float = 0.0) -> None:
         if not step > 0:
@@ -109,13 +109,15 @@ class FluidSimulation:
 
     def apply(self, action: Action) -> float:
         """Stop, and go on after a pause with other numbers of instances."""
+        action.require_only(self.what, "parallelism")
         self.rescale(action.parallelism, self.downtime)
         return self.downtime
 
     def observe(self) -> Observation:
         """The interval since the last look, which is closed; at the same moment again, the same."""
         self.sample()
-        return observed(self.scenario, self._tables["instances"], self._tables["sources"])
+        tables = self._tables
+        return observed(self.scenario, tables["instances"], tables["sources"], tables["machines"])
 
     def sample(self) -> None:
         """Close an interval of the metrics."""
@@ -152,6 +154,7 @@ class FluidSimulation:
             {
                 "time": np.full(len(work), self.now),
                 "machine": np.arange(len(work)),
+                "cores": self._flow.machines["cores"].copy(),
                 "cpu": work / (self._flow.machines["cores"] * seconds),
             }
         )

@@ -243,6 +243,7 @@ class _Simulation:
 
     def apply(self, action: Action) -> float:
         """From the next batch on that is not scheduled yet; that disturbs nobody."""
+        action.require_only(self.what, "parallelism")
         self._wanted = {**self._wanted, **action.parallelism}
         return 0.0
 

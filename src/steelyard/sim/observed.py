@@ -1,73 +1,122 @@
-"""What a policy sees of a simulated cluster: the newest interval of its metrics, summed up by operator."""
+"""What a policy sees of a simulated cluster: the newest interval of its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steelyard.core import Observation, OperatorObservation, OptionError
-from steelyard.sim.dataflow import Edge, Operator, Source
-from steelyard.sim.scenario import Scenario
+import numpy as np
+
+from steelyard.core import InstanceObservation, Observation, OperatorObservation, OptionError, WorkerObservation
+from steelyard.sim.dataflow import Edge, Operator
+from steelyard.sim.scenario import Scenario, Vertex
 
 Columns = Mapping[str, Any]
 """Arrays by name, as long as each other."""
+SHOWS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers"})
 
 
-def observed(scenario: Scenario, intervals: Sequence[Columns], of_sources: Sequence[Columns]) -> Observation:
+def observed(
+    scenario: Scenario,
+    intervals: Sequence[Columns],
+    of_sources: Sequence[Columns],
+    of_machines: Sequence[Columns],
+    latency: Mapping[float, float] | None = None,
+) -> Observation:
     """The newest interval.
 
     Parameters
     ----------
     scenario
         What runs.
-    intervals, of_sources
-        What `SimulationResult` has of all instances and of all sources, interval by interval.
+    intervals, of_sources, of_machines
+        What `SimulationResult` has of all instances, sources and machines, interval by interval.
+    latency
+        Ages of tuples that left in it, by percentile.
     """
     if not intervals:
         raise OptionError("there is nothing to see of a simulation that did not advance")
-    instances, sources, before = intervals[-1], of_sources[-1], of_sources[-2] if len(of_sources) > 1 else None
-    time, seconds = float(instances["time"][0]), float(instances["seconds"][0])
-    sent = {vertex.name: _sum(instances, "operator", vertex.name, "sent") / seconds for vertex in scenario.vertices}
+    now, machines = intervals[-1], of_machines[-1]
+    time, seconds = float(now["time"][0]), float(now["seconds"][0])
+    instances = _instances(scenario, now, of_sources, seconds)
+    sent = {name: sum(one.sent_per_second for one in each) for name, each in instances.items()}
     operators = []
-    for vertex in scenario.vertices:
+    for name, each in instances.items():
         received = {
             edge.sender: sent[edge.sender] * _portion(scenario, edge)
             for edge in scenario.edges
-            if edge.receiver == vertex.name
+            if edge.receiver == name
         }
-        own = {name: _sum(instances, "operator", vertex.name, name) for name in _SUMMED}
-        of_threads = own["threads"] * seconds
-        busy, held = own["busy_seconds"] / of_threads, own["backpressured_seconds"] / of_threads
-        places = vertex.capacity * vertex.instances if isinstance(vertex, Operator) and vertex.capacity else 0
-        operators.append(
-            OperatorObservation(
-                name=vertex.name,
-                instances=vertex.instances,
-                received_from=received,
-                processed_per_second=own["processed"] / seconds,
-                busy=busy,
-                backpressured=held,
-                idle=max(1 - busy - held, 0.0),
-                cpu=own["useful_seconds"] / of_threads,
-                queue_filled=own["queue"] / places if places else 0.0,
-                **(_of_log(vertex.name, sources, before, seconds) if isinstance(vertex, Source) else {}),
-            )
-        )
-    return Observation(time, seconds, tuple(operators))
+        operators.append(OperatorObservation.of(name, each, received))
+    names = [f"{name}#{number}" for name, number in zip(now["operator"], now["instance"], strict=True)]
+    placement = dict(zip(names, now["machine"].tolist(), strict=True))
+    workers = tuple(_worker(machines, row, seconds) for row in range(len(machines["machine"])))
+    return Observation(time, seconds, tuple(operators), placement=placement, workers=workers, latency=latency)
 
 
-_SUMMED = ("threads", "processed", "busy_seconds", "backpressured_seconds", "useful_seconds", "queue")
+def _instances(
+    scenario: Scenario, now: Columns, of_sources: Sequence[Columns], seconds: float
+) -> dict[str, list[InstanceObservation]]:
+    found: dict[str, list[InstanceObservation]] = {vertex.name: [] for vertex in scenario.vertices}
+    logs = _logs(of_sources[-1], of_sources[-2] if len(of_sources) > 1 else None, seconds)
+    for row, (operator, number) in enumerate(zip(now["operator"], now["instance"].tolist(), strict=True)):
+        of_log = logs.get((operator, number), {})
+        found[operator].append(_instance(scenario.vertex(operator), now, row, seconds, of_log))
+    return found
 
 
-def _of_log(name: str, sources: Columns, before: Columns | None, seconds: float) -> dict[str, float]:
-    """What comes to the log of a source, and what it has not read."""
-    now = {column: _sum(sources, "source", name, column) for column in ("arrived", "lag")}
-    was = {column: _sum(before, "source", name, column) if before else 0.0 for column in now}
-    return {
-        "arrived_per_second": (now["arrived"] - was["arrived"]) / seconds,
-        "lag": now["lag"],
-        "lag_per_second": (now["lag"] - was["lag"]) / seconds,
-    }
+def _instance(vertex: Vertex, now: Columns, row: int, seconds: float, of_log: Mapping[str, Any]) -> InstanceObservation:
+    own = {name: float(now[name][row]) for name in _COLUMNS}
+    of_threads = own["threads"] * seconds
+    busy, held = own["busy_seconds"] / of_threads, own["backpressured_seconds"] / of_threads
+    places = vertex.capacity if isinstance(vertex, Operator) else 0
+    return InstanceObservation(
+        f"{vertex.name}#{now['instance'][row]}",
+        processed_per_second=own["processed"] / seconds,
+        sent_per_second=own["sent"] / seconds,
+        busy=busy,
+        backpressured=held,
+        idle=max(1 - busy - held, 0.0),
+        useful=busy,
+        cpu=own["useful_seconds"] / of_threads,
+        queue=own["queue"],
+        queue_filled=own["queue"] / places if places else 0.0,
+        **of_log,
+    )
+
+
+_COLUMNS = ("threads", "processed", "sent", "busy_seconds", "backpressured_seconds", "useful_seconds", "queue")
+
+
+def _logs(now: Columns, before: Columns | None, seconds: float) -> dict[tuple[str, int], dict[str, float]]:
+    """By source and partition: what came, and what is not read. Other partitions than before share what those had."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name in dict.fromkeys(now["source"]):
+        rows = {one: now[one][now["source"] == name] for one in ("arrived", "lag", "lag_seconds", "partition")}
+        count = len(rows["partition"])
+        was = {one: before[one][before["source"] == name] if before else np.zeros(count) for one in ("arrived", "lag")}
+        was = {one: old if len(old) == count else np.full(count, old.sum() / count) for one, old in was.items()}
+        for row, partition in enumerate(rows["partition"].tolist()):
+            found[name, partition] = {
+                "arrived_per_second": float(rows["arrived"][row] - was["arrived"][row]) / seconds,
+                "end_offset": float(rows["arrived"][row]),
+                "lag": float(rows["lag"][row]),
+                "lag_per_second": float(rows["lag"][row] - was["lag"][row]) / seconds,
+                "lag_seconds": float(rows["lag_seconds"][row]),
+            }
+    return found
+
+
+def _worker(machines: Columns, row: int, seconds: float) -> WorkerObservation:
+    cores = float(machines["cores"][row])
+    known = {name: float(machines[name][row]) for name in ("sent_bytes", "memory_bytes") if name in machines}
+    return WorkerObservation(
+        int(machines["machine"][row]),
+        float(machines["cpu"][row]) * cores,
+        cores,
+        known["sent_bytes"] / seconds if "sent_bytes" in known else None,
+        known.get("memory_bytes"),
+    )
 
 
 def _portion(scenario: Scenario, edge: Edge) -> float:
@@ -77,7 +126,3 @@ def _portion(scenario: Scenario, edge: Edge) -> float:
         return one.share * (scenario.vertex(one.receiver).instances if one.grouping == "broadcast" else 1)
 
     return put_out(edge) / sum(put_out(one) for one in scenario.edges if one.sender == edge.sender)
-
-
-def _sum(columns: Columns, by: str, name: str, column: str) -> float:
-    return float(columns[column][columns[by] == name].sum())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from steelyard.core.control import PERCENTILES
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
 from steelyard.core.shown import Shown
@@ -17,7 +18,8 @@ from steelyard.kernels.cluster_state import bin_edges
 from steelyard.sim.grouped import MESSAGES
 from steelyard.sim.scenario import Scenario
 
-PERCENTILES = (50.0, 95.0, 99.0)
+Ages: TypeAlias = tuple[float, Any, float, float]
+"""Of tuples that left in an interval: its end, counts of ages by bin, their sum, and the greatest."""
 CHECKPOINTS = pa.schema(
     [
         *((name, pa.float64()) for name in ("started", "completed", "seconds", "aligned_seconds")),
@@ -93,8 +95,8 @@ class SimulationResult(Shown):
     instances: pa.Table
     machines: pa.Table
     sources: pa.Table
-    ages: dict[str, list[tuple[float, Any, float, float]]] = field(repr=False)
-    """By operator: for each interval its end, counts of ages by bin, their sum, and the greatest."""
+    ages: dict[str, list[Ages]] = field(repr=False)
+    """By operator, interval by interval."""
     checkpoints: pa.Table = field(default_factory=CHECKPOINTS.empty_table, repr=False)
     """Checkpoints with markers."""
     failures: pa.Table = field(default_factory=FAILURES.empty_table, repr=False)
@@ -108,9 +110,9 @@ class SimulationResult(Shown):
     def latencies(self) -> pa.Table:
         """Latency of each interval."""
         rows = [
-            {"time": now, "operator": name, **_named(_latency([counts], total, most))}
+            {"time": row[0], "operator": name, **_named(latency_of([row]))}
             for name, intervals in self.ages.items()
-            for now, counts, total, most in intervals
+            for row in intervals
         ]
         return pa.Table.from_pylist(rows)
 
@@ -148,16 +150,11 @@ class SimulationResult(Shown):
         chosen = []
         for name, intervals in self.ages.items():
             begin = 0.0
-            for now, counts, total, most in intervals:
+            for row in intervals:
                 if (not operator or name == operator) and begin >= after - 1e-9:
-                    chosen.append((counts, total, most))
-                begin = now
-        return _latency(
-            [counts for counts, _, _ in chosen],
-            sum(total for _, total, _ in chosen),
-            max((most for _, _, most in chosen), default=0.0),
-            percentiles,
-        )
+                    chosen.append(row)
+                begin = row[0]
+        return latency_of(chosen, percentiles)
 
     def with_trace(self, trace: pa.Table) -> SimulationResult:
         """The same with a row for each tuple."""
@@ -194,11 +191,12 @@ class SimulationResult(Shown):
         return "\n".join(lines)
 
 
-def _latency(counts: list[Any], total: float, most: float, percentiles: Sequence[float] = PERCENTILES) -> Latency:
-    summed = np.sum(counts, axis=0) if counts else np.zeros(1, np.int64)
-    tuples = int(summed.sum())
+def latency_of(intervals: Sequence[Ages], percentiles: Sequence[float] = PERCENTILES) -> Latency:
+    """Ages of these intervals together."""
+    summed = np.sum([counts for _, counts, _, _ in intervals], axis=0) if intervals else np.zeros(1, np.int64)
+    tuples, most = int(summed.sum()), max((greatest for *_, greatest in intervals), default=0.0)
     found = {of: min(age, most) for of, age in zip(percentiles, _quantiles(summed, percentiles), strict=True)}
-    return Latency(tuples, total / tuples if tuples else float("nan"), most, found)
+    return Latency(tuples, sum(total for _, _, total, _ in intervals) / tuples if tuples else float("nan"), most, found)
 
 
 def _quantiles(counts: Any, percentiles: Sequence[float]) -> list[float]:

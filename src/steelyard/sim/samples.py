@@ -13,7 +13,7 @@ from steelyard.kernels.cluster_state import Cluster, Rows
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
 from steelyard.sim.observed import observed
-from steelyard.sim.results import SimulationResult
+from steelyard.sim.results import Ages, SimulationResult, latency_of
 from steelyard.sim.scenario import Scenario
 
 COUNTED = ("taken", "done", "sent", "useful", "busy", "blocked", "waited", "area")
@@ -29,7 +29,7 @@ class Sampler:
         self._instances: list[dict[str, Any]] = []
         self._machine_rows: list[dict[str, Any]] = []
         self._sources: list[dict[str, Any]] = []
-        self._ages: dict[str, list[tuple[float, Any, float, float]]] = {}
+        self._ages: dict[str, list[Ages]] = {}
         self.move_to(layout)
 
     def move_to(self, layout: Layout) -> None:
@@ -101,6 +101,7 @@ class Sampler:
             {
                 "time": np.full(len(machines), now),
                 "machine": np.arange(len(machines)),
+                "cores": machines["cores"].copy(),
                 "cpu": work / (machines["cores"] * seconds),
                 "sent_bytes": sent - self._machines_before,
                 "memory_bytes": machines["held"].copy(),
@@ -141,7 +142,10 @@ class Sampler:
 
     def observed(self, scenario: Scenario) -> Observation:
         """The newest interval, as a policy sees it."""
-        return observed(scenario, self._instances, self._sources)
+        newest = [intervals[-1] for intervals in self._ages.values() if intervals[-1][0] == self._since]
+        left = latency_of(newest)
+        ages = left.percentiles if left.tuples else None
+        return observed(scenario, self._instances, self._sources, self._machine_rows, ages)
 
     def trace(self, rows: Rows) -> pa.Table:
         """Traced tuples as a table, in the order in which they left."""

@@ -18,6 +18,7 @@ from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.grouped import Grouped, summed
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
+from steelyard.sim.observed import SHOWS
 from steelyard.sim.results import CHECKPOINTS, FAILURES, SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
@@ -65,7 +66,7 @@ class Simulation:
     """
 
     what: ClassVar[str] = "a simulation tuple by tuple"
-    shows: ClassVar[frozenset[str]] = frozenset({"operators", "arrivals"})
+    shows: ClassVar[frozenset[str]] = SHOWS | {"latency"}
 
     def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False, downtime: float = 0.0) -> None:
         self.scenario = scenario
@@ -367,6 +368,7 @@ class Simulation:
 
     def apply(self, action: Action) -> float:
         """Stop, and go on with other numbers of instances; how long nothing was read."""
+        action.require_only(self.what, "parallelism")
         return self.restart(self.scenario.with_instances(**action.parallelism), self.downtime)
 
     def trace(self) -> pa.Table:

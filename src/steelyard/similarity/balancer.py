@@ -16,40 +16,10 @@ import numpy as np
 
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
+from steelyard.core.worksets import WorksetId, WorksetLoad
 
 ACCEPT = ("benefit", "current_load")
 """Two readings of the test that a receiver must pass in Algorithm 1."""
-
-WorksetId = tuple[int, int]
-"""Space partition, and number of the workset in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorksetLoad:
-    """What one workset cost in the last window, and where.
-
-    Parameters
-    ----------
-    partition, workset
-        Which one it is.
-    worker
-        Where it is, from 0.
-    load
-        Comparisons, or any other measure that adds up; not negative.
-    size
-        Bytes that a move ships.
-    """
-
-    partition: int
-    workset: int
-    worker: int
-    load: float
-    size: int = 0
-
-    @property
-    def id(self) -> WorksetId:
-        """Which workset it is, among those of all space partitions."""
-        return self.partition, self.workset
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +76,8 @@ def imbalance(loads: Sequence[WorksetLoad], workers: int) -> float:
 def after(loads: Sequence[WorksetLoad], moves: Sequence[Move]) -> list[WorksetLoad]:
     """The same worksets where they are once the moves are done.
 
-    >>> after([WorksetLoad(0, 1, 0, 3.0)], [Move(0, 1, source=0, target=1)])
-    [WorksetLoad(partition=0, workset=1, worker=1, load=3.0, size=0)]
+    >>> [one.worker for one in after([WorksetLoad(0, 1, 0, 3.0)], [Move(0, 1, source=0, target=1)])]
+    [1]
     """
     where = {each.id: each.worker for each in loads}
     for move in moves:

@@ -18,15 +18,8 @@ from steelyard.core.counts import Ints
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
 from steelyard.core.policies import State
-from steelyard.similarity.balancer import (
-    Move,
-    WorksetId,
-    WorksetLoad,
-    in_order,
-    irremovable,
-    never_worse,
-    worker_loads,
-)
+from steelyard.core.worksets import WorksetId, WorksetLoad
+from steelyard.similarity.balancer import Move, in_order, irremovable, never_worse, worker_loads
 
 ARMS = ("fit", "steady", "thrift", "swap")
 """Kinds of steps: the workset that fits best, one whose load varies little, one that is cheap to ship for what it

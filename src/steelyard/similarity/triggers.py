@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar, Protocol, runtime_checkable
 
 from steelyard.core.errors import OptionError
+from steelyard.core.worksets import JoinObservation
 
 IMBALANCE_LIMIT = 0.2
 """In average loads of a worker. The dissertation leaves it to the application."""
 LATENCY_SPREAD = 0.2
 """The monitor of the authors acts where two workers differ by more than 20 percent."""
-
-
-@dataclass(frozen=True)
-class WorkersSeen:
-    """What the workers did since the last look.
-
-    Parameters
-    ----------
-    loads
-        Load of each worker.
-    latencies
-        Seconds that a high percentile of each worker's pairs took, None where a worker had no pair. Empty where
-        they were not measured.
-    window_started
-        Whether a new window began since the last look.
-    """
-
-    loads: Sequence[float]
-    latencies: Sequence[float | None] = ()
-    window_started: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class Verdict:
 class Trigger(Protocol):
     """Says when to balance. Called in the driver after each batch; it keeps no state."""
 
-    def should(self, seen: WorkersSeen) -> Verdict:
+    def should(self, seen: JoinObservation) -> Verdict:
         """Whether worksets are balanced before the next batch."""
         ...
 
@@ -63,14 +43,14 @@ class Trigger(Protocol):
 class EveryWindow:
     """At the start of every window, when there are no records to ship: what the experiments of the dissertation do.
 
-    >>> EveryWindow().should(WorkersSeen(loads=[1.0, 1.0], window_started=True))
+    >>> EveryWindow().should(JoinObservation(loads=[1.0, 1.0], window_started=True))
     Verdict(balance=True, reason='a window started')
     """
 
     name: ClassVar[str] = "every_window"
     paper: ClassVar[str] = "Siachamis 2024, chapter 2"
 
-    def should(self, seen: WorkersSeen) -> Verdict:
+    def should(self, seen: JoinObservation) -> Verdict:
         """Yes where a window started."""
         return Verdict(seen.window_started, "a window started" if seen.window_started else "no window started")
 
@@ -86,7 +66,7 @@ class ImbalanceAbove:
 
     Examples
     --------
-    >>> ImbalanceAbove(0.5).should(WorkersSeen(loads=[3.0, 1.0])).reason
+    >>> ImbalanceAbove(0.5).should(JoinObservation(loads=[3.0, 1.0])).reason
     'imbalance of 1.00 average loads is above 0.5: worker 0 has 1.50 of one, worker 1 0.50'
     """
 
@@ -97,13 +77,11 @@ class ImbalanceAbove:
     def __post_init__(self) -> None:
         _require_positive("limit", self.limit, or_zero=True)
 
-    def should(self, seen: WorkersSeen) -> Verdict:
+    def should(self, seen: JoinObservation) -> Verdict:
         """Yes where `sum |L_n - L_avg| > limit * L_avg`."""
-        average = sum(seen.loads) / len(seen.loads) if seen.loads else 0.0
-        if average <= 0:
+        shares, degree = seen.shares, seen.imbalance
+        if not shares:
             return Verdict(False, "there is no load")
-        shares = [load / average for load in seen.loads]
-        degree = sum(abs(share - 1) for share in shares)
         if degree <= self.limit:
             return Verdict(False, f"imbalance of {degree:.2f} average loads is not above {self.limit:g}")
         most, least = shares.index(max(shares)), shares.index(min(shares))
@@ -125,7 +103,7 @@ class LatencyAbove:
 
     Examples
     --------
-    >>> LatencyAbove(seconds=1).should(WorkersSeen(loads=[3.0, 1.0], latencies=[2.5, 0.1]))
+    >>> LatencyAbove(seconds=1).should(JoinObservation(loads=[3.0, 1.0], latencies=[2.5, 0.1]))
     Verdict(balance=True, reason='latency of 2.500 s at worker 0 is above 1 s')
     """
 
@@ -136,7 +114,7 @@ class LatencyAbove:
     def __post_init__(self) -> None:
         _require_positive("seconds", self.seconds)
 
-    def should(self, seen: WorkersSeen) -> Verdict:
+    def should(self, seen: JoinObservation) -> Verdict:
         """Yes where the slowest worker is slower than that."""
         known = _measured(seen)
         if not known:
@@ -159,7 +137,7 @@ class LatencySpread:
 
     Examples
     --------
-    >>> LatencySpread(0.2).should(WorkersSeen(loads=[3.0, 1.0], latencies=[0.15, 0.1]))
+    >>> LatencySpread(0.2).should(JoinObservation(loads=[3.0, 1.0], latencies=[0.15, 0.1]))
     Verdict(balance=True, reason='worker 0 takes 0.150 s, more than 1.2 times the 0.100 s of worker 1')
     """
 
@@ -170,7 +148,7 @@ class LatencySpread:
     def __post_init__(self) -> None:
         _require_positive("share", self.share, or_zero=True)
 
-    def should(self, seen: WorkersSeen) -> Verdict:
+    def should(self, seen: JoinObservation) -> Verdict:
         """Yes where the slowest is slower than `1 + share` times the fastest."""
         known = _measured(seen)
         if not known:
@@ -187,7 +165,7 @@ class LatencySpread:
         )
 
 
-def _measured(seen: WorkersSeen) -> list[tuple[float, int]]:
+def _measured(seen: JoinObservation) -> list[tuple[float, int]]:
     return [(latency, worker) for worker, latency in enumerate(seen.latencies) if latency is not None]
 
 

@@ -224,7 +224,10 @@ def said(part: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {one}" for name, one in value.items())
     if part == "window" and value:
-        size, slide = value
+        size, *slides = value
+        if not slides:
+            return f"sessions with gaps of {spoken(size)}"
+        (slide,) = slides
         return spoken(size) + (f" every {spoken(slide)}" if slide not in (0, size) else "")
     return "none" if value is None else str(value)
 

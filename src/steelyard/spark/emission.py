@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,10 +11,21 @@ from pyspark.sql import functions as F
 
 from steelyard.spark.partial_log import PartialLog
 from steelyard.spark.partials import NEW, START, Partials
+from steelyard.spark.program import Session, Window
 from steelyard.spark.rows import BAD, BAD_ROW, PANE, quoted
 from steelyard.spark.sinks import Sink
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
-from steelyard.spark.windows import Span, between, closing, ends_after, first_open, last_end, merged_windows
+from steelyard.spark.windows import (
+    Span,
+    between,
+    closing,
+    ends_after,
+    first_open,
+    is_over,
+    last_end,
+    merged_windows,
+    of_sessions,
+)
 
 COMPACT_AFTER = 24
 """Folders in the log before some are merged into one."""
@@ -79,12 +91,34 @@ class Emission:
         merged = merged_windows(touched, self.partials, self._still_open(before)).where(NEW)
         return self._expired(commit), self.sink.write(self.partials.finished(merged), commit.batch)
 
-    def _still_open(self, before: int) -> Any:
+    @property
+    def _window(self) -> Window | None:
+        """The window; of sessions, None."""
         window = self.partials.program.window
-        return ends_after(window, before) if window is not None else None
+        return window if isinstance(window, Window) else None
+
+    def _still_open(self, before: int) -> Any:
+        return ends_after(self._window, before) if self._window is not None else None
+
+    def _emit_sessions(self, spark: SparkSession, session: Session, commit: Commit) -> tuple[Commit, int]:
+        """Results of sessions that are over; where there are some, the log keeps the others alone.
+
+        So what was given is never read again: a row that would have been of it begins another session, as in Spark.
+        """
+        found = merged_windows(self.log.read(spark, commit.log), self.partials, None)
+        over = is_over(session, commit.watermark)
+        results = self.sink.write(self.partials.finished(found.where(over)), commit.batch)
+        if not results:
+            return commit, 0
+        left = self.log.rewrite(of_sessions(found.where(~over), self.partials), commit.batch, commit.log)
+        panes = reduce(Span.joined, (entry.panes for entry in commit.log if entry.panes))
+        return replace(commit, log=(left.entry(commit.batch, panes),) if left.rows else ()), results
 
     def _emit_closed(self, spark: SparkSession, before: int, commit: Commit) -> tuple[Commit, int]:
-        window = self.partials.program.window
+        session, window = self.partials.program.session, self._window
+        if session is not None:
+            moved = commit.log and commit.watermark > before
+            return self._emit_sessions(spark, session, commit) if moved else (commit, 0)
         assert window is not None, "append needs a window; the builder checks it"
         live: Span | None = None
         for entry in commit.log:
@@ -98,12 +132,12 @@ class Emission:
         return self._emit_running(spark, commit, starts)
 
     def _inverse_pays(self) -> bool:
-        window = self.partials.program.window
+        window = self._window
         return window is not None and window.panes >= self.inverse_from and self.partials.subtracts
 
     def _emit_running(self, spark: SparkSession, commit: Commit, starts: range) -> tuple[Commit, int]:
         """Results of closing windows, where the last one closed by adding and taking away panes."""
-        window = self.partials.program.window
+        window = self._window
         assert window is not None
         running, last = commit.running, starts[-1]
         name = self.state.new_folder(commit.batch)
@@ -120,7 +154,7 @@ class Emission:
 
     def _slid(self, spark: SparkSession, commit: Commit, running: Running, start: int) -> DataFrame:
         """The window at `start` from the one before it: new and late partials added, expired panes taken away."""
-        window = self.partials.program.window
+        window = self._window
         assert window is not None
         old = Span(running.start // window.pane, (running.start + window.size) // window.pane - 1)
         new = Span(start // window.pane, (start + window.size) // window.pane - 1)
@@ -137,7 +171,7 @@ class Emission:
 
     def _closed(self, spark: SparkSession, commit: Commit, starts: range) -> DataFrame:
         """Merged states of the windows at `starts`, out of the log folders with panes in them."""
-        window = self.partials.program.window
+        window = self._window
         assert window is not None
         panes = Span(starts[0] // window.pane, (starts[-1] + window.size) // window.pane - 1)
         holding = [e for e in commit.log if e.panes and e.panes.first <= panes.last and e.panes.last >= panes.first]
@@ -145,7 +179,7 @@ class Emission:
 
     def _expired(self, commit: Commit) -> Commit:
         """Without log folders that no open window will read."""
-        window = self.partials.program.window
+        window = self._window
         if window is None or self.mode == "complete":
             return commit
 
@@ -154,13 +188,13 @@ class Emission:
 
     def _is_over(self, pane: int, commit: Commit) -> bool:
         """Whether no window will read a pane again; where panes are taken out, that is one slide after the last."""
-        window = self.partials.program.window
+        window = self._window
         assert window is not None
         return last_end(window, pane) + self._kept_for(commit) <= commit.watermark
 
     def _kept_for(self, commit: Commit) -> int:
         """For how long panes are kept behind the end of their last window: until they are taken out."""
-        window = self.partials.program.window
+        window = self._window
         return window.slide if window is not None and commit.running is not None else 0
 
     def compacted(self, spark: SparkSession, commit: Commit) -> Commit:
@@ -183,7 +217,7 @@ class Emission:
         kept, merged = part[:many], part[many:]
         first = min(entry.panes.first for entry in merged if entry.panes)
         last = max(entry.panes.last for entry in merged if entry.panes)
-        window = self.partials.program.window
+        window = self._window
         if window is not None and self.mode != "complete":
             first = max(first, min(last, first_open(window, commit.watermark - self._kept_for(commit))))
         live = self.log.read(spark, merged, Span(first, last))

@@ -210,13 +210,3 @@ class Clock:
     def total(self) -> float:
         """Time since the clock was made."""
         return time.perf_counter() - self.started
-
-
-def instant_text(micros: int) -> str:
-    """An instant as reports show it.
-
-    >>> instant_text(1_500_000)
-    '1970-01-01T00:00:01.500Z'
-    """
-    seconds, rest = divmod(micros, 1_000_000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import base64
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from steelyard.core import Learning, Progress
+from steelyard.control import Controller, Guard
+from steelyard.core import Action, Learning, Observation, OptionError, Progress, ScalingPolicy, State
+from steelyard.core.durations import instant_text
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
-from steelyard.similarity import Balancer, Greedy, Trigger, WorkersSeen, WorksetLoad
+from steelyard.core.worksets import JoinObservation, WorksetLoad
 from steelyard.similarity.members import split_key
 from steelyard.similarity.pairblocks import EVERYTHING
 from steelyard.similarity.placed import MOST_COPIES, ROOM
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.badrows import BadRows
-from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.join_plan import Plan, fields, pairs_schema, shown
 from steelyard.spark.join_program import JoinProgram, Kept, Run
 from steelyard.spark.join_reading import ROUTE, refuser
@@ -60,17 +63,28 @@ class JoinSettings:
         Microseconds that the watermark stays behind the latest event time.
     bad
         What happens to rows that cannot be joined.
-    trigger, balancer, split
-        When worksets are balanced, and how; no trigger: never. `split` cuts those too heavy for any worker.
+    policy, guards
+        Who says which worksets move and which are cut, and what bounds that; no policy: none.
     """
 
     space: str = "random"
     seed: int = 42
     delay: int = 0
     bad: BadRows = field(default_factory=BadRows)
-    trigger: Trigger | None = None
-    balancer: Balancer = field(default_factory=Greedy)
-    split: bool = False
+    policy: ScalingPolicy | None = None
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass
+class _Ending:
+    """The batch that is being finished: what is seen of it, and changed."""
+
+    spark: SparkSession
+    run: Run
+    """With the last window that has ended at its end."""
+    commit: JoinCommit
+    report: Progress
+    window_started: bool
 
 
 class JoinEngine(BatchEngine):
@@ -94,6 +108,8 @@ class JoinEngine(BatchEngine):
         What must be the same at a restart.
     """
 
+    what: ClassVar[str] = "a similarity join"
+    shows: ClassVar[frozenset[str]] = frozenset({"worksets"})
     last: JoinCommit
     state: JoinFolder
 
@@ -109,7 +125,12 @@ class JoinEngine(BatchEngine):
     ) -> None:
         super().__init__()
         self.program = program
-        self.settings = settings
+        # What a policy learns belongs to this query: others may be started from the same description.
+        policy: Any = copy.deepcopy(settings.policy)
+        self.settings = replace(settings, policy=policy)
+        self._controller: Controller | None = None
+        if policy is not None:  # one decision is kept: each has all worksets that were seen
+            self._controller = Controller(self, policy, settings.guards, self.feed.tell, history=1)
         self.state = JoinFolder(spark, checkpoint)
         self.last = self.state.latest(signature)
         tell_what_is_gone(spark, sink, settings.bad.path, self.state.identity, self.last.batch)
@@ -119,14 +140,14 @@ class JoinEngine(BatchEngine):
         self.sink = opened(sink, spark, shown(found, program, 0).schema, self.state.identity)
         self.state.take(folders(sink, settings.bad.path))
         self.log = TaskLog(spark.sparkContext)
-        self._loads: dict[int, tuple[float, int]] = {}  # of each workset since the last look: load, bytes
+        self._began = self._looked = time.monotonic()
+        self._loads: dict[int, tuple[float, int]] = {}  # of each workset in the newest batch: load, bytes
+        self._moved = 0, 0  # worksets since the last look, bytes
+        self._dealt_anew = False
         self._centroids: pa.ChunkedArray | None = None
-        self.recall_balancer()
-
-    def recall_balancer(self) -> None:
-        """Give the balancer what it had learnt."""
-        if isinstance(self.settings.balancer, Learning) and self.last.balancer:
-            self.settings.balancer.restore(unpacked(base64.b64decode(self.last.balancer)))
+        self._learning: Learning | None = policy if isinstance(policy, Learning) else None
+        if self._learning is not None and self.last.balancer:
+            self._learning.restore(unpacked(base64.b64decode(self.last.balancer)))
 
     def _process(self, batch: DataFrame, number: int) -> Progress:
         # The first records, and dead letters, are read beside the join: Spark is to count its input rows once.
@@ -171,9 +192,13 @@ class JoinEngine(BatchEngine):
         if commit.state_bytes > ROOM and report.members > MOST_COPIES * placed and self._may_change(commit):
             closed = replace(run, closed=self.program.closed_by(commit.watermark))
             commit = self._in_blocks(spark, commit, closed, report.members / placed)
+        ended = replace(run, closed=self.program.closed_by(commit.watermark))
+        self._ending = _Ending(spark, ended, commit, report.more(results=results), ended.closed > run.closed)
         with clock.phase("balance"):
-            commit, report = self._balanced(spark, commit, report.more(results=results), run)
-        return self._finish(commit, report, clock)
+            decision = self._controller.look() if self._controller else None
+        if decision is not None:
+            self._ending.report = self._ending.report.more(decision=decision.done.reason or decision.wanted.reason)
+        return self._finish(self._ending.commit, self._ending.report, clock)
 
     def _joined(
         self, plan: Plan, batch: DataFrame, commit: JoinCommit, run: Run
@@ -241,7 +266,7 @@ class JoinEngine(BatchEngine):
 
     def _next_commit(self, commit: JoinCommit, entries: Mapping[Any, dict[str, Any]], number: int) -> JoinCommit:
         geometry, records = dict(commit.geometry), dict(commit.records)
-        latest = commit.watermark
+        latest, self._loads = commit.watermark, {}
         for (stage, _), entry in entries.items():
             if stage == ROUTE and entry["rows"]:
                 latest = max(latest, entry["latest"] - self.settings.delay)
@@ -270,61 +295,62 @@ class JoinEngine(BatchEngine):
         """From now on all pairs are compared in blocks: what is kept goes to where its blocks are."""
         tell_blocks(self.program, copies)
         blocks = blocks_of(self.program)
-        self._loads.clear()
+        self._loads, self._dealt_anew = {}, True
         then = replace(commit, geometry={}, assignment=blocks.assignment, splits=blocks.splits)
         moved, _ = self._shipped(spark, then, None, run) if commit.records else (then, 0)
         return moved
 
-    def _balanced(
-        self, spark: SparkSession, commit: JoinCommit, report: Progress, run: Run
-    ) -> tuple[JoinCommit, Progress]:
-        trigger = self.settings.trigger
-        if trigger is None or self.program.workers == 1 or not self._loads:
-            return commit, report
-        closed = self.program.closed_by(commit.watermark)
-        loads = self._workset_loads(commit)
-        totals = [0.0] * self.program.workers
-        for one in loads:
-            totals[one.worker] += one.load
-        verdict = trigger.should(WorkersSeen(totals, report.task_seconds, window_started=closed > run.closed))
-        if not verdict:
-            return commit, report.more(decision=verdict.reason)
-        moves = self.settings.balancer.moves(loads, self.program.workers)
-        self._loads.clear()
-        cuts = self._cuts(loads, commit) if self.settings.split else {}
-        going: dict[int, list[int]] = {}
-        assignment = dict(commit.assignment)
-        for move in moves:
-            if move.workset not in cuts:
-                going.setdefault(move.source, []).append(move.workset)
-                assignment[move.workset] = move.target
-        moved = sum(map(len, going.values()))
-        for one in loads:
-            if one.workset in cuts:
-                going.setdefault(one.worker, []).append(one.workset)
-        if not going:
-            return commit, report.more(decision=f"{verdict.reason}; no move helps")
-        then = replace(commit, assignment=assignment, splits={**commit.splits, **cuts})
-        then, size = self._shipped(spark, then, going, replace(run, closed=closed))
-        said = f"{report.words}, {counted(moved, 'workset')} moved ({size} bytes)"
-        return then, report.more(moves=moved, splits=len(cuts), moved_bytes=size, decision=verdict.reason, words=said)
+    def observe(self) -> Observation:
+        """What workers did in the batch that is being finished."""
+        ending, now, since = self._ending, time.monotonic(), self._looked
+        (moved, size), anew = self._moved, self._dealt_anew
+        self._looked, self._moved, self._dealt_anew = now, (0, 0), False
+        seen = JoinObservation(
+            loads=ending.report.loads,
+            latencies=ending.report.task_seconds,
+            window_started=ending.window_started,
+            worksets=self._worksets(ending.commit),
+            batch=ending.commit.batch,
+            moved=moved,
+            moved_bytes=size,
+            dealt_anew=anew,
+        )
+        return Observation(now - self._began, now - since, join=seen)
 
-    def _cuts(self, loads: list[WorksetLoad], commit: JoinCommit) -> dict[int, int]:
-        """Worksets that have more than a worker's share of all load, which no move can mend, and in how many parts."""
-        fair = sum(one.load for one in loads) / self.program.workers
-        heavy = [one.workset for one in loads if one.load > fair and one.workset not in commit.splits]
-        whole = [key for key in heavy if not int(split_key(np.array(key))[2])]
-        return dict.fromkeys(whole, max(2, self.program.workers))
-
-    def _workset_loads(self, commit: JoinCommit) -> list[WorksetLoad]:
+    def _worksets(self, commit: JoinCommit) -> list[WorksetLoad]:
+        """Those of the newest batch, and where they are."""
         keys = np.array(list(self._loads), dtype=np.int64)
         workers = self.program.workers_of(keys, commit.assignment)
-        partitions, _, _ = split_key(keys)
-        loads = []
-        for key, partition, worker in zip(keys.tolist(), partitions.tolist(), workers.tolist(), strict=True):
-            load, size = self._loads[key]
-            loads.append(WorksetLoad(partition, key, worker, load, size))
-        return loads
+        partitions, _, pieces = split_key(keys)
+        columns = (keys.tolist(), partitions.tolist(), workers.tolist(), pieces.tolist())
+        return [
+            WorksetLoad(partition, key, worker, *self._loads[key], whole=not piece and key not in commit.splits)
+            for key, partition, worker, piece in zip(*columns, strict=True)
+        ]
+
+    def apply(self, action: Action) -> float:
+        """Cut worksets, and have others go to other workers; how long that took, while no batch was joined."""
+        action.require_only(self.what, "moves", "cuts")
+        begun, ending = time.monotonic(), self._ending
+        commit, splits = ending.commit, self.program.splits(ending.commit.splits)
+        cuts = {key: parts for (_, key), parts in action.cuts.items()}
+        for key, parts in cuts.items():
+            splits.cut(key, parts)
+        moves = {key: worker for (_, key), worker in action.moves.items() if key not in cuts}
+        most = self.program.workers - 1
+        for key, worker in moves.items():
+            if not 0 <= worker <= most:
+                raise OptionError(f"workset {key} cannot go to worker {worker}: there are workers 0 to {most}")
+        going: dict[int, list[int]] = {}
+        keys = np.array([*moves, *cuts], dtype=np.int64)
+        for key, worker in zip(keys.tolist(), self.program.workers_of(keys, commit.assignment).tolist(), strict=True):
+            going.setdefault(worker, []).append(key)
+        then = replace(commit, assignment={**commit.assignment, **moves}, splits={**commit.splits, **cuts})
+        ending.commit, size = self._shipped(ending.spark, then, going, ending.run)
+        self._moved = len(keys), size
+        said = f"{ending.report.words}, {counted(len(moves), 'workset')} moved ({size} bytes)"
+        ending.report = ending.report.more(moves=len(moves), splits=len(cuts), moved_bytes=size, words=said)
+        return time.monotonic() - begun
 
     def _shipped(
         self, spark: SparkSession, commit: JoinCommit, going: dict[int, list[int]] | None, run: Run
@@ -344,10 +370,8 @@ class JoinEngine(BatchEngine):
 
     def _finish(self, commit: JoinCommit, report: Progress, clock: Clock) -> Progress:
         with clock.phase("commit"):
-            learnt = ""
-            if isinstance(self.settings.balancer, Learning):
-                learnt = base64.b64encode(packed(self.settings.balancer.state())).decode()
-            self.last = replace(commit, balancer=learnt)
+            learnt: State = self._learning.state() if self._learning is not None else {}
+            self.last = replace(commit, balancer=base64.b64encode(packed(learnt)).decode() if learnt else "")
             self.state.commit(self.last)
         times = clock.phases | {"total": clock.total()}
         watermark = instant_text(commit.watermark) if commit.watermark > MIN_WATERMARK else None

@@ -84,7 +84,7 @@ class JoinCommit:
     splits: dict[int, int] = field(default_factory=dict)
     """Worksets that are cut, and into how many parts."""
     balancer: str = ""
-    """What the balancer has learnt, as text."""
+    """What the policy has learnt that moves worksets, as text."""
     centroids: Segment | None = None
     """The file of the space partitions' centroids."""
 

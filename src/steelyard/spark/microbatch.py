@@ -31,13 +31,14 @@ from steelyard.core import (
     RowRule,
 )
 from steelyard.core import Observation as Seen
+from steelyard.core.durations import instant_text
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns
 from steelyard.spark.combine import AGGREGATE_FAILED
 from steelyard.spark.costs import TaskMeter
 from steelyard.spark.emission import Emission
-from steelyard.spark.engine import BatchEngine, Clock, instant_text
+from steelyard.spark.engine import BatchEngine, Clock
 from steelyard.spark.memory import PolicyMemory
 from steelyard.spark.partial_log import SMALL_ROWS, PartialLog, Written
 from steelyard.spark.partials import Partials
@@ -177,7 +178,7 @@ class MicroBatch(BatchEngine):
 
         The source is then read once, the map function sees a row once, and Spark counts its input rows once.
         """
-        both = bool(self.program.builtins and self.program.pythons)
+        both = bool(self.program.pythons) and bool(self.program.builtins or self.program.session)
         return both or self.settings.bad.policy == "dead_letter"
 
     def _session_options(self) -> list[tuple[str, str]]:
@@ -413,6 +414,7 @@ class MicroBatch(BatchEngine):
 
     def apply(self, action: Action) -> float:
         """Other numbers of tasks from the next batch on, which disturbs nobody."""
+        action.require_only(self.what, "parallelism")
         self.blocks = action.parallelism.get(BLOCKS, self.blocks)
         self.buckets = action.parallelism.get(BUCKETS, self.buckets)
         return 0.0

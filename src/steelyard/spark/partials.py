@@ -18,7 +18,7 @@ from steelyard.spark.columns import Columns
 from steelyard.spark.combine import ROWS, combiner
 from steelyard.spark.parcels import BUCKET, SENT, parcelled
 from steelyard.spark.placement import key_hash
-from steelyard.spark.program import Bound
+from steelyard.spark.program import Bound, Window
 from steelyard.spark.reduce import SIGN, STATE, Reducer, finisher, merger
 from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, quoted, tidied
 from steelyard.spark.tasklog import TaskLog
@@ -26,6 +26,8 @@ from steelyard.spark.tasklog import TaskLog
 START = "__start"
 NEW = "__new"
 """Marks partials that came with the newest batch, where older ones of the same keys stand beside them."""
+FIRST, LAST = "__first", "__last"
+"""Of sessions: the times of the first and of the last row, in microseconds."""
 
 
 class Partials:
@@ -51,7 +53,8 @@ class Partials:
         return [quoted(key) for key in self.program.keys]
 
     @cached_property
-    def _by_pane(self) -> Columns:
+    def by_pane(self) -> Columns:
+        """What partials are grouped by."""
         return Columns([*self._keys, F.col(PANE)])
 
     @cached_property
@@ -62,8 +65,8 @@ class Partials:
         a list only where a result is made of it, or where the log is compacted.
         """
         partial = T.StructType()
-        if self.program.builtins:
-            partial = self._builtin_partials(self._no_rows, self._by_pane).schema
+        if self._starts_in_jvm:
+            partial = self._builtin_partials(self._no_rows, self.by_pane).schema
         fields = [self.bound.rows[key] for key in self.program.keys]
         fields += [T.StructField(PANE, T.LongType()), T.StructField(ROWS, T.LongType())]
         own = {*self.program.keys, PANE, ROWS}
@@ -71,6 +74,11 @@ class Partials:
         fields += [T.StructField(name, T.ArrayType(self._state_type(name))) for name in self.program.pythons]
         fields += [T.StructField(BAD, T.StringType()), T.StructField(BAD_ROW, T.StringType())]
         return T.StructType([T.StructField(field.name, nullable(field.dataType), True) for field in fields])
+
+    @property
+    def _starts_in_jvm(self) -> bool:
+        """Whether the JVM makes a part of each partial: built-in aggregates, or the bounds of sessions."""
+        return bool(self.program.builtins) or self.program.session is not None
 
     @cached_property
     def _no_rows(self) -> DataFrame:
@@ -114,12 +122,14 @@ class Partials:
             if self.subtracts:
                 parts |= use.inverse_parts(value)
             states += [column.alias(self.bound.prefix(name)(part)) for part, column in parts.items()]
+        if self.program.session is not None:
+            states += [F.min(MICROS).alias(FIRST), F.max(MICROS).alias(LAST)]
         return Columns(states)
 
     def of_rows(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """The partials of clean rows: combined where the rows are, merged in `buckets` reduce tasks."""
         parts = []
-        if self.program.builtins or not self.program.pythons:
+        if self._starts_in_jvm or not self.program.pythons:
             parts.append(self._aligned(self._in_jvm(rows, buckets)))
         if self.program.pythons:
             in_python = self._gathered(rows, buckets, log, frequent)
@@ -141,7 +151,7 @@ class Partials:
 
     def _in_jvm(self, rows: DataFrame, buckets: int) -> DataFrame:
         if BLOCK not in rows.columns:  # Spark combines in place and hashes what is left
-            return self._builtin_partials(rows, self._by_pane)
+            return self._builtin_partials(rows, self.by_pane)
         by = [F.col(BLOCK), F.col(SPLIT), *self._keys, F.col(PANE)]
         clusters = self._builtin_partials(rows, Columns(by))
         # Algorithm 3 with clusters of one record each: every round gives each bucket one, so a cluster's turn
@@ -190,11 +200,12 @@ class Partials:
         window = self.program.window
         one_kind = not (self.program.builtins and self.program.pythons)
         # Keys that Arrow tells apart and Spark does not may be in two buckets, and must be merged by Spark.
-        return (window is None or window.panes == 1) and one_kind and self.bound.keys_can_be_listed
+        one_pane = window is None or (isinstance(window, Window) and window.panes == 1)
+        return one_pane and one_kind and self.bound.keys_can_be_listed
 
     def results_of(self, rows: DataFrame, buckets: int, on_bad: str) -> DataFrame:
         """Results of rows, where `reduced_is_merged`; `on_bad` is as in `combiner`."""
-        size = self.program.window.size if self.program.window else 0
+        size = self.program.window.pane if self.program.window else 0
         if not self.program.pythons:
             return self.finished(self._in_jvm(rows, buckets).withColumn(START, F.col(PANE) * F.lit(size)))
         fields = [self.schema[key] for key in self.program.keys]
@@ -241,11 +252,13 @@ class Partials:
             at = self.bound.prefix(name)
             parts = {at(part): column for part, column in use.merge(at).items() if at(part) in kinds}
             states += [column.cast(kinds[part]).alias(part) for part, column in parts.items()]
+        if self.program.session is not None:
+            states += [F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)]
         return states
 
     def compacted(self, partials: DataFrame) -> DataFrame:
         """Partials with one row for each key and pane."""
-        return self._aligned(self.folded(self.merged(partials, self._by_pane)))
+        return self._aligned(self.folded(self.merged(partials, self.by_pane)))
 
     def folded(self, merged: DataFrame) -> DataFrame:
         """Lists of Python states folded into lists of one."""
@@ -283,9 +296,10 @@ class Partials:
         window = self.program.window
         spans = []
         if window is not None:
+            end = F.col(START) + window.size if isinstance(window, Window) else F.col(LAST) + window.gap
             spans = [
                 F.timestamp_micros(F.col(START)).alias("window_start"),
-                F.timestamp_micros(F.col(START) + window.size).alias("window_end"),
+                F.timestamp_micros(end).alias("window_end"),
             ]
         columns = [*spans, *self._keys]
         for name in self.program.aggregates:
@@ -309,7 +323,7 @@ class Partials:
     @cached_property
     def subtracts(self) -> bool:
         """Whether a pane may be taken out of a sliding window again: exactly, for every aggregate."""
-        if self.program.window is None or self.program.window.panes == 1:
+        if not isinstance(self.program.window, Window) or self.program.window.panes == 1:
             return False
         builtin = all(use.exactly_invertible(self._kind(use)) for use in self.program.builtins.values())
         return builtin and all(use.aggregator.has_inverse for use in self.program.pythons.values())

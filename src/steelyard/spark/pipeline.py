@@ -51,7 +51,7 @@ def run(pipeline: Pipeline, report: Callable[[str], None]) -> None:
                     query = build(pipeline, spark).start()
             except PySparkException as error:
                 raise SteelyardError(f"{pipeline.name} cannot start: {_first_line(error)}") from error
-            report("starting its workers" if pipeline.engine == "resident" else FIRST)
+            report("starting its workers" if pipeline.engine in ("groups", "resident") else FIRST)
             try:
                 follow(query, report, asked)
                 if asked():
@@ -174,8 +174,9 @@ def build(pipeline: Pipeline, spark: SparkSession) -> Stream:
     stream = stream.sink(str(pipeline.sink["format"]), **sink).name(pipeline.name)
     if pipeline.checkpoint:
         stream = stream.checkpoint(pipeline.checkpoint)
-    if pipeline.engine:
-        stream = stream.engine(pipeline.engine)
+    if pipeline.engine or pipeline.interval or pipeline.workers:
+        engine = pipeline.engine or "microbatch"  # which says whose the others are
+        stream = stream.engine(engine, pipeline.workers or None, pipeline.interval or None)
     return stream.trigger(**pipeline.trigger) if pipeline.trigger else stream
 
 

@@ -56,6 +56,8 @@ class Pipeline:
     checkpoint: str = ""
     output_mode: str = ""
     engine: str = ""
+    interval: str = ""
+    workers: int = 0
 
     def steps(self) -> list[tuple[str, str]]:
         """What the query does, step by step, as words."""
@@ -100,6 +102,8 @@ def parse_pipeline(text: str, file: str = "pipeline.toml") -> Pipeline:
         checkpoint=given.get("checkpoint", ""),
         output_mode=given.get("output_mode", ""),
         engine=given.get("engine", ""),
+        interval=given.get("interval", ""),
+        workers=given.get("workers", 0),
         **tables,
     )
 
@@ -189,9 +193,11 @@ def _source_columns(source: Mapping[str, Any]) -> list[str] | None:
         if "path" in source and (not Path(source["path"]).is_dir() or any(Path(source["path"]).glob("*=*"))):
             return None  # folders such as day=2024-01-01 add columns
         return schema_columns(source["schema"])
-    from steelyard.workloads import WORKLOADS  # noqa: PLC0415
+    from steelyard.workloads import parameter_types, workload  # noqa: PLC0415
 
-    return [*WORKLOADS[source["workload"]].schema.names, *(["row_number"] if source.get("row_numbers") else [])]
+    own = {name: source[name] for name in parameter_types(source["workload"]) if name in source}
+    columns = workload(source["workload"], **own).schema.names
+    return [*columns, *(["row_number"] if source.get("row_numbers") else [])]
 
 
 def schema_columns(schema: str) -> list[str] | None:
@@ -237,7 +243,9 @@ _TOP: dict[str, Check] = {
     "key": _names,
     "checkpoint": _text,
     "output_mode": _one_of("output mode", *_MODES),
-    "engine": _one_of("engine", "microbatch", "resident"),
+    "engine": _one_of("engine", "microbatch", "groups", "resident"),
+    "interval": _duration,
+    "workers": _whole,
 }
 _TABLES: dict[str, dict[str, Check]] = {
     "watermark": {"column": _text, "delay": _duration},

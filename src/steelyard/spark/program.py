@@ -29,6 +29,11 @@ class Window:
     slide: int
 
     @property
+    def signature(self) -> list[int]:
+        """As a checkpoint knows it."""
+        return [self.size, self.slide]
+
+    @property
     def pane(self) -> int:
         """Length of a pane in microseconds."""
         return math.gcd(self.size, self.slide)
@@ -37,6 +42,26 @@ class Window:
     def panes(self) -> int:
         """Panes of a window."""
         return self.size // self.pane
+
+
+@dataclass(frozen=True)
+class Session:
+    """Sessions of rows of a key that follow each other by `gap` microseconds or less, as Spark's `session_window`.
+
+    A pane is as long as the gap: all rows of a key in one pane are of one session.
+    """
+
+    gap: int
+
+    @property
+    def signature(self) -> list[int]:
+        """As a checkpoint knows it."""
+        return [self.gap]
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane in microseconds."""
+        return self.gap
 
 
 @dataclass(frozen=True)
@@ -54,11 +79,16 @@ class Program:
 
     keys: tuple[str, ...]
     aggregates: Mapping[str, Builtin | AggregatorUse]
-    window: Window | None = None
+    window: Window | Session | None = None
     time: str | None = None
     delay: int = 0
     """Allowed lateness in microseconds."""
     map: MapFunction | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The window, where it is a session."""
+        return self.window if isinstance(self.window, Session) else None
 
     @property
     def builtins(self) -> dict[str, Builtin]:
@@ -194,7 +224,7 @@ class Bound:
         rows = {} if program.aggregates else {"rows": self.rows.simpleString()}
         return rows | {
             "keys": {key: self.rows[key].dataType.simpleString() for key in program.keys},
-            "window": [program.window.size, program.window.slide] if program.window else None,
+            "window": program.window.signature if program.window else None,
             "time": program.time,
             "aggregates": {name: _described(use, self.rows) for name, use in program.aggregates.items()},
         }

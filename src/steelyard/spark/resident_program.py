@@ -30,7 +30,7 @@ from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import EVERY
 from steelyard.spark.isolate import as_json, isolate, no_key
 from steelyard.spark.partials import ddl_fields
-from steelyard.spark.program import Bound
+from steelyard.spark.program import Bound, Session, Window
 from steelyard.spark.rows import applied, quoted
 from steelyard.spark.states import added, encoded, finished, merged, told_of
 
@@ -59,14 +59,12 @@ def dataflow_of(
     name: str, spark: SparkSession, bound: Bound, reader: Reader, sink: SinkLogic, width: Width, drops_bad_rows: bool
 ) -> Dataflow:
     """The dataflow of a program over a reader of its input; OptionError for what the resident engine has not."""
-    program = bound.program
-    assert program.window is not None, "the builder checks it"
-    _require_types(spark, bound)
-    tidy = _Tidy(bound, reader.schema, drops_bad_rows)
-    uses = {name: _aggregate(name, use, bound) for name, use in program.aggregates.items()}
+    program, window = bound.program, bound.program.window
+    assert window is not None, "the builder checks it"
+    source, uses = aggregated(spark, bound, reader, drops_bad_rows)
     flow = Flow(name, parallelism=width.sources)
     read = flow.source(
-        Transformed(reader, tidy, tidy.schema),
+        source,
         time=program.time,
         delay=spoken(program.delay) if program.delay else None,
         step=1000,  # Spark's event time is in milliseconds
@@ -74,8 +72,9 @@ def dataflow_of(
     )
     made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
         uses,
-        window=spoken(program.window.size),
-        slide=spoken(program.window.slide),
+        window=spoken(window.size) if isinstance(window, Window) else None,
+        slide=spoken(window.slide) if isinstance(window, Window) else None,
+        session=spoken(window.gap) if isinstance(window, Session) else None,
         open_end=True,
         begins=0,
         name=AGGREGATE,
@@ -85,6 +84,16 @@ def dataflow_of(
     shown = made.map(_Shown(wanted), wanted, name="columns")
     shown.sink(sink, name=SINK)
     return flow.dataflow()
+
+
+def aggregated(
+    spark: SparkSession, bound: Bound, reader: Reader, drops_bad_rows: bool
+) -> tuple[Reader, dict[str, Any]]:
+    """The rows that a program aggregates, and its aggregates; OptionError for what workers that stay have not."""
+    _require_types(spark, bound)
+    tidy = _Tidy(bound, reader.schema, drops_bad_rows)
+    uses = {name: _aggregate(name, use, bound) for name, use in bound.program.aggregates.items()}
+    return Transformed(reader, tidy, tidy.schema), uses
 
 
 _ORDERED = (T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
@@ -149,7 +158,9 @@ def result_schema(spark: SparkSession, bound: Bound) -> T.StructType:
     kinds = {one.name: one.dataType for one in nothing.agg(*plain.values()).schema} if plain else {}
     for name, own in program.pythons.items():
         kinds[name] = ddl_fields(f"r {own.aggregator.result}", f"`result` of aggregate {name!r}")[0].dataType
-    made = T.StructType().add("window_start", T.TimestampType()).add("window_end", T.TimestampType())
+    made = T.StructType()
+    if program.window is not None:
+        made = made.add("window_start", T.TimestampType()).add("window_end", T.TimestampType())
     for key in program.keys:
         made = made.add(key, bound.rows[key].dataType)
     for name in program.aggregates:

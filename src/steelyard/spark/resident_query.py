@@ -1,4 +1,4 @@
-"""A running query on the resident engine, with the verbs that a query on batches has."""
+"""Running queries of workers that stay, with the verbs that a query on batches has."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from steelyard.control import Feed
 from steelyard.core import BadRowError, BatchError, OptionError, Progress, SteelyardError
+from steelyard.core.durations import instant_text
 from steelyard.core.progress import EPOCH, FAILED, RECOVERED
 from steelyard.core.shown import ordinal
+from steelyard.resident.groups import GroupJob
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
-from steelyard.spark.engine import instant_text
 from steelyard.spark.query import Query
 from steelyard.spark.resident_program import AGGREGATE, SINK, SOURCE
 
@@ -25,39 +26,33 @@ _LOOK_SECONDS = 0.1
 """Between two looks at what a job has done."""
 
 
-class ResidentQuery(Query):
-    """What `Stream.start()` gives on the resident engine: watch it, wait for it, stop it.
+class StayingQuery(Query):
+    """A query whose workers stay, inside one Spark job: watch it, wait for it, stop it.
 
     Parameters
     ----------
     job
         What runs; the query starts it, in a thread.
+    feed
+        What happens.
     name, id
         What the query is called, and what stays the same over restarts from one checkpoint.
     ended
         Called when it has ended.
     """
 
+    engine: ClassVar[str]
+
     def __init__(
-        self,
-        job: Job,
-        name: str,
-        id: str,
-        ended: Callable[[], None] = lambda: None,
+        self, job: Job | GroupJob, feed: Feed, name: str, id: str, ended: Callable[[], None] = lambda: None
     ) -> None:
-        self._when_ended = ended
-        self._feed = Feed()
-        self._feed.begin(name, id, str(uuid.uuid4()))
-        self._name = name
+        self._when_ended, self._feed, self._name = ended, feed, name
+        feed.begin(name, id, str(uuid.uuid4()))
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
-        self._job = job
-        self._begun = time.monotonic()
-        self._recoveries = 0
+        self._job: Any = job
         self._failure: BaseException | None = None
-        self._watching = threading.Lock()
         self._ended = threading.Event()
         threading.Thread(target=self._run, name=f"query {name}", daemon=True).start()
-        threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
 
     def _run(self) -> None:
         try:
@@ -65,11 +60,90 @@ class ResidentQuery(Query):
             self._look()
         except BaseException as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error, self._name)
-            self._feed.tell(Progress(self._job.outcome.epochs, kind=FAILED, decision=str(self._failure)))
+            self._feed.tell(Progress(self._committed, kind=FAILED, decision=str(self._failure)))
         finally:
             self._when_ended()
             self._feed.close()
             self._ended.set()
+
+    def _look(self) -> None:
+        """Tell of what was not told yet."""
+
+    @property
+    def _committed(self) -> int:
+        """The newest epoch, or batch, that is committed."""
+        raise NotImplementedError
+
+    @property
+    def id(self) -> str:
+        """The query's id, which stays the same over restarts from one checkpoint."""
+        return self._feed.id
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run, another one for each start."""
+        return self._feed.run_id
+
+    @property
+    def name(self) -> str:
+        """The name given to the builder, or one made of what the query computes."""
+        return self._name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query runs."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Whether it runs, and the newest epoch, or batch, that is committed."""
+        said = f"the {self.engine} engine is running" if self.is_active else "stopped"
+        return {
+            "message": said,
+            "isDataAvailable": self.is_active,
+            "isTriggerActive": False,  # there are no batches that one would have to wait for
+            "committedBatch": self._committed,
+        }
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""
+        ended = self._ended.wait(timeout)
+        if ended and self._failure is not None:
+            raise self._failure
+        return ended
+
+    def process_all_available(self) -> None:
+        """Not known here: whoever wants that starts the query with `trigger(available_now=True)`."""
+        raise OptionError(f"engine({self.engine!r}) has no process_all_available: use .trigger(available_now=True)")
+
+    def stop(self, wait: float = 60.0) -> None:
+        """Stop reading, let what was read come to its end in a last snapshot; a restart goes on from there."""
+        self._job.stop()
+        self._ended.wait(wait)
+
+    def exception(self) -> BaseException | None:
+        """What made the query fail, or None; being stopped is no failure."""
+        return self._failure
+
+    def __repr__(self) -> str:
+        state = "active" if self.is_active else "stopped"
+        return f"{type(self).__name__}({self.name}, {state}, last: {self.last_progress or 'nothing yet'})"
+
+
+class ResidentQuery(StayingQuery):
+    """What `Stream.start()` gives on the resident engine."""
+
+    engine: ClassVar[str] = "resident"
+
+    def __init__(self, job: Job, name: str, id: str, ended: Callable[[], None] = lambda: None) -> None:
+        self._begun, self._recoveries = time.monotonic(), 0
+        self._watching = threading.Lock()
+        super().__init__(job, Feed(), name, id, ended)
+        threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
+
+    @property
+    def _committed(self) -> int:
+        return int(self._job.outcome.epochs)
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
@@ -104,6 +178,8 @@ class ResidentQuery(Query):
         ]
         known = [at for at in times if MIN_WATERMARK < at < MAX_WATERMARK]
         refused = total(SOURCE, "refused")
+        behind = [one["behind"] for name, one in metrics.items() if name.rpartition("#")[0] == SOURCE]
+        lags = [one and one["lag"] for one in behind] or [None]
         return Progress(
             epochs,
             rows=total(SOURCE, "rows_out"),
@@ -113,64 +189,18 @@ class ResidentQuery(Query):
             watermark=instant_text(min(known)) if known else None,
             seconds={"total": time.monotonic() - self._begun},
             kind=EPOCH,
-            details={"restarts": self._job.outcome.restarts},
+            details={"restarts": self._job.outcome.restarts} | ({"lag": sum(lags)} if None not in lags else {}),
         )
 
-    @property
-    def id(self) -> str:
-        """The query's id, which stays the same over restarts from one checkpoint."""
-        return self._feed.id
+
+class GroupQuery(StayingQuery):
+    """What `Stream.start()` gives on groups of batches, whose job tells by itself what happens."""
+
+    engine: ClassVar[str] = "groups"
 
     @property
-    def run_id(self) -> str:
-        """The id of this run, another one for each start."""
-        return self._feed.run_id
-
-    @property
-    def name(self) -> str:
-        """The name given to the builder, or one made of what the query computes."""
-        return self._name
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the query runs."""
-        return not self._ended.is_set()
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Whether it runs, and the newest epoch that is committed."""
-        said = "the resident engine is running" if self.is_active else "stopped"
-        epochs = self._job.outcome.epochs
-        return {
-            "message": said,
-            "isDataAvailable": self.is_active,
-            "isTriggerActive": False,  # there are no batches that one would have to wait for
-            "committedBatch": epochs,
-        }
-
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the query ends, `timeout` seconds at most; raises what made it fail."""
-        ended = self._ended.wait(timeout)
-        if ended and self._failure is not None:
-            raise self._failure
-        return ended
-
-    def process_all_available(self) -> None:
-        """Not known here: whoever wants that starts the query with `trigger(available_now=True)`."""
-        raise OptionError("engine('resident') has no process_all_available: use .trigger(available_now=True)")
-
-    def stop(self, wait: float = 60.0) -> None:
-        """Stop reading, let what was read come to its end in a last snapshot; a restart goes on from there."""
-        self._job.stop()
-        self._ended.wait(wait)
-
-    def exception(self) -> BaseException | None:
-        """What made the query fail, or None; being stopped is no failure."""
-        return self._failure
-
-    def __repr__(self) -> str:
-        state = "active" if self.is_active else "stopped"
-        return f"ResidentQuery({self.name}, {state}, last: {self.last_progress or 'no epoch yet'})"
+    def _committed(self) -> int:
+        return int(self._job.committed) - 1
 
 
 def _own(error: BaseException, name: str) -> BaseException:

@@ -21,9 +21,11 @@ from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
 from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.delivery import Deliver
-from steelyard.resident.kafka import EXACTLY_ONCE, Kafka, client
+from steelyard.resident.kafka import client
+from steelyard.resident.kafka_sink import EXACTLY_ONCE, Kafka
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
+from steelyard.resident.sources import Reader
 from steelyard.scaling import Fixed
 from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
@@ -66,6 +68,8 @@ class Resident:
         Of the query.
     workers
         Spark slots to keep; None keeps all but one.
+    interval
+        Seconds of a batch, on the engine that has batches.
     """
 
     sink: str
@@ -74,6 +78,7 @@ class Resident:
     available_now: bool
     name: str
     workers: int | None
+    interval: float | None = None
 
 
 def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -> ResidentQuery:
@@ -81,17 +86,10 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     _require(bound, settings)
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
-    checkpoint = Path(_local(spark, how.checkpoint) if how.checkpoint else scratch())
-    folder = Folder(spark, str(checkpoint))
-    folder.refuse_file("checkpoint")
-    folder.refuse_others(("snapshots",))
-    notes = _Notes(checkpoint, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
+    notes = Notes.at(spark, how, {**bound.signature(), "sources": settings.blocks, "aggregates": settings.buckets})
     workers = how.workers or max(1, slots - 1)
-    if how.sink not in _OF_WORKERS and not how.available_now and workers >= slots:
-        raise OptionError(
-            f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
-            f"start Spark with more, as local[{workers + 1}], or give fewer workers"
-        )
+    if how.sink not in _OF_WORKERS:
+        require_slot(how, workers, slots)
     sink, made_sink = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known)
     note = notes.write()
@@ -111,7 +109,16 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
             deliver=deliver,
         ),
     )
-    return ResidentQuery(made, how.name, notes.id, partial(let_go, str(checkpoint)))
+    return ResidentQuery(made, how.name, notes.id, partial(let_go, str(notes.checkpoint)))
+
+
+def require_slot(how: Resident, workers: int, slots: int) -> None:
+    """OptionError where no slot of Spark is left to write results with while the query runs."""
+    if not how.available_now and workers >= slots:
+        raise OptionError(
+            f"{workers} workers take all slots of the session while the query runs, and the {how.sink} sink needs one: "
+            f"start Spark with more, as local[{workers + 1}], or give fewer workers"
+        )
 
 
 def planned(
@@ -124,11 +131,17 @@ def planned(
         aggregates=settings.buckets,
         grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
     )
+    reader = input_of(rows, bound, how, known)
+    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+
+
+def input_of(rows: DataFrame, bound: Bound, how: Resident, known: dict[str, Any]) -> Reader:
+    """A reader of the columns that a program needs of its input."""
+    spark = rows.sparkSession
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
     reading = Reading(how.available_now, zone, known, sensitive, columns_read(bound))
-    reader = reader_of(spark, relation_of(rows), reading)
-    return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy == "drop")
+    return reader_of(spark, relation_of(rows), reading)
 
 
 def _require(bound: Bound, settings: Settings) -> None:
@@ -157,7 +170,7 @@ def _tell_idle(settings: Settings) -> None:
 
 
 def _sink(
-    spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: _Notes
+    spark: SparkSession, bound: Bound, settings: Settings, how: Resident, notes: Notes
 ) -> tuple[SinkLogic, Sink | None]:
     """The sink's operator, and the sink of the driver that gets what comes to it."""
     made = make_sink(how.sink, bound.program.keys, spark, settings.mode, how.options)
@@ -175,7 +188,7 @@ def _sink(
     return Memory(), made
 
 
-def _deliver(spark: SparkSession, bound: Bound, how: Resident, notes: _Notes, made: Sink) -> Deliver:
+def _deliver(spark: SparkSession, bound: Bound, how: Resident, notes: Notes, made: Sink) -> Deliver:
     """What hands the results of an epoch on; called when the checkpoint knows its identity."""
     schema = result_schema(spark, bound)
     opened(made, spark, schema, notes.identity)
@@ -193,7 +206,7 @@ def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructT
     return frame_of(spark, pa.Table.from_batches(results), schema)
 
 
-class _Notes:
+class Notes:
     """What a checkpoint knows of the query, beside its snapshots.
 
     Each commit of a snapshot knows the seal of the notes that it was made with, and the notes of a start know those of
@@ -203,8 +216,17 @@ class _Notes:
     before: folders of results, transactions and consumer groups are by that name.
     """
 
+    @classmethod
+    def at(cls, spark: SparkSession, how: Resident, program: dict[str, Any]) -> Notes:
+        """Those of a query's checkpoint; OptionError where it is no folder, or another query's."""
+        checkpoint = Path(_local(spark, how.checkpoint) if how.checkpoint else scratch())
+        folder = Folder(spark, str(checkpoint))
+        folder.refuse_file("checkpoint")
+        folder.refuse_others(("snapshots",))
+        return cls(checkpoint, program)
+
     def __init__(self, checkpoint: Path, program: dict[str, Any]) -> None:
-        self._file = checkpoint / NOTES
+        self.checkpoint, self._file = checkpoint, checkpoint / NOTES
         self.store = SnapshotStore(checkpoint / "snapshots")
         self.identity = uuid.uuid4().hex
         self._program = json.loads(json.dumps(program))

@@ -14,7 +14,7 @@ from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.columns import Columns, changing
 from steelyard.spark.isolate import Bad, as_json, isolate, no_key
 from steelyard.spark.map_result import as_frame_was_meant, fitted
-from steelyard.spark.program import Bound, MapFunction
+from steelyard.spark.program import Bound, MapFunction, Session
 from steelyard.spark.tasklog import TaskLog, timed
 from steelyard.spark.values import as_frame
 
@@ -125,7 +125,10 @@ class Tidy:
         if window is None:
             return tidy
         start = f"({MICROS} - pmod({MICROS}, {window.pane}L))"
-        last = f"{start} - pmod({start}, {window.slide}L) + {window.size}L"
+        if isinstance(window, Session):  # a row that comes exactly one gap later is still of it
+            last = f"{MICROS} + {window.gap + 1}L"
+        else:
+            last = f"{start} - pmod({start}, {window.slide}L) + {window.size}L"
         late = f"coalesce({last} <= {changing(closed, MICROS)}, false)" if closed is not None else "false"
         return tidy.selectExpr("*", f"{start} div {window.pane}L as {PANE}", f"{late} as {LATE}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from steelyard.core import Progress
 from steelyard.core.shown import counted
+from steelyard.core.worksets import JoinObservation
 
 
 def batch_progress(batch: int, *, blocks: int, buckets: int, policy: str, **known: Any) -> Progress:
@@ -46,11 +47,9 @@ def join_progress(batch: int, *, loads: tuple[float, ...] = (), **known: Any) ->
 
     Its `results` are pairs; one that is in several sliding windows counts once for each.
     """
-    mean = sum(loads) / len(loads) if loads else 0.0
-    imbalance = sum(abs(load - mean) for load in loads) / mean if mean else 0.0
     counts = dict.fromkeys(_OF_JOINS, 0) | {"task_seconds": ()} | known
     words = f"with {counted(counts['comparisons'], 'comparison')}, {counts['free_pairs']} free"
-    return Progress(batch, words=words).more(loads=loads, imbalance=imbalance, **counts)
+    return Progress(batch, words=words).more(loads=loads, imbalance=JoinObservation(loads).imbalance, **counts)
 
 
 _OF_JOINS = (

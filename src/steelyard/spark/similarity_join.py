@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,12 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError, tell_no_effect
+from steelyard.control import Guard
+from steelyard.core import OptionError, ScalingPolicy, tell_no_effect
 from steelyard.core.durations import micros
-from steelyard.similarity import Balancer, Metric, Trigger, Windows, counterexample
+from steelyard.similarity import Balancer, Metric, Trigger, Windows, balancing, counterexample
 from steelyard.similarity import metric as named_metric
 from steelyard.similarity.members import LEFT, RIGHT, SELF
-from steelyard.similarity.registry import BALANCERS, TRIGGERS
 from steelyard.spark.arrow import arrow_schema
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.classic import require_classic
@@ -62,23 +62,30 @@ class SimilarityJoin(Description):
             **self._asked,
             "of": "one stream with itself" if self.program.self_join else "two streams",
             "workers": self.program.workers,
+            "balance": self.settings.policy,
+            "guards": ", ".join(map(repr, self.settings.guards)),
             "sink": self._sink and self._sink[0],
             "checkpoint": self._checkpoint,
             "name": self._name,
         }
 
     def balance(
-        self, trigger: str | Trigger, balancer: str | Balancer = "greedy", *, split: bool = False
+        self,
+        trigger: str | Trigger | ScalingPolicy,
+        balancer: str | Balancer = "greedy",
+        *,
+        split: bool = False,
+        guards: Sequence[Guard] = (),
     ) -> SimilarityJoin:
         """Move worksets between workers when `trigger` says so, as `balancer` plans it: objects, or names.
 
-        `.balance("imbalance_above?limit=0.5", "bandit")`: `steelyard policies` has all of them.
-        `split` also cuts a workset that has more than a worker's share of all load into pieces that can move.
+        `.balance("imbalance_above?limit=0.5", "bandit")`: `steelyard policies` has all of them. An object with a method
+        `decide` is a whole policy, and needs no balancer. `split` also cuts a workset that has more than a worker's
+        share of all load into pieces that can move. `guards` of `steelyard.control` bound what may be done, as
+        `[Cooldown(60)]`.
         """
-        chosen = replace(
-            self.settings, trigger=TRIGGERS.named(trigger), balancer=BALANCERS.named(balancer), split=split
-        )
-        return replace(self, settings=chosen)
+        policy = balancing(trigger, balancer, split)
+        return replace(self, settings=replace(self.settings, policy=policy, guards=tuple(guards)))
 
     def on_bad_rows(self, policy: str, path: str | None = None) -> SimilarityJoin:
         """What happens to rows without id, time or a usable record: `"fail"`, `"drop"`, `"dead_letter"` with a path."""
@@ -101,7 +108,7 @@ class SimilarityJoin(Description):
         id_type = self.rows.schema["id"].dataType
         name = self._name or readable_name(f"similarity join, {self.program.metric.name}")
         engine = JoinEngine(spark, self.program, id_type, self.settings, target, checkpoint, self._signature())
-        if self.settings.trigger is not None and self.program.workers == 1:
+        if self.settings.policy is not None and self.program.workers == 1:
             tell_no_effect("balance(...)", "one worker has all worksets", "give workers=2 or more")
         return self._start(lambda: start_query(engine, self.rows, checkpoint, self._trigger, name))
 
@@ -198,25 +205,11 @@ def similarity_join(
     As in `similarity_join(events, on="vector", id="id", similarity=0.99, time="at", window="1 minute")`, followed by
     `.sink("parquet", path="pairs").checkpoint("checkpoint").start()`.
     """
-    for frame in (left, right):
-        require_classic(frame, "sy.similarity_join")
-    measure = named_metric(metric)
+    measure, columns = named_metric(metric), {"on": on, "id": id, "time": time}
     t = _threshold(measure, threshold, similarity)
-    for side, frame in {"left": left, "right": right}.items():
-        if frame is not None:
-            _require_columns(side, frame, {"on": on, "id": id, "time": time})
-            _require_records(measure, frame, on)
-    if slide is not None and window is None:
-        raise OptionError("slide goes with a window: similarity_join(..., window='1 minute', slide='10 seconds')")
-    if time is None and window is not None and not left.isStreaming:
-        raise OptionError("windows over static DataFrames need a time column: similarity_join(..., time='column')")
-    if workers is not None and workers < 1:
-        raise OptionError(f"workers must be at least 1, got {workers}")
-    windows = _windows(window, slide)
-    rows = _side(left, SELF if right is None else LEFT, on, id, time)
-    if right is not None:
-        rows = _union(rows, _side(right, RIGHT, on, id, time))
-    count = workers or left.sparkSession.sparkContext.defaultParallelism
+    rows = _rows(left, right, measure, columns)
+    windows = _windows(window, slide, timed=time is not None or left.isStreaming)
+    count = _workers(workers, left)
     program = JoinProgram(
         measure, t, right is None, windows, count, count, None, balanced_ids, retire_after, crowd, max_bytes, distances
     )
@@ -227,9 +220,34 @@ def similarity_join(
     return SimilarityJoin(rows, program, settings, {name: value for name, value in asked.items() if value is not None})
 
 
-def _windows(window: str | None, slide: str | None) -> Windows | None:
+def _rows(left: DataFrame, right: DataFrame | None, measure: Metric, columns: Mapping[str, str | None]) -> DataFrame:
+    """The rows of both sides, each with its side, id, time and record; OptionError where a column does not fit."""
+    sides: dict[str, DataFrame] = {"left": left} if right is None else {"left": left, "right": right}
+    on, key, time = str(columns["on"]), str(columns["id"]), columns["time"]
+    for side, frame in sides.items():
+        require_classic(frame, "sy.similarity_join")
+        _require_columns(side, frame, columns)
+        _require_records(measure, frame, on)
+    if right is None:
+        return _side(left, SELF, on, key, time)
+    return _union(_side(left, LEFT, on, key, time), _side(right, RIGHT, on, key, time))
+
+
+def _workers(workers: int | None, rows: DataFrame) -> int:
+    """As many as were asked for, or as there are slots."""
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers must be at least 1, got {workers}")
+    return workers or rows.sparkSession.sparkContext.defaultParallelism
+
+
+def _windows(window: str | None, slide: str | None, timed: bool) -> Windows | None:
+    """OptionError for windows over rows that have no time."""
+    if slide is not None and window is None:
+        raise OptionError("slide goes with a window: similarity_join(..., window='1 minute', slide='10 seconds')")
     if window is None:
         return None
+    if not timed:
+        raise OptionError("windows over static DataFrames need a time column: similarity_join(..., time='column')")
     return Windows(micros(window, "window"), micros(slide, "slide") if slide is not None else 0)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from steelyard.core import OptionError
 from steelyard.core.durable import damaged
 from steelyard.core.errors import nearest
-from steelyard.resident.kafka import AT_LEAST_ONCE, DELIVERIES
+from steelyard.resident.kafka_sink import AT_LEAST_ONCE, DELIVERIES
 from steelyard.spark.arrow import frame_of, require_arrow
 from steelyard.spark.files import Folder
 from steelyard.spark.formats import FormatSink, plain_options, spark_format

@@ -22,16 +22,18 @@ from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.badrows import BadRows
+from steelyard.spark.checkpoint import said
 from steelyard.spark.classic import require_classic
 from steelyard.spark.costs import cost_policy
 from steelyard.spark.description import Description
 from steelyard.spark.engine import readable_name, start_query
+from steelyard.spark.group_start import start_groups
 from steelyard.spark.idle import tell_idle
 from steelyard.spark.map_engine import MapEngine, require_no_keys
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.oneshot import aggregate_once
 from steelyard.spark.partials import ddl_fields
-from steelyard.spark.program import Bound, MapFunction, Program, Window
+from steelyard.spark.program import Bound, MapFunction, Program, Session, Window
 from steelyard.spark.query import Query
 from steelyard.spark.resident_start import Resident, start_resident
 from steelyard.spark.scratch import scratch
@@ -42,7 +44,7 @@ from steelyard.spark.sinks import sink as make_sink
 MODES = ("append", "update", "complete")
 STATISTICS = ("carried", "exact")
 FORMS = ("arrow", "pandas")
-ENGINES = ("microbatch", "resident")
+ENGINES = ("microbatch", "groups", "resident")
 DEFAULT_POLICY = "auto"
 MAP_POLICY = "in_place"
 """Where there are no keys: rows are mapped where they are read, unless another policy is named."""
@@ -66,7 +68,7 @@ def stream(rows: DataFrame) -> Stream:
         query.await_termination()
 
     `map` runs a Python function over the rows before, or instead of, an aggregation; `partition_by` names a policy
-    other than `"auto"`; `engine("resident")` runs the same on workers that stay.
+    other than `"auto"`; `engine("groups")` and `engine("resident")` run the same on workers that stay.
     """
     require_classic(rows, "sy.stream")
     if not isinstance(rows, DataFrame):
@@ -93,7 +95,7 @@ class Stream(Description):
     rows: DataFrame
     _keys: tuple[str, ...] = ()
     _aggregates: dict[str, Builtin | AggregatorUse] = field(default_factory=dict)
-    _window: Window | None = None
+    _window: Window | Session | None = None
     _time: str | None = None
     _delay: int = 0
     _map: MapFunction | None = None
@@ -112,17 +114,16 @@ class Stream(Description):
     _metrics: tuple[int, str] | None = None
     _engine: str = "microbatch"
     _workers: int | None = None
+    _interval: float | None = None
 
     def _facts(self) -> Mapping[str, object]:
-        window = self._window
-        every = "" if window is None or window.slide == window.size else f" every {spoken(window.slide)}"
         uses = [f"{name} = {use!r}" for name, use in self._aggregates.items()]
         return {
             "rows": ", ".join(self.rows.columns),
             "watermark": f"{self._time}, {spoken(self._delay)} late" if self._time else "",
             "map": self._map and getattr(self._map.function, "__name__", "a function"),
             "group by": ", ".join(self._keys),
-            "window": f"{spoken(window.size)}{every}" if window else "",
+            "window": said("window", self._window.signature) if self._window else "",
             "aggregates": ", ".join(uses),
             "partition by": self._partitioner and self._partitioner.name,
             "blocks": self._blocks,
@@ -171,6 +172,13 @@ class Stream(Description):
         if not 0 < step <= length:
             raise OptionError(f"window: slide must be positive and not longer than size, got {slide!r} and {size!r}")
         return replace(self, _window=Window(length, step))
+
+    def session_window(self, gap: str) -> Stream:
+        """Sessions: rows of a key that follow each other by `gap` or less, as PySpark's `session_window`."""
+        length = micros(gap, "session_window gap")
+        if length <= 0:
+            raise OptionError(f"session_window: the gap must be above 0, got {gap!r}")
+        return replace(self, _window=Session(length))
 
     def agg(self, /, *unnamed: Never, **aggregates: Builtin | AggregatorUse) -> Stream:
         """Named aggregates: `sy.sum("fare")`, `sy.count()`, or `MyAggregator().of("fare")`."""
@@ -228,16 +236,22 @@ class Stream(Description):
         """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
-    def engine(self, name: str, workers: int | None = None) -> Stream:
-        """What runs it: `"microbatch"`, a Spark job per batch, or `"resident"`, workers that stay.
+    def engine(self, name: str, workers: int | None = None, interval: str | None = None) -> Stream:
+        """What runs it: `"microbatch"`, a Spark job per batch, or workers that stay: `"groups"`, or `"resident"`.
 
-        The resident engine reads the source by itself, and has windows only. `workers` is the number of Spark slots
-        that it keeps while it runs; by default all but one, which is left to other jobs of the session.
+        `"groups"` has batches of `interval`, 100 milliseconds by default, which are scheduled ahead; `"resident"` has
+        none, and windows only. Both read the source by themselves. `workers` is the number of Spark slots that they
+        keep while they run; by default all but one, which is left to other jobs of the session.
         """
         chosen = _one_of("engine", name, ENGINES)
-        if workers is not None and (chosen != "resident" or workers < 1):
-            raise OptionError(f"engine: workers are those of 'resident', at least 1, got {workers} for {name!r}")
-        return replace(self, _engine=chosen, _workers=workers)
+        if workers is not None and (chosen == "microbatch" or workers < 1):
+            raise OptionError(f"engine: workers, at least 1, are those that stay, got {workers} for {name!r}")
+        if interval is not None and chosen != "groups":
+            raise OptionError(f"engine: interval is that of 'groups', got {interval!r} for {name!r}: leave it out")
+        seconds = None if interval is None else micros(interval, "interval") / 1e6
+        if seconds is not None and seconds <= 0:
+            raise OptionError(f"engine: interval must be above 0, got {interval!r}")
+        return replace(self, _engine=chosen, _workers=workers, _interval=seconds)
 
     def start(self) -> Query:
         """Check everything, and start the query."""
@@ -250,15 +264,17 @@ class Stream(Description):
         settings = self._settings()
         if self._engine == "resident":
             return self._start(lambda: start_resident(self.rows, bound, settings, self._resident()))
+        kind, options = self._sink
+        target = make_sink(kind, self._keys, spark, settings.mode, options)
+        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
+            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
+        if self._engine == "groups":
+            return self._start(lambda: start_groups(self.rows, bound, settings, self._resident(), target))
         if "batch.load" in getattr(settings.elastic, "needs", ()) and not settings.interval:
             raise OptionError(
                 f"elastic: {settings.elastic!r} compares the time of a batch with the interval between batches: add "
                 ".trigger(processing_time='1 second'), or set the policy's own interval, as in 'zones?interval=1'"
             )
-        kind, options = self._sink
-        target = make_sink(kind, self._keys, spark, settings.mode, options)
-        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
-            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
         checkpoint = self._checkpoint or scratch()
         run = MicroBatch if bound.program.aggregates else MapEngine
         engine = run(spark, bound, settings, target, checkpoint)
@@ -273,7 +289,15 @@ class Stream(Description):
     def _resident(self) -> Resident:
         assert self._sink is not None, "`start` checks it"
         kind, options = self._sink
-        return Resident(kind, options, self._checkpoint, "availableNow" in self._trigger, self._called(), self._workers)
+        return Resident(
+            kind,
+            options,
+            self._checkpoint,
+            "availableNow" in self._trigger,
+            self._called(),
+            self._workers,
+            self._interval,
+        )
 
     def to_df(self) -> DataFrame:
         """The results over a static DataFrame, as one batch: all windows, nothing late."""
@@ -293,8 +317,7 @@ class Stream(Description):
             raise OptionError("say what to compute, for example .agg(rows=sy.count())")
         if self._window is not None and self._time is None:
             raise OptionError("a window needs event time: add .with_watermark('column', '10 seconds')")
-        if self._mode == "append" and self._window is None and self._aggregates:
-            raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        self._check_mode()
         kind = self.rows.schema[self._time].dataType if self._time in self.rows.columns else None
         if isinstance(kind, T.TimestampNTZType):
             zone = self.rows.sparkSession.conf.get("spark.sql.session.timeZone")
@@ -316,6 +339,16 @@ class Stream(Description):
         for name, use in program.pythons.items():
             check_forms(name, use, bound.rows)
         return bound
+
+    def _check_mode(self) -> None:
+        """Raise an OptionError where the output mode does not go with the window."""
+        if self._mode == "append" and self._window is None and self._aggregates:
+            raise OptionError("output mode 'append' gives a window when it closes: add .window(...), or use 'update'")
+        if self._mode == "update" and isinstance(self._window, Session):
+            raise OptionError(
+                "output mode 'update' has no sessions, as in Spark: one that grows takes the place of others. Use "
+                "'append', which gives a session when it is over, or 'complete'"
+            )
 
     def _check_map_alone(self) -> None:
         """Raise an OptionError where a verb needs keys or aggregates, and there is a map function alone."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from steelyard.spark.columns import changing
-from steelyard.spark.partials import START, Partials
-from steelyard.spark.program import Window
-from steelyard.spark.rows import PANE
+from steelyard.spark.partials import FIRST, LAST, START, Partials
+from steelyard.spark.program import Session, Window
+from steelyard.spark.rows import PANE, quoted
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,33 @@ def merged_windows(partials: DataFrame, how: Partials, only: Column | None) -> D
     """Merged states of each key and window (of each key, where there are no windows), filtered by `only`."""
     if how.program.window is None:
         return how.merged(partials, how.by_key)
+    if isinstance(how.program.window, Session):
+        found = _merged_sessions(partials, how, how.program.window.gap)
+        return found if only is None else found.where(only)
     spread = by_window(partials, how.program.window)
     return how.merged(spread if only is None else spread.where(only), how.by_window)
+
+
+def _merged_sessions(partials: DataFrame, how: Partials, gap: int) -> DataFrame:
+    """Merged states of each key and session: partials in order of their first rows, cut where none is near."""
+    keys = [quoted(key) for key in how.program.keys]
+    in_order = Over.partitionBy(*keys).orderBy(FIRST)
+    before = F.max(LAST).over(in_order.rowsBetween(Over.unboundedPreceding, -1))
+    begins = F.when(before.isNull() | (F.col(FIRST) > before + gap), F.col(FIRST))
+    parts = how.merged(partials, how.by_pane).withColumn(START, begins)
+    return how.merged(parts.withColumn(START, F.max(START).over(in_order)), how.by_window)
+
+
+def of_sessions(merged: DataFrame, how: Partials) -> DataFrame:
+    """Merged states of sessions as partials of the log, in the panes of their first rows."""
+    assert how.program.session is not None
+    pane = f"({FIRST} - pmod({FIRST}, {how.program.session.gap}L)) div {how.program.session.gap}L"
+    return how.compacted(merged.withColumn(PANE, F.expr(pane)))
+
+
+def is_over(session: Session, watermark: int) -> Column:
+    """Whether no row in time can be of a session any more: also one that comes a gap later is of it."""
+    return F.expr(f"{LAST} + {session.gap}L < {changing(watermark, LAST)}")
 
 
 def between(starts: range) -> Column:

@@ -3,7 +3,9 @@
 from steelyard.workloads.arrivals import Arrivals
 from steelyard.workloads.cluster import Cluster
 from steelyard.workloads.lineitem import LineItem
+from steelyard.workloads.links import Links
 from steelyard.workloads.near_duplicates import NearDuplicates
+from steelyard.workloads.nexmark import Nexmark
 from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, parse_rate
 from steelyard.workloads.registry import WORKLOADS, as_type, parameter_types, workload
 from steelyard.workloads.taxi import Taxi
@@ -20,7 +22,9 @@ __all__ = [
     "Cluster",
     "Constant",
     "LineItem",
+    "Links",
     "NearDuplicates",
+    "Nexmark",
     "Ramp",
     "Random",
     "Rate",

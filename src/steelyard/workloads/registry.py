@@ -9,7 +9,9 @@ from typing import Any, get_type_hints
 from steelyard.core.errors import OptionError
 from steelyard.workloads.cluster import Cluster
 from steelyard.workloads.lineitem import LineItem
+from steelyard.workloads.links import Links
 from steelyard.workloads.near_duplicates import NearDuplicates
+from steelyard.workloads.nexmark import Nexmark
 from steelyard.workloads.taxi import Taxi
 from steelyard.workloads.tweets import Tweets
 from steelyard.workloads.vectors import Vectors
@@ -18,7 +20,7 @@ from steelyard.workloads.workload import Workload
 from steelyard.workloads.zipf import Zipf
 
 WORKLOADS: dict[str, type[Workload]] = {
-    kind.name: kind for kind in (Zipf, Words, Tweets, Taxi, Cluster, LineItem, Vectors, NearDuplicates)
+    kind.name: kind for kind in (Zipf, Words, Tweets, Taxi, Cluster, LineItem, Vectors, NearDuplicates, Nexmark, Links)
 }
 
 

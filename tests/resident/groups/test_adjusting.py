@@ -28,7 +28,7 @@ def adjuster(*wanted):
 
 
 def ran(batch, tasks=4):
-    return BatchRun(batch, plan(tasks), 10, 1, False, 0.0, 0.0, 0.0, 0.0, 1.0, done=1.0)
+    return BatchRun(batch, plan(tasks), 10, 1, done=1.0)
 
 
 def test_a_policy_that_has_nothing_to_add_does_not_take_its_wish_back():

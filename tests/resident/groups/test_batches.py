@@ -295,7 +295,7 @@ def test_a_change_holds_for_all_batches_from_one_on_and_at_a_boundary_from_a_gro
     how = Scheduling(interval=0.05, group=10, ahead=2, adjust=2, boundary=boundary, blocks=2, buckets=2)
     found = run_batches(program, how, workers=1, elastic=Once())
     (change,) = found.changes
-    plans = [found.batches[batch].plan.blocks for batch in range(30)]
+    plans = [found.batches[batch].blocks for batch in range(30)]
     assert plans == [2] * change.first + [5] * (30 - change.first)
     assert (change.decided_on, change.reason) == (2, "more")
     assert change.first % 10 == 0 if boundary else change.first >= 4
@@ -310,7 +310,7 @@ def test_a_change_far_ahead_is_kept_until_its_batch():
     how = Scheduling(interval=0.02, group=5, ahead=1, adjust=13, blocks=2, buckets=2)
     found = run_batches(program, how, workers=1, elastic=Once())
     assert found.changes[0].first >= 13
-    assert [found.batches[batch].plan.blocks for batch in range(13)] == [2] * 13
+    assert [found.batches[batch].blocks for batch in range(13)] == [2] * 13
 
 
 def test_a_worker_that_is_killed_loses_and_doubles_nothing():
@@ -389,10 +389,10 @@ def test_the_backlog_holds_the_source_back():
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 10
-    while len(job.outcome.batches) < 3 and time.monotonic() < deadline:
+    while len(job.outcome.ends) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
-    assert len(job.outcome.batches) == 3
+    assert len(job.outcome.ends) == 3
     gate.set()
     thread.join(20)
     assert sorted(job.outcome.results) == list(range(20))

@@ -11,8 +11,10 @@ from steelyard.kernels.xxhash import spark_hash
 from steelyard.resident import Rows, count
 from steelyard.resident.gang import Said
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling
+from steelyard.resident.groups.adjusting import Adjuster
 from steelyard.resident.groups.central import CentralScheduler
 from steelyard.resident.groups.messages import BLOCK, Note, packed
+from steelyard.resident.groups.outcome import GroupOutcome
 from steelyard.resident.groups.plan import MAX_TASKS, ExecutionPlan
 from steelyard.resident.groups.program import Batches
 from steelyard.resident.launchers import ThreadLauncher
@@ -102,7 +104,7 @@ def told(blocks, receivers=None, **options):
 
 def test_a_partitioner_that_has_nothing_to_cut_is_told():
     (why,) = told(3, partitioner="hash")
-    assert "partitioner='hash' has no effect: each of 3 receivers has at most one of 3 blocks to itself" in why
+    assert "partitioner 'hash' has no effect: each of 3 receivers has at most one of 3 blocks to itself" in why
     assert not told(4, partitioner="hash")
     assert not told(3, receivers=1, partitioner="hash")
     assert not told(3, partitioner="hash", source=Rows(TABLE, pieces=1)), "one receiver cuts all blocks"
@@ -170,13 +172,15 @@ def released(plan):
         "last": False,
         "partition_seconds": 0.0,
         "wait_seconds": 0.0,
+        "refused": 0,
         "sizes": [1, 1],
     }
 
 
 @pytest.fixture
 def central():
-    made = CentralScheduler(Batches(program(), Scheduling(receivers=1)), 2, None, Credentials.new())
+    how = Scheduling(receivers=1)
+    made = CentralScheduler(Batches(program(), how), 2, Adjuster(None, how, 2, GroupOutcome()), Credentials.new())
     made._plans.add(ExecutionPlan(2, 1, 2))
     made._group_end = 10
     yield made

@@ -75,7 +75,8 @@ def _resident(request: Request, interval: float) -> None:
     import pyarrow as pa  # noqa: PLC0415
 
     from steelyard.resident import Flow, Settings, count  # noqa: PLC0415
-    from steelyard.resident.kafka import AT_LEAST_ONCE, Kafka, KafkaTopic  # noqa: PLC0415
+    from steelyard.resident.kafka import KafkaTopic  # noqa: PLC0415
+    from steelyard.resident.kafka_sink import AT_LEAST_ONCE, Kafka  # noqa: PLC0415
     from steelyard.spark import resident  # noqa: PLC0415 - loads Spark
 
     def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:

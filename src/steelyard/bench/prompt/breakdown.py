@@ -94,8 +94,8 @@ def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: in
 def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tuple[Parts, int]:
     """Batches on resident workers, cut by Prompt and scheduled ahead; and the map tasks of the last."""
     from steelyard.resident import Generated, sum  # noqa: PLC0415
-    from steelyard.resident.groups import BatchProgram, Scheduling  # noqa: PLC0415
-    from steelyard.spark.groups import run_batches  # noqa: PLC0415 - loads Spark
+    from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
+    from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
     from steelyard.workloads.rates import Constant  # noqa: PLC0415
 
     program = BatchProgram(
@@ -109,12 +109,13 @@ def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tu
     scheduling = Scheduling(
         interval=INTERVAL, batches=RESIDENT_WARM_UPS + batches, blocks=blocks, buckets=BUCKETS, slots=SLOTS
     )
-    found = run_batches(spark, program, scheduling, workers=WORKERS, elastic=elastic)
+    launcher = SparkLauncher(spark, GroupWorker)
+    found = run_batches(program, scheduling, workers=WORKERS, launcher=launcher, elastic=elastic)
     ran = [found.batches[number] for number in sorted(found.batches)][RESIDENT_WARM_UPS:]
     # of the last half: the policy has found its plan, and what had queued is done
     settled = ran[len(ran) // 2 :]
-    taken = [(run.partition_seconds + run.wait_seconds + run.delay, run.map_tasks) for run in settled]
-    return Parts.of(taken), ran[-1].plan.blocks
+    taken = [(run.seconds["partition"] + run.seconds["wait"] + run.done - run.ready, run.map_tasks) for run in settled]
+    return Parts.of(taken), ran[-1].blocks
 
 
 @experiment(

@@ -114,8 +114,8 @@ def spark_seconds(
 def resident_seconds(spark: SparkSession, way: Way, paths: Sequence[str], rows: int) -> tuple[float, pa.Table]:
     """Seconds from the end of a batch to that of the next where batches never wait for their rows, and results."""
     from steelyard.resident import ParquetFiles, count, sum  # noqa: PLC0415
-    from steelyard.resident.groups import BatchProgram, Scheduling  # noqa: PLC0415
-    from steelyard.spark.groups import run_batches  # noqa: PLC0415 - loads Spark
+    from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
+    from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
 
     program = BatchProgram(
         ParquetFiles(tuple(paths)),
@@ -128,7 +128,8 @@ def resident_seconds(spark: SparkSession, way: Way, paths: Sequence[str], rows: 
     scheduling = Scheduling(
         interval=0.001, group=way.group, ahead=way.ahead, blocks=SLOTS, buckets=SLOTS, slots=1, backlog=3
     )
-    found = run_batches(spark, program, scheduling, workers=SLOTS)
+    launcher = SparkLauncher(spark, GroupWorker)
+    found = run_batches(program, scheduling, workers=SLOTS, launcher=launcher)
     ends = [found.batches[batch].done for batch in sorted(found.batches) if found.batches[batch].rows]
     first = int(len(ends) * WARM_UP)
     return (ends[-1] - ends[first]) / (len(ends) - 1 - first), found.results[0]

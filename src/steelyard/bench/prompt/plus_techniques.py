@@ -110,8 +110,8 @@ def waiting(interval: float, fixed: float = 0.0) -> float:
 def resident_course(spark: SparkSession, technique: str, rate: Rate, batches: int, interval: float) -> Course:
     """Batches on resident workers in Spark's tasks."""
     from steelyard.resident import Generated, count  # noqa: PLC0415
-    from steelyard.resident.groups import BatchProgram, Scheduling  # noqa: PLC0415
-    from steelyard.spark.groups import run_batches  # noqa: PLC0415 - loads Spark
+    from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
+    from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
     from steelyard.workloads import Zipf  # noqa: PLC0415
 
     workload = Zipf(0.5, KEYS)
@@ -135,9 +135,10 @@ def resident_course(spark: SparkSession, technique: str, rate: Rate, batches: in
         slots=SLOTS,
     )
     elastic = None if technique == FIXED else POLICY
-    found = run_batches(spark, program, scheduling, workers=WORKERS, elastic=elastic)
+    launcher = SparkLauncher(spark, GroupWorker)
+    found = run_batches(program, scheduling, workers=WORKERS, launcher=launcher, elastic=elastic)
     ran = [
-        Ran(number, run.rows, run.plan.blocks, run.load, run.done / interval - number - 1)
+        Ran(number, run.rows, run.blocks, run.load, run.done / interval - number - 1)
         for number, run in sorted(found.batches.items())
     ]
     changes = [f"batch {one.first}: {one.plan.blocks} map tasks ({one.reason})" for one in found.changes]

@@ -15,7 +15,7 @@ from steelyard.bench import Claim, Published, Result, Run, Target, WrongAnswerEr
 from steelyard.bench.s3j import uniform as s3j_uniform
 from steelyard.bench.tables import Series, Table
 from steelyard.core import Progress
-from steelyard.similarity import Balancer, EveryWindow, Greedy, Move, Trigger, WorksetLoad, imbalance
+from steelyard.similarity import Balancer, Balancing, EveryWindow, Greedy, Move, WorksetLoad, imbalance
 from steelyard.similarity.balancer import after
 from steelyard.workloads.vectors import Vectors
 
@@ -94,8 +94,8 @@ class Fed:
         A session, and where the rows of each window are.
     checkpoint
         Where state lives.
-    trigger, balancer
-        When worksets move and how; no trigger: never.
+    watched
+        Which worksets move at the start of every window; None for none.
     workers, t
         Of the join.
     """
@@ -105,8 +105,7 @@ class Fed:
         spark: SparkSession,
         folders: Sequence[Path],
         checkpoint: Path,
-        trigger: Trigger | None,
-        balancer: Balancer,
+        watched: Watched | None = None,
         *,
         workers: int = WORKERS,
         t: float = T,
@@ -127,11 +126,17 @@ class Fed:
             for folder in folders
         ]
         first = self.joins[0]
-        settings = replace(first.settings, trigger=trigger, balancer=balancer)
+        settings = replace(first.settings, policy=Balancing(EveryWindow(), watched) if watched else None)
         self.sink = Kept()
         kind = first.rows.schema["id"].dataType
         self.engine = JoinEngine(spark, first.program, kind, settings, self.sink, str(checkpoint), first._signature())
         self.reports: list[Progress] = []
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Those of the engine's own balancer."""
+        policy = self.engine.settings.policy
+        return policy.balancer.plans if isinstance(policy, Balancing) and isinstance(policy.balancer, Watched) else []
 
     def next(self) -> Progress:
         """Join the next window."""
@@ -183,15 +188,14 @@ def write_windows(folder: Path, law: Vectors, rows: int, windows: int) -> list[P
 
 def both(spark: SparkSession, folder: Path, folders: Sequence[Path], run: Run) -> tuple[Course, Course]:
     """The same windows without moves and with them, in turns; their pairs are compared."""
-    watched = Watched()
-    still = Fed(spark, folders, folder / "still", None, Greedy())
-    moving = Fed(spark, folders, folder / "moving", EveryWindow(), watched)
+    still = Fed(spark, folders, folder / "still")
+    moving = Fed(spark, folders, folder / "moving", Watched())
     for _ in run.progress.track(range(len(folders)), "windows"):
         still.next()
         moving.next()
     if not still.sink.table().equals(moving.sink.table()):
         raise WrongAnswerError("worksets that moved gave other pairs than worksets that stayed")
-    return Course(still.reports), Course(moving.reports, watched.plans)
+    return Course(still.reports), Course(moving.reports, moving.plans)
 
 
 @experiment(

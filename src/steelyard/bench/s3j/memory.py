@@ -246,7 +246,8 @@ def result_of(found: Sequence[Measured]) -> Result:
         notes=[
             "Memory is that of all Python workers of Spark together, pages that they share counted once (PSS), looked "
             f"at every {EVERY * 1000:.0f} ms. Idle workers have done a join of 200 records of each kind before.",
-            "Cases follow each other in one session, and workers give memory back between them: a later peak can be the lower one.",
+            "Cases follow each other in one session, and workers give memory back between them: a later peak can be "
+            "the lower one.",
             "Pairs are counted by Spark, and are as many as there must be: the copies that were made of texts, and for "
             "vectors products of all with all in NumPy.",
         ],

@@ -7,19 +7,20 @@ reaches batches that are not cut yet, in the middle of a group.
 A. S. Abdelhamid, Efficient Distributed Processing over Micro-batched Data Streams, Purdue 2021, chapter 3.
 """
 
+from steelyard.resident.groups.commits import Keeping
 from steelyard.resident.groups.job import GroupJob, run_batches
-from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
+from steelyard.resident.groups.outcome import GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import BatchProgram, Scheduling
 from steelyard.resident.groups.worker import GroupWorker
 
 __all__ = [
     "BatchProgram",
-    "BatchRun",
     "ExecutionPlan",
     "GroupJob",
     "GroupOutcome",
     "GroupWorker",
+    "Keeping",
     "PlanChange",
     "Scheduling",
     "run_batches",

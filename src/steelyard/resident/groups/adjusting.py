@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from steelyard.control import Controller
-from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, ScalingPolicy
+from steelyard.control import Controller, Guard
+from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, Progress, ScalingPolicy
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import Scheduling
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Adjuster:
-    """Which plan holds, and which one will.
+    """Which plan holds, and which one will: for all generations of workers, one after the other.
 
     Parameters
     ----------
@@ -26,26 +27,41 @@ class Adjuster:
         How batches are scheduled, and on how many workers.
     outcome
         What ran so far; changes are noted there.
+    guards
+        Between the policy and the plan.
+    tell
+        Gets an event for each decision, and for what it brought.
     """
 
     what: ClassVar[str] = "a job of groups of batches"
     shows: ClassVar[frozenset[str]] = frozenset({"batch", "batch.load"})
 
     def __init__(
-        self, policy: ScalingPolicy | None, scheduling: Scheduling, workers: int, outcome: GroupOutcome
+        self,
+        policy: ScalingPolicy | None,
+        scheduling: Scheduling,
+        workers: int,
+        outcome: GroupOutcome,
+        guards: Sequence[Guard] = (),
+        tell: Callable[[Progress], object] = lambda progress: None,
     ) -> None:
         self._scheduling, self._workers, self._outcome = scheduling, workers, outcome
-        self._controller = Controller(self, policy) if policy is not None else None
+        self._controller = Controller(self, policy, guards, tell) if policy is not None else None
         self.plan = ExecutionPlan(scheduling.blocks, scheduling.buckets, workers)
         """What the newest batch was cut by."""
-        if outcome.changes:
-            self.plan = outcome.changes[-1].plan
+        self.begin()
+
+    def begin(self) -> None:
+        """Workers begin behind what is saved; what was wished of those before is forgotten."""
+        if self._outcome.changes:
+            self.plan = self._outcome.changes[-1].plan
         self.pending: PlanChange | None = None
         """A change that no batch was cut by yet. Until one is done, batches say nothing of it."""
         self._wishes: list[PlanChange] = []
         """It and what was wished before, with which a group may have been sent."""
-        self._holds_from = outcome.saved
-        self._observed = outcome.saved - 1
+        self._holds_from = self._outcome.saved
+        self._observed = self._outcome.saved - 1
+        self._previous: BatchRun | None = None
 
     @property
     def counting(self) -> bool:
@@ -54,8 +70,11 @@ class Adjuster:
 
     def begun(self, run: BatchRun) -> float:
         """When a batch could begin: when it was there, and the one before done."""
-        previous = self._outcome.batches.get(run.batch - 1)
-        return max(run.ready, previous.done) if previous is not None else run.ready
+        return max(run.ready, self._previous.done) if self._previous is not None else run.ready
+
+    def ended(self, run: BatchRun) -> None:
+        """A batch is done: the next may begin."""
+        self._previous = run
 
     def due(self, run: BatchRun | None) -> float | None:
         """The moment from which the batch that runs is overdue; None where nobody asks."""
@@ -66,8 +85,8 @@ class Adjuster:
     def expected(self, run: BatchRun, now: float) -> float:
         """Seconds that a batch that still runs can be expected to take, by what the one before took."""
         elapsed = now - self.begun(run)
-        previous = self._outcome.batches.get(run.batch - 1)
-        if previous is not None and previous.done and previous.rows and previous.plan == run.plan:
+        previous = self._previous
+        if previous is not None and previous.rows and previous.plan == run.plan:
             return max(elapsed, previous.seconds * run.rows / previous.rows)
         return elapsed
 
@@ -105,10 +124,11 @@ class Adjuster:
             slots=self._scheduling.slots * self._workers,
             map_seconds=mapped,
             reduce_seconds=max(0.0, seconds - mapped) if mapped else 0.0,
-        ).at(self.begun(run) + seconds - self._outcome.start)
+        ).at(self.begun(run) + seconds)
 
     def apply(self, action: Action) -> float:
         """Another plan from the next batch on that can follow it, which disturbs nobody."""
+        action.require_only(self.what, "parallelism")
         run, _, first = self._shown
         tasks = {BLOCKS: run.plan.blocks, BUCKETS: run.plan.buckets} | dict(action.parallelism)
         wanted = ExecutionPlan(tasks[BLOCKS], tasks[BUCKETS], self._workers)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core import ScalingPolicy
+from steelyard.core import Progress
 from steelyard.resident.control import message
 from steelyard.resident.gang import Gang, GenerationError, Said
 from steelyard.resident.groups.adjusting import Adjuster
@@ -33,22 +32,6 @@ _LEAD_SECONDS = 0.05
 """From the moment when workers are told to begin to the start of the first batch."""
 
 
-@dataclass
-class _Progress:
-    """What is still missing of a batch."""
-
-    tasks: set[tuple[str, int]]
-    """(stage, number) of each; windows are numbered by worker."""
-    windows: set[int]
-    """Workers that have not told how far their windows are."""
-    results: list[pa.RecordBatch] = field(default_factory=list)
-    panes: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
-    watermark: int = 0
-    refused: int = 0
-    latest: float = 0.0
-    """When the last of it was heard of."""
-
-
 class CentralScheduler:
     """Watches over one generation of workers.
 
@@ -58,31 +41,37 @@ class CentralScheduler:
         What runs, and how it is scheduled.
     workers
         How many.
-    policy
-        Chooses numbers of tasks; None leaves them.
+    adjuster
+        Which plan holds.
     credentials, host, generation
         As for a `Coordinator`.
     outcome
         Shared by all generations.
     commit
-        Called with each batch and its results, in order, each once.
+        Called with each batch and its results, in order, each once; without it they are kept in the outcome.
+    saved
+        Called when there is a newer batch to begin behind after a failure.
+    tell
+        Gets an event for each batch that is done.
     """
 
     def __init__(
         self,
         batches: Batches,
         workers: int,
-        policy: ScalingPolicy | None,
+        adjuster: Adjuster,
         credentials: Credentials,
         host: str = "127.0.0.1",
         generation: int = 0,
         outcome: GroupOutcome | None = None,
         commit: Callable[[int, pa.Table], None] | None = None,
+        saved: Callable[[], None] = lambda: None,
+        tell: Callable[[Progress], object] = lambda progress: None,
     ) -> None:
         self._program, self._scheduling = batches.program, batches.scheduling
         self.workers, self._receivers = workers, batches.receivers(workers)
         self.outcome = outcome or GroupOutcome()
-        self._commit = commit
+        self._commit, self._when_saved, self._report = commit, saved, tell
         self.pids: dict[int, int] = {}
         """The process of each worker."""
         first = self.outcome.saved
@@ -90,11 +79,12 @@ class CentralScheduler:
         """The next batch to be done."""
         self._group_end = first
         """Batches below are scheduled."""
-        self._open: dict[int, _Progress] = {}
+        self._open: dict[int, BatchRun] = {}
         self._before: dict[int, list[Said]] = {}
         self._plans: set[ExecutionPlan] = set()
         """What workers were told to go by."""
-        self._adjuster = Adjuster(policy, self._scheduling, workers, self.outcome)
+        self._adjuster = adjuster
+        adjuster.begin()
         self._cut: dict[int, dict[int, Mapping[str, Any]]] = {}
         """By batch that not all receivers have cut: what those said that have."""
         self._last_batch: int | None = None
@@ -135,8 +125,7 @@ class CentralScheduler:
         outcome = self.outcome
         # a stream that goes on has been running since its first batch: what came meanwhile is there at once
         if not outcome.start:
-            outcome.start = time.monotonic() + _LEAD_SECONDS
-        outcome.batches = {number: run for number, run in outcome.batches.items() if number < outcome.saved}
+            outcome.start = time.monotonic() + _LEAD_SECONDS - outcome.saved * self._scheduling.interval
         made = max(outcome.ends, default=outcome.saved - 1) + 1
         for worker in range(self.workers):
             panes, places = outcome.windows.get(worker), self._places(worker, made)
@@ -252,48 +241,48 @@ class CentralScheduler:
         batch, plan = int(parts[0]["batch"]), ExecutionPlan.from_dict(parts[0]["plan"])
         sizes = [sum(of_block) for of_block in zip(*(part["sizes"] for part in parts), strict=True)]
         mean = sum(sizes) / len(sizes)
-        previous = self.outcome.batches.get(batch - 1)
-        begun = max(now, previous.done) if previous is not None and previous.done else now
-        self.outcome.batches[batch] = BatchRun(
+        windows = range(self.workers if self._program.keeps else 0)
+        stages = {"map": range(plan.blocks), "reduce": range(plan.buckets), "windows": windows}
+        run = BatchRun(
             batch,
             plan,
-            sum(int(part["rows"]) for part in parts),
-            sum(int(part["keys"]) for part in parts),
-            bool(parts[0]["last"]),
-            now,
-            begun,
-            max(float(part["partition_seconds"]) for part in parts),
-            max(float(part["wait_seconds"]) for part in parts),
-            max(sizes) / mean if mean else 1.0,
+            rows=sum(int(part["rows"]) for part in parts),
+            keys=sum(int(part["keys"]) for part in parts),
+            last=bool(parts[0]["last"]),
+            ready=now,
+            partition_seconds=max(float(part["partition_seconds"]) for part in parts),
+            wait_seconds=max(float(part["wait_seconds"]) for part in parts),
+            largest_over_mean=max(sizes) / mean if mean else 1.0,
             interval=self._scheduling.interval,
+            bad=sum(int(part["refused"]) for part in parts),
+            missing={(stage, number) for stage, numbers in stages.items() for number in numbers},
+            silent=set(windows),
         )
+        run.begun = self._adjuster.begun(run)
         ends = zip(self._end(batch - 1), parts, strict=True)
         self.outcome.ends[batch] = tuple(end.then(Position.of(part["end"])) for end, part in ends)
         self._released = batch
         self._adjuster.notice(batch, plan)
         if parts[0]["last"]:
             self._last_batch = batch
-        windows = range(self.workers if self._program.window is not None else 0)
-        stages = {"map": range(plan.blocks), "reduce": range(plan.buckets), "windows": windows}
-        tasks = {(stage, number) for stage, numbers in stages.items() for number in numbers}
-        self._open[batch] = _Progress(tasks, set(windows))
+        self._open[batch] = run
         for before in self._before.pop(batch, ()):
             self._on_progress(before)
 
     def _on_rows(self, said: Said) -> None:
-        progress = self._open[int(said.what["batch"])]
+        run = self._open[int(said.what["batch"])]
         if said.what["channel"] == STATE:
-            progress.panes.setdefault(said.worker, []).append(said.what["rows"])
+            run.panes.setdefault(said.worker, []).append(said.what["rows"])
         else:
-            progress.results.append(said.what["rows"])
+            run.results.append(said.what["rows"])
 
     def _on_task(self, said: Said) -> None:
         batch = int(said.what["batch"])
-        progress, run = self._open[batch], self.outcome.batches[batch]
+        run = self._open[batch]
         stage, number = said.what["stage"], said.what["number"] if said.what["stage"] != "windows" else said.worker
-        if (stage, number) not in progress.tasks or number % self.workers != said.worker:
+        if (stage, number) not in run.missing or number % self.workers != said.worker:
             raise WireError(f"{str(stage)[:40]} task {number} of batch {batch} is none of its own, or was told before")
-        progress.tasks.discard((stage, number))
+        run.missing.discard((stage, number))
         seconds = float(said.what["seconds"])
         if stage == "reduce":
             run.reduce_tasks.append(seconds)
@@ -301,64 +290,63 @@ class CentralScheduler:
             run.map_tasks.append(seconds)
             if len(run.map_tasks) == run.plan.blocks:
                 run.mapped = self._since(said)
-        progress.refused += int(said.what["refused"])
-        progress.latest = max(progress.latest, self._since(said))
+        run.late += int(said.what["refused"])
+        run.latest = max(run.latest, self._since(said))
         self._finish_batches()
 
     def _on_windows(self, said: Said) -> None:
-        progress = self._open[int(said.what["batch"])]
-        if said.worker not in progress.windows:
+        run = self._open[int(said.what["batch"])]
+        if said.worker not in run.silent:
             raise WireError(f"windows of batch {said.what['batch']} were told of before, or there are none")
-        progress.windows.discard(said.worker)
-        if said.what["saved"]:
-            progress.watermark = int(said.what["watermark"])
-        progress.latest = max(progress.latest, self._since(said))
+        run.silent.discard(said.worker)
+        run.watermark = int(said.what["watermark"])
+        run.latest = max(run.latest, self._since(said))
         self._finish_batches()
 
     def _finish_batches(self) -> None:
         """Batches that have nothing left to do, in their order."""
         while True:
-            progress = self._open.get(self._next)
-            if progress is None or progress.tasks or progress.windows:
+            run = self._open.get(self._next)
+            if run is None or run.missing or run.silent:
                 return
-            batch = self._next
-            run = self.outcome.batches[batch]
-            run.begun = self._adjuster.begun(run)
-            run.done = progress.latest
-            del self._open[batch]
-            self.outcome.batches.pop(batch - self._scheduling.history, None)
+            del self._open[self._next]
+            run.begun, run.done = self._adjuster.begun(run), run.latest
             self._next += 1
-            self._deliver(batch, progress)
+            self._deliver(run)
             self._tell(LEAD, "done", below=self._next)
             self._observe(run, run.seconds)
+            self._adjuster.ended(run)
 
-    def _deliver(self, batch: int, progress: _Progress) -> None:
-        if batch >= self.outcome.delivered:  # else it was, before a failure
-            whole = pa.Table.from_batches(progress.results, self._program.result_schema)
+    def _deliver(self, run: BatchRun) -> None:
+        batch, outcome = run.batch, self.outcome
+        outcome.batches[batch] = run.progress()
+        outcome.batches.pop(batch - self._scheduling.history, None)
+        if batch >= outcome.delivered:  # else it was, before a failure
+            whole = pa.Table.from_batches(run.results, self._program.result_schema)
             if self._commit is not None:
                 self._commit(batch, whole)
             else:
-                self.outcome.results[batch] = whole
-            self.outcome.delivered = batch + 1
-            self.outcome.refused += progress.refused
-        if self._program.window is None:
-            self.outcome.saved = batch + 1
-        elif len(progress.panes) == self.workers:
-            self.outcome.windows, self.outcome.watermark = dict(progress.panes), progress.watermark
-            self.outcome.saved = batch + 1
-        for old in [old for old in self.outcome.ends if old < self.outcome.saved - 1]:
-            del self.outcome.ends[old]
+                outcome.results[batch] = whole
+            outcome.delivered = batch + 1
+            outcome.refused += run.late
+            self._report(outcome.batches[batch])
+        if not self._program.keeps or len(run.panes) == self.workers:
+            outcome.windows, outcome.watermark = dict(run.panes), run.watermark
+            outcome.saved = batch + 1
+            for old in [old for old in outcome.ends if old < batch]:
+                del outcome.ends[old]
+            self._when_saved()
 
     # -- elasticity
 
     def _patience(self) -> float:
         """How long to wait for a word before looking whether a batch is overdue."""
-        due = self._adjuster.due(self.outcome.batches.get(self._next))
+        due = self._adjuster.due(self._open.get(self._next))
         return _HEARTBEAT if due is None else min(_HEARTBEAT, max(0.0, due - self._now()))
 
     def _notice_overdue(self) -> None:
         """A batch that takes too long is told of before it ends, with the time that it can be expected to take."""
-        run, now = self.outcome.batches.get(self._next), self._now()
+        run, now = self._open.get(self._next), self._now()
         due = self._adjuster.due(run)
         if run is not None and due is not None and now > due:
             self._observe(run, self._adjuster.expected(run, now))

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from steelyard.core import KeyCounts
 from steelyard.core.counts import Ints
-from steelyard.core.policies import Router
+from steelyard.core.policies import Buffering, Router
 from steelyard.partition.accumulator import Accumulated, Accumulator
-from steelyard.partition.prompt import Prompt
 from steelyard.partition.registry import policy, tuple_policy
 from steelyard.resident.groups.dealing import Share
 from steelyard.resident.groups.frames import one_batch
@@ -51,7 +50,7 @@ class Cut(NamedTuple):
 class Cutter:
     """Gathers rows, and cuts what it has when it is told to; one thread may gather while another cuts.
 
-    With Prompt's partitioner the keys are counted while rows come, in order of frequency (Algorithm 1), so that
+    For a policy that `buffers` the keys are counted while rows come, in order of frequency (Algorithm 1), so that
     nothing has to be sorted when the batch is closed. Where the last batch was all one block, and nobody asks for the
     number of keys, nothing is counted; should the next batch be cut all the same, that is done then.
 
@@ -69,7 +68,7 @@ class Cutter:
         self._program, self._counting = program, counting and program.cut_by_key
         self._expected = blocks
         chosen = policy(program.partitioner)  # type: ignore[arg-type]
-        self._prompt = chosen if isinstance(chosen, Prompt) and type(chosen) is Prompt else None
+        self._planner = chosen if isinstance(chosen, Buffering) and chosen.buffers else None
         self._accumulator = Accumulator()
         self._router: Router | None = None
         self._clear()
@@ -83,7 +82,7 @@ class Cutter:
         """A batch of rows that come between these moments, in seconds."""
         self._span = int(start * _MICROS), int(end * _MICROS)
         self._identifying = self._counting or (self._program.cut_by_key and self._expected > 1)
-        self._ordering = self._identifying and self._prompt is not None
+        self._ordering = self._identifying and self._planner is not None
         if self._ordering:
             self._accumulator.begin(*self._span)
 
@@ -146,17 +145,17 @@ class Cutter:
         if known is None:
             known = [key_ids(batch, self._program.keys) for batch in closed.batches]
         ids = np.concatenate([np.empty(0, np.int64), *known])
-        if self._prompt is None:
+        if self._planner is None:
             return self._routed(ids[:rows], blocks, closed.moment)
         from steelyard.kernels.fragments import follow, number_keys  # noqa: PLC0415 - loads a compiler
 
         seen, sizes, numbers = number_keys(ids[:rows])
         if closed.counted is None or rows < closed.rows:
-            plan = self._prompt.plan(KeyCounts(pa.array(seen, pa.int64()), sizes), blocks)
+            plan = self._planner.plan(KeyCounts(pa.array(seen, pa.int64()), sizes), blocks)
             place, in_order = np.arange(len(seen)), seen
         else:
             in_order = closed.counted.ids
-            plan = self._prompt.plan_sorted(closed.counted.counts, blocks)
+            plan = self._planner.plan_sorted(closed.counted.counts, blocks)
             order = np.argsort(in_order)
             place = order[np.searchsorted(in_order, seen, sorter=order)]  # of a key in order of appearance
         starts = np.r_[0, np.cumsum(plan.fragments_of_key)]

@@ -15,7 +15,7 @@ from steelyard.core.durations import micros
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregates import Aggregate, Aggregation, count
 from steelyard.resident.groups.plan import MAX_TASKS
-from steelyard.resident.operator import conform, schema_of
+from steelyard.resident.operator import MIN_WATERMARK, conform, schema_of
 from steelyard.resident.sources import Reader
 from steelyard.resident.windows import Window
 from steelyard.workloads.rates import Rate
@@ -56,6 +56,11 @@ class BatchProgram:
         Windows as durations, over a column of event times that may be late by `delay`; without, each batch is
         aggregated by itself. The column is the source's too, where event time is followed; `function` may change it as
         long as rows stay in time for their windows.
+    open_end, begins, step
+        Whether windows that event time has not passed stay open at the end, as in Spark; where event time begins, and
+        in which steps it goes on, in microseconds.
+    running
+        Without a window: a batch gives its keys with what they are over all rows so far.
 
     Examples
     --------
@@ -77,6 +82,10 @@ class BatchProgram:
     slide: str | None = None
     time: str | None = None
     delay: str | None = None
+    open_end: bool = False
+    begins: int = MIN_WATERMARK
+    step: int = 1
+    running: bool = False
     name: str = "batches"
 
     def __post_init__(self) -> None:
@@ -93,6 +102,8 @@ class BatchProgram:
             raise OptionError("schema= says what columns the function gives: give function= too, or leave it out")
         if ROWS in self.aggregates:
             raise OptionError(f"an aggregate cannot be named {ROWS!r}, which is the engine's own: rename it")
+        if self.running and self.window is not None:
+            raise OptionError("running=True is for aggregates without a window: leave out one of the two")
         if self.window is not None and self.time is None:
             raise OptionError("a window needs event times: give time=, the name of their column")
         if not self.source.replayable:
@@ -127,6 +138,16 @@ class BatchProgram:
     @property
     def _window(self) -> Window | None:
         return Window.of(self.time or "", self.window, self.slide) if self.window else None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something is kept from batch to batch."""
+        return self.window is not None or self.running
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is kept at the end counts, for a job that goes on from there."""
+        return self.open_end or self.running
 
     @property
     def delay_micros(self) -> int:

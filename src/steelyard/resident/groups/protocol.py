@@ -43,10 +43,11 @@ EVENTS: dict[str, dict[str, Any]] = {
         "last": bool,
         "partition_seconds": float,
         "wait_seconds": float,
+        "refused": int,
         "sizes": [int],
     },
     "task": {"batch": int, "stage": str, "number": int, "seconds": float, "refused": int},
-    "windows": {"batch": int, "saved": bool, "watermark": int},
+    "windows": {"batch": int, "watermark": int},
     "failed": {"why": str, "final": bool},
 }
 """What a worker may say."""

@@ -75,6 +75,8 @@ class Released:
     partition_seconds: float
     wait_seconds: float
     """How long the receiver waited for the plan of the batch."""
+    refused: int
+    """Rows that were left out where they were read."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class _Read:
     batch: int
     closed: Closed
     end: Position
+    refused: int
 
 
 class Receiver:
@@ -168,7 +171,7 @@ class Receiver:
 
     def _fill(self) -> None:
         """One batch behind the other, and not more than one beside that which is cut."""
-        batch, limit = self._first, self._scheduling.batches
+        batch, limit, refused = self._first, self._scheduling.batches, 0
         try:
             while limit is None or batch < limit:
                 cut_off = self._early.cut_off(batch)
@@ -178,8 +181,8 @@ class Receiver:
                     self._read_to(self._position.then(until).among(self._splits), cut_off)
                 else:
                     self._gather(batch, cut_off)
-                self._hand_over(_Read(batch, self._cutter.close(), self._position))
-                batch += 1
+                self._hand_over(_Read(batch, self._cutter.close(), self._position, self._reader.refused - refused))
+                batch, refused = batch + 1, self._reader.refused
         finally:
             self._reader.close()
 
@@ -272,7 +275,10 @@ class Receiver:
         if self._program.window is None or self._program.time not in batch.schema.names:
             return MIN_WATERMARK
         times = batch.column(self._program.time)
-        return int(as_micros(times.drop_null()).max()) if times.null_count < len(times) else MIN_WATERMARK
+        if times.null_count == len(times):
+            return MIN_WATERMARK
+        newest = int(as_micros(times.drop_null()).max())
+        return newest - newest % self._program.step
 
     # -- cutting
 
@@ -292,7 +298,8 @@ class Receiver:
             spent = time.perf_counter() - begun
             self._early.released(spent)
             last = agreed.last
-            self._emit(Released(read.batch, cut, agreed, read.end.since(self._told), parts, spent, waited))
+            moved = read.end.since(self._told)
+            self._emit(Released(read.batch, cut, agreed, moved, parts, spent, waited, read.refused))
             self._told = read.end
         self._stop.set()  # nobody reads behind the last batch
         self._ending.set()

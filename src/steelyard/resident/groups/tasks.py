@@ -17,8 +17,9 @@ from steelyard.resident.aggregates import PANE
 from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import ROWS, BatchProgram
-from steelyard.resident.operator import MIN_WATERMARK
+from steelyard.resident.operator import MIN_WATERMARK, Step
 from steelyard.resident.routing import key_ids, parted
+from steelyard.resident.running import RunningPartials
 from steelyard.resident.windows import as_micros, timely
 
 _ALLOCATORS: dict[str, Any] = {"prompt": PromptAllocator(), "hash": HashAllocator()}
@@ -52,7 +53,7 @@ def map_block(
         if program.function is not None:
             _require_times(program, rows, made)
         made, times = timely(made, how.window, MIN_WATERMARK)
-        partials = how.partials(made, times - times % how.window.pane)
+        partials = how.partials(made, times)
     else:
         partials = how.partials(made)
     weights = np.asarray(partials.column(how.names[ROWS, "count_all"]).to_numpy(), dtype=np.int64)
@@ -124,16 +125,20 @@ def batch_results(program: BatchProgram, partials: pa.RecordBatch) -> pa.RecordB
     return one_batch(program.how.results(pa.Table.from_batches([partials])).cast(program.result_schema))
 
 
-def windows_of(program: BatchProgram) -> WindowedStep | None:
-    """Empty windows, where the program has any."""
-    if program.how.window is None:
+def kept_of(program: BatchProgram) -> Step | None:
+    """What is kept from batch to batch, with nothing in it yet: windows, or what keys are so far."""
+    if program.running:
+        return RunningPartials(program.counted, program.how)
+    window = program.how.window
+    if window is None:
         return None
-    return WindowedStep(program.counted, program.how.window, True, program.result_schema)
+    return WindowedStep(program.counted, window, True, program.result_schema, program.open_end, program.begins)
 
 
 def late_rows(program: BatchProgram, partials: pa.RecordBatch, watermark: int) -> int:
     """Rows, in partials, that belong only to windows which are closed."""
     window = program.how.window
-    assert window is not None
+    if window is None:
+        return 0
     late = window.last_end(as_micros(partials.column(PANE))) <= watermark
     return int(partials.column(program.counted.names[ROWS, "count_all"]).to_numpy()[late].sum())

@@ -42,13 +42,13 @@ from steelyard.resident.groups.tasks import (
     Buckets,
     batch_results,
     by_keeper,
+    kept_of,
     late_rows,
     map_block,
     reduce_bucket,
     slices,
-    windows_of,
 )
-from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
+from steelyard.resident.operator import MAX_WATERMARK
 from steelyard.resident.peers import TO_COORDINATOR, Address, Peers, WorkerError
 from steelyard.resident.security import COORDINATOR, Credentials, Identity, RefusedError
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
@@ -86,8 +86,8 @@ class GroupWorker:
         self._changed = threading.Condition(self._lock)
         self._schedule, self._local = Schedule(), LocalScheduler()
         self._work: dict[Task, list[tuple[Note, pa.RecordBatch]]] = {}
-        self._windows = windows_of(self._program)
-        self._passed = MIN_WATERMARK
+        self._windows = kept_of(self._program)
+        self._passed = self._program.begins
         """The watermark up to which windows are closed."""
         self._agreement: Agreement | None = None
         self._receiver: Receiver | None = None
@@ -238,9 +238,10 @@ class GroupWorker:
             last=agreed.last,
             partition_seconds=made.partition_seconds,
             wait_seconds=made.wait_seconds,
+            refused=made.refused,
             sizes=[cut.blocks[block].num_rows if block in cut.blocks else 0 for block in range(plan.blocks)],
         )
-        watermark = MAX_WATERMARK if agreed.last else agreed.watermark
+        watermark = MAX_WATERMARK if agreed.last and not self._program.goes_on else agreed.watermark
         for number, block in sorted(cut.blocks.items()):
             note = Note(plan, number, watermark, agreed.last, split, cut.split is None, made.parts[number])
             self._pass_on(plan.map_worker(number), BLOCK, made.batch, note, block)
@@ -362,17 +363,18 @@ class GroupWorker:
 
     def _window(self, task: Task, parts: list[tuple[Note, pa.RecordBatch]]) -> int:
         assert self._windows is not None
-        refused = sum(late_rows(self._program, rows, self._passed) for _, rows in parts)
+        note, refused = parts[0][0], 0
         for _, rows in parts:
-            self._windows.process(0, rows)
-        note = parts[0][0]
+            refused += late_rows(self._program, rows, self._passed)
+            for results in self._windows.process(0, rows):
+                self._deliver(task.batch, results.cast(self._program.result_schema))
         for results in self._windows.on_watermark(note.watermark):
             self._deliver(task.batch, results.cast(self._program.result_schema))
-        due = (task.batch + 1) % self._scheduling.snapshot == 0
-        if due and not note.last:
+        due = self._program.goes_on if note.last else (task.batch + 1) % self._scheduling.snapshot == 0
+        if due:
             self._send_windows(task.batch)
-        self._passed = note.watermark
-        self._tell("windows", batch=task.batch, saved=due and not note.last, watermark=note.watermark)
+        self._passed = max(self._passed, note.watermark)
+        self._tell("windows", batch=task.batch, watermark=self._passed)
         return refused
 
     def _deliver(self, batch: int, results: pa.RecordBatch) -> None:
