@@ -3,11 +3,13 @@
 import io
 import json
 import platform
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Experiment, Published, Result, Run, Series, Target, registry
+import steelyard
+from steelyard.bench import Claim, Experiment, Published, Result, Run, Series, Table, Target, registry, spark_for
 from steelyard.bench.environment import machine
 from steelyard.bench.progress import Reporter
 from steelyard.bench.registry import choose, experiment, experiments
@@ -139,3 +141,36 @@ def test_one_drawing_gives_the_same_bytes_twice(tmp_path):
     one, result = Experiment("any", "Any", halves), Result({}, {"a": 1.0})
     first, second = (one.save_picture(result, tmp_path / name).read_bytes() for name in ("1.png", "2.png"))
     assert first == second
+
+
+def test_a_session_and_its_folder_are_gone_when_the_block_ends(monkeypatch):
+    asked, stopped = [], []
+    fake = SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=asked.append), stop=lambda: stopped.append(True))
+
+    def session(name, master, config):
+        asked.append((name, master, config))
+        return fake
+
+    monkeypatch.setattr(steelyard, "session", session, raising=False)
+    with spark_for("halves", 2, {"a": "b"}) as (spark, folder):
+        assert spark is fake
+        assert folder.is_dir()
+    assert asked == [("steelyard bench halves", "local[2]", {"a": "b"}), "ERROR"]
+    assert stopped
+    assert not folder.exists()
+
+
+def test_a_full_run_and_a_quick_one_pick_their_sizes():
+    assert (Run().pick(10, 2), Run(quick=True).pick(10, 2)) == (10, 2)
+    assert (Run(seed=4).seeds(3, 1), Run(seed=4, quick=True).seeds(3, 1)) == ([4, 5, 6], [4])
+
+
+def test_claims_become_the_first_table_and_are_counted():
+    claims = [Claim("a", "1x", [2.0], 1.0), Claim("b", "1x", [0.5], 1.0, reason="why")]
+    result = Result({}, {"n": 1}, tables=[Table("t", ("x",), [(1,)])], claims=claims)
+    assert [table.title for table in result.tables] == ["claims (of one run)", "t"]
+    assert result.metrics == {"n": 1, "claims": 2, "claims_hold": 1, "claims_fail": 1, "claims_undecided": 0}
+    assert result.table("claims").rows[1][-1] == "why"
+    assert Result.from_dict(result.to_dict()).to_dict() == result.to_dict()
+    with pytest.raises(OptionError, match="table"):
+        result.table("nowhere")
