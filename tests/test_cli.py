@@ -9,7 +9,7 @@ import types
 import pytest
 
 from steelyard.bench import Result, registry
-from steelyard.bench.registry import Benchmark
+from steelyard.bench.registry import Experiment
 from steelyard.cli import main
 from steelyard.policies import FAMILIES
 from steelyard.spark import doctor
@@ -23,10 +23,10 @@ def two_benchmarks(monkeypatch):
         raise ZeroDivisionError("no rows")
 
     found = {
-        "broken": Benchmark("broken", "Breaks", broken),
-        "whole": Benchmark("whole", "Holds", lambda run: Result({}, {"seed": run.seed, "quick": int(run.quick)})),
+        "broken": Experiment("broken", "Breaks", broken),
+        "whole": Experiment("whole", "Holds", lambda run: Result({}, {"seed": run.seed, "quick": int(run.quick)})),
     }
-    monkeypatch.setattr(registry, "benchmarks", lambda: found)
+    monkeypatch.setattr(registry, "experiments", lambda: found)
     return found
 
 
@@ -96,7 +96,7 @@ def test_control_c_ends_without_a_traceback(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(registry, "benchmarks", interrupted)
+    monkeypatch.setattr(registry, "experiments", interrupted)
     assert main(["bench", "list"]) == 128 + signal.SIGINT
     assert capsys.readouterr().err == "stopped\n"
 
@@ -108,7 +108,7 @@ def test_control_c_inside_compiled_code_ends_the_same_way(two_benchmarks, capsys
         except KeyboardInterrupt as interrupt:
             raise SystemError("returned a result with an exception set") from interrupt
 
-    two_benchmarks["broken"] = Benchmark("broken", "Breaks", wrapped)
+    two_benchmarks["broken"] = Experiment("broken", "Breaks", wrapped)
     assert main(["bench", "run", "--all", "--out", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "stopped\n"
 
@@ -117,7 +117,7 @@ def test_a_missing_java_is_said_in_one_line(monkeypatch, capsys):
     def no_java():
         raise JavaError("Spark needs Java")
 
-    monkeypatch.setattr(registry, "benchmarks", no_java)
+    monkeypatch.setattr(registry, "experiments", no_java)
     assert main(["bench", "list"]) == 1
     assert capsys.readouterr().err == "steelyard: Spark needs Java\n"
 
@@ -126,7 +126,7 @@ def test_other_runtime_errors_are_not_hidden(monkeypatch):
     def broken():
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(registry, "benchmarks", broken)
+    monkeypatch.setattr(registry, "experiments", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         main(["bench", "list"])
 

@@ -297,34 +297,34 @@ def _bench_list(options: argparse.Namespace) -> int:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    from steelyard.bench.registry import benchmarks  # noqa: PLC0415
+    from steelyard.bench.registry import experiments  # noqa: PLC0415
 
     table = Table("name", "what it measures", "stands beside", box=None, header_style="bold", pad_edge=False)
-    for name, benchmark in benchmarks().items():
-        table.add_row(escape(name), escape(benchmark.title), escape(benchmark.figure or "-"))
+    for name, one in experiments().items():
+        table.add_row(escape(name), escape(one.title), escape(one.figure or "-"))
     _console().print(table)
     return OK
 
 
 def _bench_run(options: argparse.Namespace) -> int:
-    from steelyard.bench.registry import DEFAULT_SEED, Run, benchmarks, choose  # noqa: PLC0415
-    from steelyard.bench.runner import run_benchmark  # noqa: PLC0415
+    from steelyard.bench.registry import DEFAULT_SEED, Run, choose, experiments  # noqa: PLC0415
+    from steelyard.bench.runner import run_experiment  # noqa: PLC0415
 
     if not options.all and not options.names:
         raise OptionError("which benchmark? Name one or more, or give --all. See `steelyard bench list`")
-    chosen = list(benchmarks().values()) if options.all else choose(options.names)
+    chosen = list(experiments().values()) if options.all else choose(options.names)
     run = Run(options.quick, DEFAULT_SEED if options.seed is None else options.seed, options.out)
     console = _console()
     failed = []
-    for benchmark in chosen:
+    for one in chosen:
         try:
-            run_benchmark(benchmark, run, console)
+            run_experiment(one, run, console)
         except Exception as problem:
             # One that breaks must not take the others' figures with it; Ctrl-C ends all of them.
             if _was_interrupted(problem):
                 raise
             traceback.print_exc()
-            failed.append(benchmark.name)
+            failed.append(one.name)
     if failed:
         print(f"steelyard: failed: {', '.join(failed)}", file=sys.stderr)
     return FAILED if failed else OK

@@ -8,6 +8,7 @@ from rich.console import Console
 from steelyard.bench import Result, Run, Series, charts
 from steelyard.bench.engine import aggregate, overhead
 from steelyard.bench.progress import Reporter
+from steelyard.bench.registry import choose
 
 QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))
 
@@ -67,7 +68,7 @@ def test_the_figures_are_those_of_the_headline():
 def test_one_case_and_all_cases_can_be_drawn(tmp_path, every):
     sizes = [(keys, skew) for keys in aggregate.KEYS for skew in aggregate.EXPONENTS] if every else [aggregate.HEADLINE]
     result = aggregate.result_of({size: case(*size) for size in sizes}, aggregate.REPETITIONS, slots=2)
-    assert charts.save(charts.draw_result("aggregate", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["aggregate"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.spark
@@ -117,6 +118,6 @@ def test_the_memory_of_the_driver_has_a_panel_beside_the_overhead():
     costs = {rows: {s: cost(rows, s) for s in overhead.WAYS} for rows in overhead.SIZES}
     result = overhead.result_of(costs, memory([100.0, 101.0, 99.0]), repetitions=1, batches=3)
     figure = charts.new_figure()
-    charts.draw_result("engine-overhead", Result.from_dict(result.to_dict()))(figure)
+    choose(["engine-overhead"])[0].draw(figure, Result.from_dict(result.to_dict()))
     assert figure.axes[2].lines[0].get_ydata().tolist() == [100.0, 101.0, 99.0]
     assert [len(axes.lines) for axes in figure.axes] == [4, 3, 1]  # the first has the target too

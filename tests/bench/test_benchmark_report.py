@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Benchmark, Published, Result, Run, Table, Target
+from steelyard.bench import Experiment, Published, Result, Run, Table, Target
 from steelyard.bench.claims import HOLDS
 from steelyard.bench.progress import Reporter
 from steelyard.bench.report import read_results, write_report
-from steelyard.bench.runner import run_benchmark
+from steelyard.bench.runner import run_experiment
 from steelyard.core import OptionError
 
 EMPTY_ELEMENTS = {"meta", "img", "br"}
@@ -49,8 +49,8 @@ def results(tmp_path):
     )
     run = Run(out=tmp_path, progress=Reporter(Console(quiet=True)))
     console = Console(file=io.StringIO())
-    run_benchmark(Benchmark("first", "The <first>", lambda run: result, "Fig 1"), run, console)
-    run_benchmark(Benchmark("second", "The second", lambda run: Result({}, {"x": 1})), run, console)
+    run_experiment(Experiment("first", "The <first>", lambda run: result, "Fig 1"), run, console)
+    run_experiment(Experiment("second", "The second", lambda run: Result({}, {"x": 1})), run, console)
     return tmp_path
 
 

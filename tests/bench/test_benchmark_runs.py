@@ -3,15 +3,17 @@
 import io
 import json
 import platform
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from steelyard.bench import Benchmark, Published, Result, Run, Series, Target, charts, registry
+import steelyard
+from steelyard.bench import Claim, Experiment, Published, Result, Run, Series, Table, Target, registry, spark_for
 from steelyard.bench.environment import machine
 from steelyard.bench.progress import Reporter
-from steelyard.bench.registry import benchmark, benchmarks, choose
-from steelyard.bench.runner import run_benchmark
+from steelyard.bench.registry import choose, experiment, experiments
+from steelyard.bench.runner import run_experiment
 from steelyard.core import OptionError
 
 
@@ -36,7 +38,7 @@ def quiet():
 def run_halves(tmp_path, quiet, quick=True):
     console = Console(file=io.StringIO(), width=120)
     run = Run(quick=quick, seed=3, out=tmp_path / "new", progress=quiet)
-    run_benchmark(Benchmark("halves", "Halves of things", halves, "Table 1"), run, console)
+    run_experiment(Experiment("halves", "Halves of things", halves, "Table 1"), run, console)
     return console.file.getvalue(), tmp_path / "new"
 
 
@@ -96,8 +98,8 @@ def test_what_a_benchmark_raises_goes_through_and_leaves_no_file(tmp_path, quiet
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run_benchmark(
-            Benchmark("broken", "Breaks", broken), Run(out=tmp_path, progress=quiet), Console(file=io.StringIO())
+        run_experiment(
+            Experiment("broken", "Breaks", broken), Run(out=tmp_path, progress=quiet), Console(file=io.StringIO())
         )
     assert not list(tmp_path.iterdir())
 
@@ -109,19 +111,19 @@ def test_a_benchmark_is_found_by_its_name_and_a_mistyped_one_gets_the_nearest():
 
 
 def test_benchmarks_are_listed_in_alphabetical_order():
-    assert list(benchmarks()) == sorted(benchmarks())
+    assert list(experiments()) == sorted(experiments())
 
 
 def test_two_modules_cannot_use_one_name(monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
-    benchmark("twice", title="first")(halves)
+    experiment("twice", title="first")(halves)
 
     def other(run):
         return halves(run)
 
     other.__module__ = "elsewhere"
     with pytest.raises(ValueError, match=r"'twice' is in .* and in elsewhere"):
-        benchmark("twice", title="second")(other)
+        experiment("twice", title="second")(other)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +134,43 @@ def test_two_modules_cannot_use_one_name(monkeypatch):
     ],
 )
 def test_every_result_can_be_drawn(tmp_path, result):
-    assert charts.save(charts.draw_result("any", result), tmp_path / "deep" / "a.png").stat().st_size > 1000
+    assert Experiment("any", "Any", halves).save_picture(result, tmp_path / "deep" / "a.png").stat().st_size > 1000
 
 
 def test_one_drawing_gives_the_same_bytes_twice(tmp_path):
-    draw = charts.draw_result("any", Result({}, {"a": 1.0}))
-    first, second = (charts.save(draw, tmp_path / name).read_bytes() for name in ("1.png", "2.png"))
+    one, result = Experiment("any", "Any", halves), Result({}, {"a": 1.0})
+    first, second = (one.save_picture(result, tmp_path / name).read_bytes() for name in ("1.png", "2.png"))
     assert first == second
+
+
+def test_a_session_and_its_folder_are_gone_when_the_block_ends(monkeypatch):
+    asked, stopped = [], []
+    fake = SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=asked.append), stop=lambda: stopped.append(True))
+
+    def session(name, master, config):
+        asked.append((name, master, config))
+        return fake
+
+    monkeypatch.setattr(steelyard, "session", session, raising=False)
+    with spark_for("halves", 2, {"a": "b"}) as (spark, folder):
+        assert spark is fake
+        assert folder.is_dir()
+    assert asked == [("steelyard bench halves", "local[2]", {"a": "b"}), "ERROR"]
+    assert stopped
+    assert not folder.exists()
+
+
+def test_a_full_run_and_a_quick_one_pick_their_sizes():
+    assert (Run().pick(10, 2), Run(quick=True).pick(10, 2)) == (10, 2)
+    assert (Run(seed=4).seeds(3, 1), Run(seed=4, quick=True).seeds(3, 1)) == ([4, 5, 6], [4])
+
+
+def test_claims_become_the_first_table_and_are_counted():
+    claims = [Claim("a", "1x", [2.0], 1.0), Claim("b", "1x", [0.5], 1.0, reason="why")]
+    result = Result({}, {"n": 1}, tables=[Table("t", ("x",), [(1,)])], claims=claims)
+    assert [table.title for table in result.tables] == ["claims (of one run)", "t"]
+    assert result.metrics == {"n": 1, "claims": 2, "claims_hold": 1, "claims_fail": 1, "claims_undecided": 0}
+    assert result.table("claims").rows[1][-1] == "why"
+    assert Result.from_dict(result.to_dict()).to_dict() == result.to_dict()
+    with pytest.raises(OptionError, match="table"):
+        result.table("nowhere")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench import charts
 from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.dalton import adaptivity as dalton_adaptivity
 from steelyard.bench.dalton import batches as dalton_batches
@@ -23,7 +22,7 @@ from steelyard.bench.dalton import sync as dalton_sync
 from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, syncing
 from steelyard.bench.dalton.policies import ALL, contenders, evaluate, timeline
 from steelyard.bench.dalton.stage_model import OperatorCosts, Plan, Stages, Trace, Window
-from steelyard.bench.registry import benchmarks
+from steelyard.bench.registry import choose, experiments
 from steelyard.partition.streaming_metrics import RoutedWindows
 from steelyard.workloads.ranks import rank_table
 
@@ -356,11 +355,11 @@ def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
     assert result.metrics["claims_hold"] == verdicts.count(HOLDS)
     assert all(one.source.startswith("Zapridou") for one in result.published)
     assert result.notes
-    assert charts.save(charts.draw_result(f"dalton-{name}", result), tmp_path / "picture.png").stat().st_size > 10_000
+    assert choose([f"dalton-{name}"])[0].save_picture(result, tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_every_experiment_is_a_benchmark_beside_its_figure():
-    known = benchmarks()
+    known = experiments()
     for name in NAMES:
         assert known[f"dalton-{name}"].figure.startswith("Zapridou et al. 2022, Fig")
 

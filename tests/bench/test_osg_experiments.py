@@ -7,33 +7,26 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from steelyard.bench import charts
 from steelyard.bench.claims import FAILS, HOLDS, OPEN
 from steelyard.bench.osg import distributions as osg_distributions
 from steelyard.bench.osg import estimators as osg_estimators
-from steelyard.bench.osg import instances as osg_instances
-from steelyard.bench.osg import max_time as osg_max_time
-from steelyard.bench.osg import precision as osg_precision
-from steelyard.bench.osg import provisioning as osg_provisioning
-from steelyard.bench.osg import schedulers as osg_schedulers
 from steelyard.bench.osg import settings as osg_settings
 from steelyard.bench.osg import timeseries as osg_timeseries
-from steelyard.bench.osg import values as osg_values
 from steelyard.bench.osg.settings import OSG, ROUND_ROBIN, Setting, Sweep
-from steelyard.bench.registry import Run, benchmarks
+from steelyard.bench.registry import Run, choose, experiments
 from steelyard.grouping.full_knowledge import FullKnowledge
 
-MODULES = {
-    "distributions": osg_distributions,
-    "provisioning": osg_provisioning,
-    "max-time": osg_max_time,
-    "values": osg_values,
-    "instances": osg_instances,
-    "precision": osg_precision,
-    "timeseries": osg_timeseries,
-    "estimators": osg_estimators,
-    "schedulers": osg_schedulers,
-}
+NAMES = (
+    "distributions",
+    "provisioning",
+    "max-time",
+    "values",
+    "instances",
+    "precision",
+    "timeseries",
+    "estimators",
+    "schedulers",
+)
 BESIDE_NONE = ("estimators", "schedulers")
 SMALL = 6_000
 
@@ -119,10 +112,10 @@ def small():
 
         patch.setattr(Setting, "edge", shorter)
         patch.setattr(osg_settings, "QUICK_STREAMS", 2)
-        yield lru_cache(lambda name: benchmarks()[f"osg-{name}"].function(Run(quick=True)))
+        yield lru_cache(lambda name: experiments()[f"osg-{name}"].function(Run(quick=True)))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
     result = small(name)
     assert all(math.isfinite(value) for value in result.metrics.values())
@@ -132,12 +125,12 @@ def test_a_small_run_has_metrics_verdicts_and_a_picture(name, small, tmp_path):
     assert result.metrics["claims_hold"] == verdicts.count(HOLDS)
     assert all(one.source.startswith("Rivetti") for one in result.published)
     assert result.kind == "simulated"
-    assert charts.save(charts.draw_result(f"osg-{name}", result), tmp_path / "picture.png").stat().st_size > 10_000
+    assert choose([f"osg-{name}"])[0].save_picture(result, tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_every_experiment_is_a_benchmark_beside_its_figure():
-    known = benchmarks()
-    figures = [known[f"osg-{name}"].figure for name in MODULES if name not in BESIDE_NONE]
+    known = experiments()
+    figures = [known[f"osg-{name}"].figure for name in NAMES if name not in BESIDE_NONE]
     assert all(figure.startswith("Rivetti et al. 2016, Fig") for figure in figures)
 
 

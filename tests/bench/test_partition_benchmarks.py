@@ -8,17 +8,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from steelyard.bench import charts
 from steelyard.bench.dalton import kernels as partition_kernels
 from steelyard.bench.dalton import on_spark as partition_spark
 from steelyard.bench.dalton.kernels import Speeds
 from steelyard.bench.dalton.on_spark import Sustained
 from steelyard.bench.prompt import auto as partition_auto
 from steelyard.bench.prompt.auto import Case, Chosen, Workload
-from steelyard.bench.prompt.cluster_model import TaskCosts
-from steelyard.bench.registry import Run
+from steelyard.bench.registry import Run, choose
 from steelyard.core import KeyCounts
 from steelyard.partition import Prompt
+from steelyard.sim.microbatch import TaskCosts
 
 COSTS = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
 
@@ -67,7 +66,7 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
     assert result.metrics["dalton_vs_hash"] == pytest.approx(2.0)
     assert result.metrics["prompt_vs_hash_uniform"] == 1.0
     assert [target.metric for target in result.missed] == ["dalton_vs_hash"]
-    assert charts.save(charts.draw_result("partition-spark", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["partition-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.spark
@@ -96,7 +95,7 @@ def test_the_worst_regret_counts_and_a_miss_says_where(tmp_path):
     assert [target.metric for target in result.missed] == ["worst_regret"]
     assert "wild" in result.missed[0].explanation
     assert result.kind_of("worst_regret") == "simulated"
-    assert charts.save(charts.draw_result("partition-auto", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["partition-auto"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("name", ["in_place", "hash", "prompt", "shuffle", "pk2", "dalton", "auto"])

@@ -3,14 +3,15 @@
 import itertools
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import BarContainer
 
-from steelyard.bench import Result, Series, charts
-from steelyard.bench.registry import benchmarks
+from steelyard.bench import Experiment, Result, Series, charts
+from steelyard.bench.registry import experiments
 from steelyard.bench.report import redraw
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -19,9 +20,9 @@ SLACK = 1.0
 """Pixels: edges that touch do not overlap."""
 
 
-def saved_result(name):
-    benchmarks()  # each comes with its drawing
-    return Result.from_dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
+def picture_of(name):
+    saved = Result.from_dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
+    return lambda figure: experiments()[name].draw(figure, saved)
 
 
 def drawn(draw):
@@ -96,13 +97,13 @@ def _overlap(first, second):
 
 
 def test_every_saved_result_is_of_a_benchmark_that_has_a_drawing_of_its_own():
-    assert set(SAVED) <= set(benchmarks())
-    assert set(benchmarks()) <= set(charts._drawings)
+    assert set(SAVED) <= set(experiments())
+    assert all(one.drawing for one in experiments().values())
 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_a_saved_result_is_drawn_from_its_json_and_its_picture_can_be_read(name):
-    assert faults(drawn(charts.draw_result(name, saved_result(name)))) == []
+    assert faults(drawn(picture_of(name))) == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_a_saved_result_is_drawn_from_its_json_and_its_picture_can_be_read(name)
     ],
 )
 def test_every_panel_is_drawn_from_the_series_that_were_saved_for_it(name, panels):
-    figure = drawn(charts.draw_result(name, saved_result(name)))
+    figure = drawn(picture_of(name))
     lines = {axes.get_title("left"): [one for one in axes.lines if _over_time(one)] for axes in figure.axes}
     for panel, count in panels.items():
         (found,) = (of for title, of in lines.items() if title.startswith(panel))
@@ -142,7 +143,8 @@ def test_a_picture_that_cannot_be_read_is_noticed(draw, fault):
 def test_a_result_without_a_drawing_of_its_own_can_be_read_too():
     lines = Result({}, {"a": 1.0}, series=[Series("s", [1, 10], [1, 2]), Series("t", [1], [2])])
     for result in (lines, Result({}, {"a": 1.0, "b": 2000})):
-        assert faults(drawn(charts.draw_result("of a user", result))) == []
+        own = Experiment("of a user", "", print)
+        assert faults(drawn(partial(own.draw, result=result))) == []
 
 
 def test_pictures_are_drawn_again_without_a_measurement(tmp_path):

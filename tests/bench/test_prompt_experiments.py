@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steelyard.bench import Run, charts
-from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, seeds_of, tally
+from steelyard.bench import Run
+from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.progress import Reporter
 from steelyard.bench.prompt import ablation as prompt_ablation
 from steelyard.bench.prompt import buffering as prompt_buffering
@@ -20,16 +20,17 @@ from steelyard.bench.prompt import metrics as prompt_metrics
 from steelyard.bench.prompt import overhead as prompt_overhead
 from steelyard.bench.prompt import rate as prompt_rate
 from steelyard.bench.prompt import skew as prompt_skew
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, sustainable, through
+from steelyard.bench.prompt.cluster_model import Shape, sustainable, through
 from steelyard.bench.prompt.operators import OPERATORS, worth
+from steelyard.bench.prompt.oracle import gap_report
 from steelyard.bench.prompt.policies import PROMPT, RIVALS, TIME, Wave, dearer_keys, rates_of, shapes_of
 from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.bench.registry import choose
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.partition import Hash, HashAllocator, Prompt, PromptAllocator
 from steelyard.partition.affinity import Affinity
-from steelyard.partition.oracle import gap_report
 from steelyard.partition.two_choices import TwoChoices
+from steelyard.sim.microbatch import TaskCosts
 
 COSTS = TaskCosts(1e-3, 1e-4, 5e-5, 1e-3, 1e-5, 1e-5)
 SLOW = replace(COSTS, map_row=1e-3)
@@ -49,7 +50,7 @@ def stream():
 
 
 def drawn(name, result, tmp_path):
-    return charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size
+    return choose([name])[0].save_picture(result, tmp_path / "picture.png").stat().st_size
 
 
 def claims_in(result):
@@ -96,7 +97,7 @@ def test_an_interval_lies_around_its_mean(values):
 
 
 def test_a_full_run_has_ten_seeds_and_a_quick_one_three():
-    assert (len(seeds_of(1, quick=False)), len(seeds_of(1, quick=True))) == (10, 3)
+    assert (len(Run().seeds()), len(Run(quick=True).seeds())) == (10, 3)
 
 
 # The model of a cluster

@@ -22,6 +22,7 @@ from steelyard.bench.prompt.plus_techniques import (
     spark_course,
     waiting,
 )
+from steelyard.bench.registry import choose
 from steelyard.bench.result import WrongAnswerError
 from steelyard.workloads.rates import Constant
 
@@ -50,7 +51,7 @@ def test_the_spike_prints_a_miss_with_what_was_decided():
     assert all(target.met(result.metrics) for target in result.targets)
     result = promptplus_spike.result_of({promptplus_spike.STEP: {PROMPTPLUS: slow, BOUNDARY: slow}}, 1.0)
     assert not result.targets[0].met(result.metrics)
-    claims = result.tables[-1].records()
+    claims = result.table("claims").records()
     assert [row["verdict"] for row in claims] == [FAILS, FAILS, HOLDS, FAILS]
     assert all(bool(row["reason"]) == (row["verdict"] != HOLDS) for row in claims)
 
@@ -71,11 +72,11 @@ def test_late_batches_are_those_that_end_an_interval_after_their_own():
     result = promptplus_violations.result_of({PROMPTPLUS: early, FIXED: late, ONE_BY_ONE: late}, 1.0)
     assert result.metrics["prompt_plus_late"] == 0
     assert result.metrics["fixed_late"] == result.metrics["late_less_than_best_rival"] == 1
-    assert [row["verdict"] for row in result.tables[-1].records()] == [HOLDS, HOLDS]
+    assert [row["verdict"] for row in result.table("claims").records()] == [HOLDS, HOLDS]
     worse = promptplus_violations.claims_of({PROMPTPLUS: 0.3, FIXED: 0.9, ONE_BY_ONE: 0.02}, changes=20)
     assert [claim.verdict for claim in worse] == [HOLDS, FAILS]
     figure = charts.new_figure()
-    charts.draw_result("promptplus-violations", Result.from_dict(result.to_dict()))(figure)
+    choose(["promptplus-violations"])[0].draw(figure, Result.from_dict(result.to_dict()))
     loads, delays = ([line.get_ydata().tolist() for line in axes.lines[:-1]] for axes in figure.axes[1:])
     assert loads == [[1] * 4] * 3
     assert delays[1:] == [[1.2] * 4] * 2
@@ -91,7 +92,7 @@ def test_a_rate_that_spark_cannot_sustain_gives_a_bound():
     assert result.metrics["group_ahead_vs_spark_1s_cheap_rows"] > 2
     assert result.metrics["group_ahead_vs_spark_1s"] == pytest.approx(2, rel=0.05)
     figure = charts.new_figure()
-    charts.draw_result("promptplus-groups", Result.from_dict(result.to_dict()))(figure)
+    choose(["promptplus-groups"])[0].draw(figure, Result.from_dict(result.to_dict()))
     left, right = figure.axes
     assert {line.get_label() for line in left.lines} == set(times())
     assert {line.get_label() for line in right.lines[:4]} == {name for name in times() if "Spark" not in name}

@@ -7,7 +7,6 @@ from steelyard.bench import Result, charts
 from steelyard.bench.claims import FAILS, HOLDS, OPEN
 from steelyard.bench.prompt import plus_elasticity as promptplus_elasticity
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.cluster_model import TaskCosts
 from steelyard.bench.prompt.plus_elasticity import FIXED, SLOW, SWIFT, courses, result_of
 from steelyard.bench.prompt.plus_model import (
     BEFORE,
@@ -25,7 +24,9 @@ from steelyard.bench.prompt.plus_model import (
     simulate,
 )
 from steelyard.bench.prompt.plus_on_spark import Measured
+from steelyard.bench.registry import choose
 from steelyard.scaling import Fixed, Zones
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.spark.said import batch_progress
 
 COSTS = TaskCosts(1e-3, 1e-5, 1e-5, 2e-4, 4e-6, 1e-5)
@@ -112,7 +113,7 @@ def test_every_claim_has_a_verdict(found):
 def test_tasks_and_loads_of_three_patterns_are_drawn_from_what_is_saved(found):
     result = result_of(found, COSTS, spark_run([2] * 13, load=0.8), quick=True)
     figure = charts.new_figure()
-    charts.draw_result("promptplus-elasticity", Result.from_dict(result.to_dict()))(figure)
+    choose(["promptplus-elasticity"])[0].draw(figure, Result.from_dict(result.to_dict()))
     lines = {axes.get_title("left"): {line.get_label(): line for line in axes.lines} for axes in figure.axes}
     assert list(lines) == [
         f"{what}: {part}" for part in ("tasks", "load") for what in ("Both rise", "Rate falls", "Keys fall", "On Spark")

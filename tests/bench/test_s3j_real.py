@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import charts
+from steelyard.bench.registry import choose
 from steelyard.bench.s3j import real as s3j_real
 from steelyard.bench.s3j.real import KINDS, SHARES, Answer, Case
 from steelyard.similarity import metric
@@ -55,6 +55,6 @@ def test_the_result_has_targets_tables_and_a_picture(cases, tmp_path):
     assert not result.missed
     assert result.metrics["edit_recall"] == result.metrics["jaccard_recall"] == 1
     assert [len(table.rows) for table in result.tables] == [len(cases)] * 3
-    assert charts.save(charts.draw_result("s3j-real", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["s3j-real"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
     lossy = [replace(case, joined=replace(case.joined, pairs=case.joined.pairs[1:])) for case in cases]
     assert {target.metric for target in s3j_real.result_of(lossy).missed} == {"edit_recall", "jaccard_recall"}

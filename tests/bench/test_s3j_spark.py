@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run
+from steelyard.bench.registry import Run, choose
 from steelyard.bench.result import WrongAnswerError
 from steelyard.bench.s3j import balancing as s3j_balancing
 from steelyard.bench.s3j import baselines as s3j_baselines
@@ -148,7 +147,7 @@ def test_speeds_are_over_the_best_cross_join_and_say_where_it_was_extrapolated(t
     assert result.kind_of("vs_cross_join_128d") == "measured"
     assert "unrolled" in " ".join(result.notes)
     assert "extrapolated" in result.notes[-1]
-    assert charts.save(charts.draw_result("s3j-speed", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["s3j-speed"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_the_kernel_is_timed_beside_a_matrix_product():
@@ -169,7 +168,7 @@ def test_the_critical_path_is_that_of_the_busiest_worker(tmp_path):
     assert not result.missed
     assert result.metrics["uniform_critical_path_reduction_last"] == pytest.approx(2 / 3)
     assert result.kind_of("uniform_moves") == "simulated"
-    assert charts.save(charts.draw_result("s3j-balancing", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["s3j-balancing"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_plans_are_written_down_with_the_imbalance_before_and_after():
@@ -186,7 +185,7 @@ def test_drift_is_met_by_moves_and_old_centroids_retire(tmp_path):
     result = s3j_drift.result_of(moved, retired, rows=300)
     assert result.metrics["greedy_critical_path_settled"] < result.metrics["none_critical_path_settled"]
     assert result.metrics["worksets_after_retirement"] < result.metrics["worksets_kept"]
-    assert charts.save(charts.draw_result("s3j-drift", result), tmp_path / "a.png").stat().st_size > 10_000
+    assert choose(["s3j-drift"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_a_join_in_one_process_finds_the_pairs_of_brute_force():

@@ -5,17 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench import charts
 from steelyard.bench.claims import FAILS, HOLDS
-from steelyard.bench.registry import Run, benchmarks
+from steelyard.bench.registry import Run, choose, experiments
 from steelyard.bench.s3j import dimensions as s3j_dimensions
 from steelyard.bench.s3j import parallelism as s3j_parallelism
 from steelyard.bench.s3j import selectivity as s3j_selectivity
 from steelyard.bench.s3j import uniform as s3j_uniform
 from steelyard.bench.s3j import windows
 from steelyard.bench.s3j.claims import parallelism_claims, selectivity_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity import WorksetLoad
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import LEFT, RIGHT
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.window_join import Pairs
@@ -128,10 +127,10 @@ def tiny(monkeypatch):
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["s3j-selectivity", "s3j-parallelism", "s3j-dimensions"])
 def test_a_small_run_finds_every_pair_and_draws_its_picture(name, tmp_path):
-    result = benchmarks()[name].function(Run(quick=True, out=tmp_path))
+    result = experiments()[name].function(Run(quick=True, out=tmp_path))
     assert result.metrics["pairs_wrong"] == 0
     assert all(one.source for one in result.published)
-    assert charts.save(charts.draw_result(name, result), tmp_path / "picture.png").stat().st_size > 10_000
+    assert choose([name])[0].save_picture(result, tmp_path / "picture.png").stat().st_size > 10_000
     result.to_dict()
 
 

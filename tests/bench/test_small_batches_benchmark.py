@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steelyard.bench import charts
 from steelyard.bench.engine import small_batches
 from steelyard.bench.engine.small_batches import OURS, PLAIN, ROCKSDB, Case, Measured, Plan, Way
+from steelyard.bench.registry import choose
 from steelyard.bench.result import Result, WrongAnswerError
 
 TINY = Case("tiny", "batch_vs_plain", 20, 5, window=10)
@@ -36,7 +36,7 @@ def test_the_ratio_is_against_the_faster_of_both_stores():
 def test_the_picture_is_drawn_from_what_is_saved(tmp_path):
     found = measured({PLAIN: [0.4], ROCKSDB: [0.5], OURS: [0.2]})
     saved = small_batches.result_of(found, PLAN, slots=2).to_dict()
-    assert charts.save(charts.draw_result("small-batches", Result.from_dict(saved)), tmp_path / "a.png").exists()
+    assert choose(["small-batches"])[0].save_picture(Result.from_dict(saved), tmp_path / "a.png").exists()
 
 
 def test_a_different_answer_stops_the_benchmark(tmp_path):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from steelyard.bench.result import Number, Result, Series
+from steelyard.bench.tables import Number, Series
 from steelyard.core.errors import SteelyardError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes  # noqa: PLC0414 - for those who draw
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure  # noqa: PLC0414
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -27,11 +27,6 @@ SHORT_SCALE = 300
 GREY = "#6b7280"
 INK = "#1f2937"
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 8.0, 4.5, 110
-
-Drawing = Callable[["Figure", Result], None]
-"""Draws a benchmark's picture on an empty figure, from what its JSON holds and nothing else."""
-
-_drawings: dict[str, Drawing] = {}
 
 
 class PlottingError(SteelyardError):
@@ -58,24 +53,12 @@ def save(draw: Callable[[Figure], None], path: Path) -> Path:
     return path
 
 
-def drawing(*names: str) -> Callable[[Drawing], Drawing]:
-    """Make a function the drawing of the benchmarks of these names; the function itself stays as it is."""
-
-    def register(draw: Drawing) -> Drawing:
-        _drawings.update(dict.fromkeys(names, draw))
-        return draw
-
-    return register
-
-
-def draw_result(name: str, result: Result) -> Callable[[Figure], None]:
-    """The drawing of the benchmark `name`; otherwise its series as lines; otherwise its metrics as bars."""
-    if name in _drawings:
-        draw = _drawings[name]
-        return lambda figure: draw(figure, result)
-    if result.series:
-        return lambda figure: lines(figure.add_subplot(), result.series, title=name, x="x", y="y")
-    return lambda figure: bars(figure.add_subplot(), result.metrics, title=name, x="value", y="metric")
+def panels(
+    figure: Figure, across: int, size: tuple[float, float], *, down: int = 1, sharey: bool = False
+) -> list[Axes]:
+    """Panels beside each other on a figure of so many inches, row after row."""
+    figure.set_size_inches(*size)
+    return list(figure.subplots(down, across, squeeze=False, sharey=sharey).flat)
 
 
 def legend_beside(axes: Axes) -> None:
@@ -141,6 +124,26 @@ def bars(
     _named_rows(axes, names)
     finish(axes, title=title, x=x, y=y)
     axes.grid(visible=False, axis="y")
+
+
+def grouped(
+    axes: Axes,
+    names: Sequence[str],
+    groups: Mapping[str, Sequence[Number]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    colours: Sequence[str] = COLOURS,
+) -> None:
+    """Bars side by side at each name, one of each group; the legend is the caller's."""
+    width = 0.8 / len(groups)
+    for number, (label, values) in enumerate(groups.items()):
+        at = [place + (number - (len(groups) - 1) / 2) * width for place in range(len(names))]
+        axes.bar(at, values, width, color=colours[number], label=label)
+    axes.set_xticks(range(len(names)), names)
+    finish(axes, title=title, x=x, y=y)
+    axes.grid(visible=False, axis="x")
 
 
 def dots(

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from steelyard.bench.result import Cell, Table
+from steelyard.bench.tables import Cell, Table
 
 SEEDS, QUICK_SEEDS = 10, 3
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 # Student's t, 95 % in the middle, by degrees of freedom.
 _T = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
+
+
+def mean(values: Iterable[float]) -> float:
+    """The plain mean, of seeds or of whatever else.
+
+    >>> mean(one / 2 for one in (1, 2))
+    0.75
+    """
+    return float(np.mean(list(values)))
+
+
+def over(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    """Figures over those of another, seed by seed; without end over nothing.
+
+    >>> over([3.0, 1.0], [2.0, 0.0])
+    [1.5, inf]
+    """
+    return [float(one / other) if other else math.inf for one, other in zip(ours, theirs, strict=True)]
 
 
 class Interval(NamedTuple):
@@ -26,7 +44,7 @@ class Interval(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """From one value a seed.
+        """From one value per seed.
 
         >>> Interval.of([1.0, 2.0, 3.0])
         Interval(mean=2.0, low=-0.48..., high=4.48...)
@@ -45,27 +63,19 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, and what came out for each seed.
-
-    Parameters
-    ----------
-    claim, published
-        The sentence, and what the paper gives for it.
-    values
-        One figure a seed.
-    at_least, at_most
-        What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on
-        the other side: it does not; otherwise the seeds do not decide.
-    reason
-        Why it does not hold, as far as the figures tell; shown only then. A claim that may fail needs one.
-    """
+    """What a paper says, and what came out for each seed."""
 
     claim: str
     published: str
+    """The sentence, and what the paper gives for it."""
     values: Sequence[float]
+    """One figure per seed."""
     at_least: float = -math.inf
     at_most: float = math.inf
+    """What the figure must be for the claim to hold. All of the interval above (below) it: it holds; all of it on the
+    other side: it does not; otherwise the seeds do not decide."""
     reason: str = ""
+    """Why it does not hold, as far as the figures tell; shown only then. A claim that may fail needs one."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.at_least) or math.isfinite(self.at_most)):
@@ -135,8 +145,3 @@ def seeds_note(quick: bool) -> str:
         if quick
         else f"Intervals of 95 % are Student's, over {SEEDS} seeds."
     )
-
-
-def seeds_of(first: int, *, quick: bool) -> list[int]:
-    """The seeds of a run."""
-    return [first + i for i in range(QUICK_SEEDS if quick else SEEDS)]

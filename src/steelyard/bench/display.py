@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from steelyard.bench.result import Cell, Result, Table
+from steelyard.bench.result import Result
+from steelyard.bench.tables import Cell, Table
 
 
 def show(result: Result, console: Console) -> None:

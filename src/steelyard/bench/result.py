@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench.tables import Kind, Number, Series, Table, plain
 from steelyard.core.errors import OptionError, SteelyardError
-
-Kind = Literal["measured", "simulated"]
-Number = int | float
-Cell = str | int | float | bool | None
 
 
 class WrongAnswerError(SteelyardError):
@@ -20,21 +17,14 @@ class WrongAnswerError(SteelyardError):
 
 @dataclass(frozen=True)
 class Published:
-    """A figure that somebody else printed, with where it stands.
-
-    Parameters
-    ----------
-    value
-        The number, or the words where the source gives a range (`"2x to 5x"`).
-    source
-        Document and figure, table or section.
-    metric
-        The metric of the benchmark that it stands beside; empty where it belongs to the whole.
-    """
+    """A figure that somebody else printed, with where it stands."""
 
     value: Number | str
+    """The number, or the words where the source gives a range (`"2x to 5x"`)."""
     source: str
+    """Document and figure, table or section."""
     metric: str = ""
+    """The metric of the benchmark that it stands beside; empty where it belongs to the whole."""
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -45,15 +35,6 @@ class Published:
 class Target:
     """What a metric should reach. A miss is reported and never fails the run: clocks are noisy.
 
-    Parameters
-    ----------
-    metric
-        Name of the metric.
-    at_least, at_most
-        The bound; exactly one of them is given. A value that equals it meets the target.
-    explanation
-        Why it was missed, shown only then. A benchmark writes it after it has measured.
-
     Examples
     --------
     >>> Target("prompt_plan_ms", at_most=50).met({"prompt_plan_ms": 12.5})
@@ -63,9 +44,12 @@ class Target:
     """
 
     metric: str
+    """Name of the metric."""
     at_least: float | None = None
     at_most: float | None = None
+    """The bound; exactly one of them is given. A value that equals it meets the target."""
     explanation: str = ""
+    """Why it was missed, shown only then. A benchmark writes it after it has measured."""
 
     def __post_init__(self) -> None:
         if (self.at_least is None) == (self.at_most is None):
@@ -85,89 +69,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of values under named columns, for the JSON file and the report.
-
-    Examples
-    --------
-    >>> Table("sizes", ("blocks", "ms"), [(8, 1.5), (32, 2.0)]).to_dict()
-    {'title': 'sizes', 'columns': ['blocks', 'ms'], 'rows': [[8, 1.5], [32, 2.0]]}
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"table {self.title!r} has {len(self.columns)} columns and a row of {len(row)}: {row}")
-
-    def records(self) -> list[dict[str, Any]]:
-        """Each row as values by the name of their column."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-    def lines(self, by: str, x: str, y: str) -> list[Series]:
-        """A series for each value of the column `by`, from the columns `x` and `y`."""
-        found: dict[str, tuple[list[Number], list[Number]]] = {}
-        for row in self.records():
-            at, values = found.setdefault(row[by], ([], []))
-            at.append(row[x])
-            values.append(row[y])
-        return [Series(name, at, values) for name, (at, values) in found.items()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        return {
-            "title": self.title,
-            "columns": list(self.columns),
-            "rows": [[plain(cell) for cell in row] for row in self.rows],
-        }
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a picture: a value of `y` for each `x`."""
-
-    name: str
-    x: Sequence[Number]
-    y: Sequence[Number]
-    kind: Kind = "measured"
-
-    def __post_init__(self) -> None:
-        if len(self.x) != len(self.y):
-            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        x, y = [plain(value) for value in self.x], [plain(value) for value in self.y]
-        return {"name": self.name, "x": x, "y": y, "kind": self.kind}
-
-
-@dataclass(frozen=True)
 class Result:
     """What one run of a benchmark found.
-
-    Parameters
-    ----------
-    parameters
-        What the figures depend on: sizes, rates, skew, repetitions.
-    metrics
-        The figures by name. `a_vs_b` is the speed of a divided by the speed of b, so above 1 a is faster;
-        a name that starts with a time (`rtt_`, `completion_`) is time divided by time. Units end the name
-        (`plan_ms`, `rows_per_s`).
-    tables, series
-        The detail behind the figures.
-    published
-        What others printed, each with its source.
-    targets
-        What the figures should reach.
-    kind
-        `"measured"` on this machine or `"simulated"`.
-    kinds
-        For single metrics that are of the other kind.
-    notes
-        Sentences that a reader of the figures needs.
 
     Examples
     --------
@@ -176,16 +79,30 @@ class Result:
     """
 
     parameters: Mapping[str, Any]
+    """What the figures depend on: sizes, rates, skew, repetitions."""
     metrics: Mapping[str, Number]
+    """The figures by name. `a_vs_b` is the speed of a divided by the speed of b, so above 1 a is faster; a name that
+    starts with a time (`rtt_`, `completion_`) is time divided by time. Units end the name (`plan_ms`, `rows_per_s`)."""
     tables: Sequence[Table] = ()
     series: Sequence[Series] = ()
+    """The detail behind the figures."""
     published: Sequence[Published] = ()
+    """What others printed, each with its source."""
     targets: Sequence[Target] = ()
+    """What the figures should reach."""
     kind: Kind = "measured"
+    """`"measured"` on this machine or `"simulated"`."""
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """For single metrics that are of the other kind."""
     notes: Sequence[str] = ()
+    """Sentences that a reader of the figures needs."""
+    claims: Sequence[Claim] = ()
+    """Sentences of a paper beside what was found: they become the first table, and metrics that count them."""
 
     def __post_init__(self) -> None:
+        if self.claims:
+            object.__setattr__(self, "metrics", {**self.metrics, **tally(self.claims)})
+            object.__setattr__(self, "tables", [claims_table(self.claims), *self.tables])
         named = [target.metric for target in self.targets] + list(self.kinds)
         named += [published.metric for published in self.published if published.metric]
         for metric in named:
@@ -203,6 +120,13 @@ class Result:
             if one.name == name:
                 return one
         raise OptionError.unknown("series", name, [one.name for one in self.series])
+
+    def table(self, begin: str) -> Table:
+        """The table whose title begins so; OptionError where there is none."""
+        for one in self.tables:
+            if one.title.startswith(begin):
+                return one
+        raise OptionError.unknown("table", begin, [one.title for one in self.tables])
 
     def panel(self, name: str = "") -> list[Series]:
         """The series of one panel of a picture: those that are named "panel: series", without the panel's name.
@@ -270,21 +194,3 @@ class Result:
             "met": met,
             "explanation": "" if met else target.explanation,
         }
-
-
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: numpy scalars and arrays unwrapped, NaN and infinity as None.
-
-    >>> import numpy as np
-    >>> plain(np.int64(3)), plain(float("nan")), plain((1, np.float64(0.5)))
-    (3, None, [1, 0.5])
-    """
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, Interval, claims_table, seeds_of, tally
+from steelyard.bench import Cell, Claim, Interval, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.clustering import clustering_costs, clustering_stages
 from steelyard.bench.dalton.policies import ALL, DALTON, RIVALS, UNCAPPED, Timeline, contenders, timeline, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Plan, Trace, mean_stages, measured_costs
 from steelyard.bench.dalton.streams import LONG_SLIDE, SLIDE, WINDOW, alternating, random_zipf
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 PHASES = 4
@@ -121,15 +114,15 @@ def clustering_rates(phase: int, seeds: Sequence[int]) -> dict[str, list[float]]
     return found
 
 
-@benchmark(
+@experiment(
     "dalton-adaptivity",
     title="Hot keys that change: what each policy loses, and for how long",
     figure="Zapridou et al. 2022, Fig 9",
 )
 def adaptivity(run: Run) -> Result:
     """Rates over time while uniform and skewed keys alternate, and while the exponent of Zipf's law jumps."""
-    seeds = seeds_of(run.seed, quick=run.quick)
-    phase = QUICK_PHASE if run.quick else PHASE
+    seeds = run.seeds()
+    phase = run.pick(PHASE, QUICK_PHASE)
     run.progress.say("measuring operators")
     costs = measured_costs()
     warm_up()
@@ -138,7 +131,7 @@ def adaptivity(run: Run) -> Result:
     run.progress.say("random exponents")
     drifting = lines_of([random_zipf(phase, PHASES, seed) for seed in seeds], seeds, costs)
     run.progress.say("micro-batches and clustering")
-    batches = batch_ratios(BATCH_PHASE // 2 if run.quick else BATCH_PHASE, seeds, costs)
+    batches = batch_ratios(run.pick(BATCH_PHASE, BATCH_PHASE // 2), seeds, costs)
     clusters = clustering_rates(phase, seeds)
     recovered: dict[str, list[float]] = {
         name: [max(recovery(one.trace, (p + 1) * phase, (p + 2) * phase, SLIDE) for p in (0, 2)) for one in lines[name]]
@@ -221,7 +214,7 @@ def _claims_beside_rivals(
     """In micro-batches, and in Correlation Clustering."""
     claims = []
     best = np.max([batches[name] for name in BATCH_POLICIES if name != DALTON], axis=0)
-    leader = max(BATCH_POLICIES, key=lambda name: float(np.mean(batches[name])))
+    leader = max(BATCH_POLICIES, key=lambda name: mean(batches[name]))
     claims.append(
         Claim(
             "Dalton ahead of every rival in micro-batches while keys are skewed",
@@ -232,7 +225,7 @@ def _claims_beside_rivals(
         )
     )
     best = np.max([clusters[name] for name in RIVALS], axis=0)
-    leader = max(ALL, key=lambda name: float(np.mean(clusters[name])))
+    leader = max(ALL, key=lambda name: mean(clusters[name]))
     claims.append(
         Claim(
             "Dalton ahead of every rival in Correlation Clustering while keys are skewed",
@@ -255,20 +248,19 @@ def result_of(
     seeds: int,
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(phase, lines, drifting, batches, clusters, recovered)
     chosen = skewed(phase)
     metrics: dict[str, float] = {
-        "recovery_windows_dalton": float(np.mean(recovered[DALTON])),
-        "recovery_windows_dalton_cap_n": float(np.mean(recovered[UNCAPPED])),
-        "recovery_windows_dagreedy": float(np.mean(recovered["dagreedy"])),
-        "detection_windows_dalton": float(np.mean(recovered[DETECTED])),
-        "skewed_dalton_vs_hash": float(np.mean(ratios(lines, DALTON, "hash", chosen))),
-        "skewed_dalton_vs_dagreedy": float(np.mean(ratios(lines, DALTON, "dagreedy", chosen))),
-        "whole_run_dalton_vs_best_rival": float(np.mean(over_best(lines, DALTON))),
-        "random_zipf_dalton_vs_best_rival": float(np.mean(over_best(drifting, DALTON))),
-        "random_zipf_dalton_vs_hash": float(np.mean(ratios(drifting, DALTON, "hash"))),
-        "skewed_dalton_vs_shuffle": float(np.mean(ratios(lines, DALTON, "shuffle", chosen))),
-        "random_zipf_dalton_vs_dagreedy": float(np.mean(ratios(drifting, DALTON, "dagreedy"))),
+        "recovery_windows_dalton": mean(recovered[DALTON]),
+        "recovery_windows_dalton_cap_n": mean(recovered[UNCAPPED]),
+        "recovery_windows_dagreedy": mean(recovered["dagreedy"]),
+        "detection_windows_dalton": mean(recovered[DETECTED]),
+        "skewed_dalton_vs_hash": mean(ratios(lines, DALTON, "hash", chosen)),
+        "skewed_dalton_vs_dagreedy": mean(ratios(lines, DALTON, "dagreedy", chosen)),
+        "whole_run_dalton_vs_best_rival": mean(over_best(lines, DALTON)),
+        "random_zipf_dalton_vs_best_rival": mean(over_best(drifting, DALTON)),
+        "random_zipf_dalton_vs_hash": mean(ratios(drifting, DALTON, "hash")),
+        "skewed_dalton_vs_shuffle": mean(ratios(lines, DALTON, "shuffle", chosen)),
+        "random_zipf_dalton_vs_dagreedy": mean(ratios(drifting, DALTON, "dagreedy")),
     }
     return Result(
         parameters={
@@ -280,10 +272,11 @@ def result_of(
             "stats_window": SLIDE,
             "seeds": seeds,
         },
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
         kinds={name: "measured" for name in metrics if "_windows_" in name},
-        tables=[claims_table(claims), _phases(phase, lines), _others(drifting, batches, clusters)],
+        tables=[_phases(phase, lines), _others(drifting, batches, clusters)],
+        claims=claims_of(phase, lines, drifting, batches, clusters, recovered),
         series=[*_series("", lines), *_series(f"{RANDOM}: ", drifting)],
         published=[
             Published("1.3x to 6x", f"{SOURCE} (Fig 9a)", "skewed_dalton_vs_hash"),
@@ -307,28 +300,25 @@ def _phases(phase: int, lines: Lines) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            *(
-                float(np.mean([one.throughput(range(p * each + 1, (p + 1) * each)) for one in ones]))
-                for p in range(PHASES)
-            ),
+            *(mean(one.throughput(range(p * each + 1, (p + 1) * each)) for one in ones) for p in range(PHASES)),
         )
         for name, ones in lines.items()
     ]
     names = [f"phase {p + 1}, {'zipf 1.5' if p % 2 else 'uniform'}" for p in range(PHASES)]
-    return Table("rows a second in each phase, the first stretch of it left out", ("policy", *names), rows)
+    return Table("rows per second in each phase, the first stretch of it left out", ("policy", *names), rows)
 
 
 def _others(drifting: Lines, batches: Mapping[str, Sequence[float]], clusters: Mapping[str, Sequence[float]]) -> Table:
     rows = [
         (
             name,
-            float(np.mean([one.throughput() for one in drifting[name]])) if name in drifting else None,
-            float(np.mean(batches[name])) if name in batches else None,
-            float(np.mean(clusters[name])) if name in clusters else None,
+            mean(one.throughput() for one in drifting[name]) if name in drifting else None,
+            mean(batches[name]) if name in batches else None,
+            mean(clusters[name]) if name in clusters else None,
         )
         for name in dict.fromkeys((*ALL, *BATCH_POLICIES))
     ]
-    return Table("rows a second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
+    return Table("rows per second", ("policy", "random exponents", "micro-batches, skewed", "clustering, skewed"), rows)
 
 
 def _series(begin: str, lines: Lines) -> list[Series]:
@@ -343,14 +333,13 @@ def _series(begin: str, lines: Lines) -> list[Series]:
     ]
 
 
-@charts.drawing("dalton-adaptivity")
-def draw(figure: Figure, result: Result) -> None:
+@adaptivity.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates over time, where the skew comes and goes and where its exponent is random."""
-    figure.set_size_inches(13, 5)
     shown = ("hash", "pk2", "dagreedy", DALTON, UNCAPPED)
     lines = {IN_TURN: result.panel(), RANDOM: result.panel(RANDOM)}
     saved = {title: found for title, found in lines.items() if found}
-    panels = figure.subplots(1, len(saved), sharey=True, squeeze=False)[0]
+    panels = charts.panels(figure, len(saved), (13, 5), sharey=True)
     for axes, (title, found) in zip(panels, saved.items(), strict=True):
         policy_lines(axes, [one for one in found if one.name in shown], small=True)
         charts.logarithmic(axes, "y")

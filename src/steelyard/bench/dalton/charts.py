@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from steelyard.bench import Series, charts
 from steelyard.bench.charts import COLOURS, GREY, INK
-from steelyard.bench.result import Series
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LOOKS = {
     "hash": (COLOURS[1], "--", "s"),
@@ -23,7 +19,7 @@ _LOOKS = {
 }
 
 
-def policy_lines(axes: Axes, series: Sequence[Series], *, small: bool = False) -> None:
+def policy_lines(axes: charts.Axes, series: Sequence[Series], *, small: bool = False) -> None:
     """A line for each policy; Dalton's are wider. Names that are no policy's take colours in turn."""
     for number, one in enumerate(series):
         colour, style, marker = _LOOKS.get(one.name, (COLOURS[number % len(COLOURS)], "-", "o"))

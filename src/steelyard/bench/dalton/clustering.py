@@ -49,7 +49,7 @@ def clustering_costs(seed: int = 7) -> PairCosts:
 
 
 def clustering_stages(window: Window, reducers: int, costs: PairCosts) -> Stages:
-    """Microseconds a row: a window is clustered once, and there is one for each slide's rows."""
+    """Microseconds per row: a window is clustered once, and there is one for each slide's rows."""
     partials = window.partials
     pairs = partials.rows * (partials.rows - 1) / 2
     combiner = np.bincount(partials.block, weights=pairs, minlength=window.blocks).max() * costs.vote

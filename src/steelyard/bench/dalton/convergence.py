@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.cooperation import COOPERATIVE, interleaved, shared, warm_up_together
 from steelyard.bench.dalton.policies import DALTON, contenders, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Trace, measured_costs, routed
 from steelyard.bench.dalton.streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table
 from steelyard.core.counts import Ints
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 PARTITIONERS = (1, 2, 4, 8)
@@ -42,12 +36,12 @@ class Curves(NamedTuple):
     @property
     def settled(self) -> float:
         """Mean imbalance of the second half."""
-        return float(np.mean(self.imbalance[len(self.imbalance) // 2 :]))
+        return mean(self.imbalance[len(self.imbalance) // 2 :])
 
     @property
     def settled_fragments(self) -> float:
         """Mean blocks of the top key in the second half."""
-        return float(np.mean(self.fragments[len(self.fragments) // 2 :]))
+        return mean(self.fragments[len(self.fragments) // 2 :])
 
     @property
     def converged(self) -> int:
@@ -126,7 +120,7 @@ def claims_of(curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequen
         Claim(
             f"imbalance converges with {count} partitioners (second half over the first 20,000 rows)",
             "converges",
-            [one.settled / float(np.mean(one.imbalance[: 20_000 // EVERY])) for one in ones],
+            [one.settled / mean(one.imbalance[: 20_000 // EVERY]) for one in ones],
             at_most=1.0,
         )
         for count, ones in curves.items()
@@ -186,18 +180,18 @@ def claims_of(curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequen
     return claims
 
 
-@benchmark(
+@experiment(
     "dalton-convergence",
     title="More partitioners: imbalance, splitting of the top key, and what a second one brings",
     figure="Zapridou et al. 2022, Fig 15 and 1",
 )
 def convergence(run: Run) -> Result:
     """Imbalance and fragments of the top key over time with 1 to 8 cooperating partitioners."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     costs = measured_costs()
     warm_up()
     warm_up_together()
-    rows = QUICK_ROWS if run.quick else ROWS
+    rows = run.pick(ROWS, QUICK_ROWS)
     curves = converge(seeds, rows)
     return result_of(curves, first_figure(seeds, costs), rows, len(seeds))
 
@@ -206,13 +200,11 @@ def result_of(
     curves: Mapping[int, Sequence[Curves]], first: Mapping[str, Sequence[Sequence[float]]], rows: int, seeds: int
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(curves, first)
-    settled = {count: float(np.mean([one.settled for one in ones])) for count, ones in curves.items()}
+    settled = {count: mean(one.settled for one in ones) for count, ones in curves.items()}
     rates = {name: np.mean(ones, axis=0) for name, ones in first.items()}
     measured = {f"imbalance_{count}_partitioners": value for count, value in settled.items()}
     measured |= {
-        f"top_key_blocks_{c}_partitioners": float(np.mean([o.settled_fragments for o in ones]))
-        for c, ones in curves.items()
+        f"top_key_blocks_{c}_partitioners": mean(o.settled_fragments for o in ones) for c, ones in curves.items()
     }
     simulated = {f"fig1_{name}_second_partitioner": float(rate[1] / rate[0]) for name, rate in rates.items()}
     simulated |= {f"fig1_{name}_after_skew": float(rate[2] / rate[1]) for name, rate in rates.items()}
@@ -221,8 +213,8 @@ def result_of(
         (
             count,
             settled[count],
-            float(np.mean([one.settled_fragments for one in ones])),
-            EVERY * float(np.mean([one.converged for one in ones])),
+            mean(one.settled_fragments for one in ones),
+            EVERY * mean(one.converged for one in ones),
         )
         for count, ones in curves.items()
     ]
@@ -236,13 +228,13 @@ def result_of(
             "seeds": seeds,
             "fig1_rows_a_part": PART,
         },
-        metrics={**measured, **simulated, **tally(claims)},
+        metrics={**measured, **simulated},
         kinds=dict.fromkeys(simulated, "simulated"),
+        claims=claims_of(curves, first),
         tables=[
-            claims_table(claims),
             Table("after convergence", columns, table),
             Table(
-                "Fig 1's scenario: rows a second (simulated)",
+                "Fig 1's scenario: rows per second (simulated)",
                 ("policy", *PARTS),
                 [(name, *map(float, rate)) for name, rate in rates.items()],
             ),
@@ -263,7 +255,7 @@ def result_of(
             "traces and measured costs, see dalton-scalability.",
             "Half of the partitioners see uniform keys, half Zipf 1.5; one partitioner sees both interleaved. "
             "Partitioners "
-            "synchronise once a slide of 20,000 rows.",
+            "synchronise once per slide of 20,000 rows.",
         ],
     )
 
@@ -279,14 +271,13 @@ def _series(begin: str, curves: Mapping[int, Sequence[Curves]], part: str) -> li
     ]
 
 
-@charts.drawing("dalton-convergence")
-def draw(figure: Figure, result: Result) -> None:
+@convergence.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """How full the fullest combiner is, and how many combiners have the top key, over time."""
-    figure.set_size_inches(13, 4.8)
     names = {BALANCE: "rows of the fullest / mean", SPREAD: "combiners that have the top key"}
     lines = {BALANCE: result.panel(), SPREAD: result.panel(SPREAD)}
     saved = {title: found for title, found in lines.items() if found}
-    panels = figure.subplots(1, len(saved), squeeze=False)[0]
+    panels = charts.panels(figure, len(saved), (13, 4.8))
     for axes, (title, found) in zip(panels, saved.items(), strict=True):
         policy_lines(axes, found, small=True)
         axes.set_ylim(bottom=0)

@@ -50,7 +50,7 @@ def shared(names: Sequence[str] = (*ALL[:-2], ALONE, COOPERATIVE), slide: int = 
     """Rivals as independent copies beside cooperative Dalton.
 
     Copies that may put one key in different blocks need reducers for every key: only hashing has none, and only
-    cooperating partitioners, which sync once a slide, can forward (section 4.2).
+    cooperating partitioners, which sync once per slide, can forward (section 4.2).
     """
     found = {}
     for name, one in contenders(names, WINDOW, slide).items():

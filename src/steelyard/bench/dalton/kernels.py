@@ -5,20 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.partition import Prompt, tuple_policy
 from steelyard.workloads.zipf import Zipf
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TUPLES, QUICK_TUPLES = 10_000_000, 10_000_000
 PLAN_TUPLES = 1_000_000
@@ -94,7 +88,7 @@ def speeds(exponent: float, tuples: int, policies: tuple[str, ...], repetitions:
     return Speeds(exponent, tuples, turns)
 
 
-@benchmark("partition-kernels", title="Tuples a second that each policy routes on one core")
+@experiment("partition-kernels", title="Tuples a second that each policy routes on one core")
 def partition_kernels(run: Run) -> Result:
     """Speed of every policy's compiled loop over 10 million tuples, as a ratio to a compiled hash."""
     policies = QUICK_POLICIES if run.quick else POLICIES
@@ -165,8 +159,8 @@ def _table(found: Mapping[float, Speeds]) -> Table:
     return Table("speeds", ("policy", "exponent", "million tuples a second", "of hash", "of hash, medians"), rows)
 
 
-@charts.drawing("partition-kernels")
-def draw(figure: Figure, result: Result) -> None:
+@partition_kernels.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Speeds at the headline's skew, and at all."""
     several = len(result.series[0].x) > 1
     if several:

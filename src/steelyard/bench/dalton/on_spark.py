@@ -1,25 +1,21 @@
-"""Policies on Spark, on the clock: how many rows a second each sustains where slots wait, not compute."""
+"""Policies on Spark, on the clock: how many rows per second each sustains where slots wait, not compute."""
 
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.engine.aggregate import write_rows
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
     from steelyard.spark.microbatch import MicroBatch
@@ -54,25 +50,17 @@ class Kept:
 
 @dataclass
 class Fed:
-    """A query that is given new rows of the same law at every batch, each time as a window of its own.
-
-    Parameters
-    ----------
-    spark, folders
-        A session, and where the rows of each batch are.
-    policy
-        The partitioner's name.
-    wait_us
-        What a row waits.
-    checkpoint
-        Where state lives.
-    """
+    """A query that is given new rows of the same law at every batch, each time as a window of its own."""
 
     spark: SparkSession
     folders: Sequence[Path]
+    """A session, and where the rows of each batch are."""
     policy: str
+    """The partitioner's name."""
     wait_us: float
+    """What a row waits."""
     checkpoint: Path
+    """Where state lives."""
     batch: int = 0
 
     def __post_init__(self) -> None:
@@ -165,7 +153,7 @@ def sustained(
     fed = {name: Fed(spark, folders, name, wait_us, folder / f"{name}-{wait_us:g}") for name in policies}
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     last = len(folders) - 1
-    for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us a row"):
+    for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us per row"):
         for name, query in fed.items():
             taken = query.next()
             if turn >= WARM_UPS:
@@ -179,33 +167,27 @@ def sustained(
     return {n: Sustained(n, exponent, wait_us, count, seconds[n], fed[n].largest_over_mean) for n in policies}
 
 
-@benchmark("partition-spark", title="Policies on Spark: rows a second that 8 waiting slots sustain")
+@experiment("partition-spark", title="Policies on Spark: rows per second that 8 waiting slots sustain")
 def partition_spark(run: Run) -> Result:
     """Rows per second by hash, Prompt, Dalton and others, on the clock, for skewed and for uniform keys."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     policies = QUICK_POLICIES if run.quick else POLICIES
     batches, rows = (QUICK_BATCHES, QUICK_ROWS) if run.quick else (BATCHES, ROWS)
     # Partitions may have 8/6 of a file: none is cut, none joins another, and rows in place keep every slot busy.
     files = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.minPartitionNum": str(SLOTS - 2)}
     config = {"spark.driver.memory": "2g", **files}
-    spark = sy.session("steelyard bench partition-spark", master=f"local[{SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     found: dict[float, dict[str, Sustained]] = {}
     shorter: list[dict[str, Sustained]] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-partition-") as scratch:
-            for exponent in (SKEWED, UNIFORM):
-                folder = Path(scratch) / f"zipf-{exponent:g}"
-                folders = write_batches(folder, rows, exponent, batches, run.seed)
-                if exponent == SKEWED and not run.quick:
-                    shorter = [
-                        sustained(spark, folder, folders, Shape(exponent, wait, rows), QUICK_POLICIES, run)
-                        for wait in SHORTER_US
-                    ]
-                found[exponent] = sustained(spark, folder, folders, Shape(exponent, WAIT_US, rows), policies, run)
-    finally:
-        spark.stop()
+    with spark_for("partition-spark", SLOTS, config) as (spark, scratch):
+        for exponent in (SKEWED, UNIFORM):
+            folder = scratch / f"zipf-{exponent:g}"
+            folders = write_batches(folder, rows, exponent, batches, run.seed)
+            if exponent == SKEWED and not run.quick:
+                shorter = [
+                    sustained(spark, folder, folders, Shape(exponent, wait, rows), QUICK_POLICIES, run)
+                    for wait in SHORTER_US
+                ]
+            found[exponent] = sustained(spark, folder, folders, Shape(exponent, WAIT_US, rows), policies, run)
     return result_of(found, shorter, batches)
 
 
@@ -247,31 +229,31 @@ def result_of(
 
 
 def _table(found: Sequence[Mapping[str, Sustained]]) -> Table:
-    rows: list[tuple[Any, ...]] = [
-        (
-            one.policy,
-            one.exponent,
-            one.wait_us,
-            one.rate,
-            one.median,
-            min(one.seconds),
-            max(one.seconds),
-            one.largest_over_mean,
-        )
-        for policies in found
-        for one in policies.values()
-    ]
-    columns = ("policy", "exponent", "wait us", "rows a second", "median s", "fastest s", "slowest s", "largest/mean")
-    return Table("batches", columns, rows)
+    return Table.of(
+        "batches",
+        [
+            {
+                "policy": one.policy,
+                "exponent": one.exponent,
+                "wait us": one.wait_us,
+                "rows a second": one.rate,
+                "median s": one.median,
+                "fastest s": min(one.seconds),
+                "slowest s": max(one.seconds),
+                "largest/mean": one.largest_over_mean,
+            }
+            for policies in found
+            for one in policies.values()
+        ],
+    )
 
 
-@charts.drawing("partition-spark")
-def draw(figure: Figure, result: Result) -> None:
+@partition_spark.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates that are sustained, with uniform and with skewed keys."""
-    figure.set_size_inches(12, 4.5)
     batches = [one for one in result.tables[0].records() if one["wait us"] == WAIT_US]
     exponents = sorted({one["exponent"] for one in batches}, reverse=True)
-    for axes, exponent in zip(figure.subplots(1, len(exponents), squeeze=False)[0], exponents, strict=True):
+    for axes, exponent in zip(charts.panels(figure, len(exponents), (12, 4.5)), exponents, strict=True):
         rates = {one["policy"]: one["rows a second"] for one in batches if one["exponent"] == exponent}
         title = f"Zipf {exponent:g}" if exponent else "Uniform keys"
         charts.bars(axes, rates, title=title, x="rows per second, sustained", y="policy")

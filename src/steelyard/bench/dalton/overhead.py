@@ -5,23 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.policies import DALTON, Throughput, contenders, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import Costs, measured_costs, routed, window_ends
 from steelyard.bench.dalton.streams import SLIDE, STREAMS, T4SA, UNIFORM, WINDOW, ZIPF_1, ZIPF_15, Stream
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table
 from steelyard.core.counts import Ints
 from steelyard.partition.dalton import Dalton
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 KINDS = ("map", "sketch", "hybrid")
@@ -40,11 +34,11 @@ FULL, NO_FORWARDING, NON_HYBRID = "full", "hybrid without forwarding", "non-hybr
 
 K = TypeVar("K")
 Costs10 = Mapping[tuple[str, str, int], float]
-"""By stream, structure and statistics window: nanoseconds a row."""
+"""By stream, structure and statistics window: nanoseconds per row."""
 
 
 def count_ns(keys: Ints, interval: int, kind: str) -> float:
-    """CPU time of counting rows in one structure, which is cleared after every interval, in nanoseconds a row."""
+    """CPU time of counting rows in one structure, which is cleared after every interval, in nanoseconds per row."""
     from steelyard.kernels.heavy import ExactCounts, sketch_rows  # noqa: PLC0415 - compiles
 
     sketch = np.zeros(SKETCH, np.int64)
@@ -171,28 +165,28 @@ def claims_of(
     ]
 
 
-@benchmark(
+@experiment(
     "dalton-overhead",
     title="What Dalton's statistics cost, and what heavy hitters, the hybrid and forwarding bring",
     figure="Zapridou et al. 2022, Fig 10 and 11",
 )
 def overhead(run: Run) -> Result:
     """Nanoseconds a row of three frequency structures; rates with forced heavy hitters and without parts."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     costs = measured_costs()
     warm_up([DALTON])
     for kind in KINDS:
         count_ns(np.arange(3_000), 1_000, kind)
     run.progress.say("counting")
-    counted = QUICK_COUNTED if run.quick else COUNTED
-    counting = statistics_costs(counted, run.seed, 1 if run.quick else 3)
+    counted = run.pick(COUNTED, QUICK_COUNTED)
+    counting = statistics_costs(counted, run.seed, run.pick(3, 1))
     run.progress.say("forced heavy hitters and ablations")
     return result_of(counting, forced_rates(seeds, costs), ablation_rates(seeds, costs), counted, len(seeds))
 
 
-def mean(ones: Sequence[Throughput]) -> float:
+def mean_rate(ones: Sequence[Throughput]) -> float:
     """Rows per second, over seeds."""
-    return float(np.mean([one.rate() for one in ones]))
+    return mean(one.rate() for one in ones)
 
 
 def result_of(
@@ -203,8 +197,11 @@ def result_of(
     seeds: int,
 ) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(counting, forced, ablation)
     last = INTERVALS[-1]
+
+    def gain(variant: str, stream: str) -> float:
+        return mean_rate(ablation[stream, variant]) / mean_rate(ablation[stream, NON_HYBRID])
+
     measured = {
         "map_ns_longest_uniform": counting[UNIFORM.name, "map", last],
         "sketch_ns_longest_uniform": counting[UNIFORM.name, "sketch", last],
@@ -212,15 +209,11 @@ def result_of(
         / 10,
     }
     metrics = {
-        "best_forced_heavy_hitters": max(FORCED, key=lambda h: mean(forced[h])),
-        "definition_vs_best_forced": mean(forced[0]) / max(mean(forced[h]) for h in FORCED),
-        "forwarding_gain_t4sa": mean(ablation[T4SA.name, FULL]) / mean(ablation[T4SA.name, NO_FORWARDING]),
-        "hybrid_gain": float(
-            np.mean([mean(ablation[s.name, NO_FORWARDING]) / mean(ablation[s.name, NON_HYBRID]) for s in STREAMS])
-        ),
-        "full_vs_non_hybrid": float(
-            np.mean([mean(ablation[s.name, FULL]) / mean(ablation[s.name, NON_HYBRID]) for s in STREAMS])
-        ),
+        "best_forced_heavy_hitters": max(FORCED, key=lambda h: mean_rate(forced[h])),
+        "definition_vs_best_forced": mean_rate(forced[0]) / max(mean_rate(forced[h]) for h in FORCED),
+        "forwarding_gain_t4sa": mean_rate(ablation[T4SA.name, FULL]) / mean_rate(ablation[T4SA.name, NO_FORWARDING]),
+        "hybrid_gain": mean(gain(NO_FORWARDING, s.name) for s in STREAMS),
+        "full_vs_non_hybrid": mean(gain(FULL, s.name) for s in STREAMS),
     }
     return Result(
         parameters={
@@ -231,10 +224,11 @@ def result_of(
             "rows": ROWS,
             "seeds": seeds,
         },
-        metrics={**measured, **metrics, **tally(claims)},
+        metrics={**measured, **metrics},
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
-        tables=[claims_table(claims), *_tables(counting, forced, ablation)],
+        tables=[*_tables(counting, forced, ablation)],
+        claims=claims_of(counting, forced, ablation),
         series=_series(counting),
         published=PUBLISHED,
         notes=[
@@ -277,16 +271,16 @@ def _tables(
     hitters = [
         (
             BY_DEFINITION if h == 0 else h,
-            mean(ones),
-            float(np.mean([o.route_us for o in ones])) * 1e3,
-            float(np.mean([o.largest_share for o in ones])),
+            mean_rate(ones),
+            mean(o.route_us for o in ones) * 1e3,
+            mean(o.largest_share for o in ones),
         )
         for h, ones in forced.items()
     ]
     variants = (FULL, NO_FORWARDING, NON_HYBRID)
     return [
         Table(
-            "nanoseconds a row by statistics window (measured)", ("stream", "structure", *map(str, INTERVALS)), counts
+            "nanoseconds per row by statistics window (measured)", ("stream", "structure", *map(str, INTERVALS)), counts
         ),
         Table(
             "forced heavy hitters, Zipf 1.0, 56 combiners",
@@ -294,9 +288,9 @@ def _tables(
             hitters,
         ),
         Table(
-            "ablation: rows a second",
+            "ablation: rows per second",
             ("stream", *variants),
-            [(s.name, *(mean(ablation[s.name, v]) for v in variants)) for s in STREAMS],
+            [(s.name, *(mean_rate(ablation[s.name, v]) for v in variants)) for s in STREAMS],
         ),
     ]
 
@@ -309,11 +303,10 @@ def _series(counting: Costs10) -> list[Series]:
     ]
 
 
-@charts.drawing("dalton-overhead")
-def draw(figure: Figure, result: Result) -> None:
+@overhead.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Cost of counting by window, and rate by forced heavy hitters."""
-    figure.set_size_inches(13, 4.4)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (13, 4.4))
     charts.lines(
         left, result.series, title="What counting costs", x="rows of a statistics window", y="ns per row", log="x"
     )

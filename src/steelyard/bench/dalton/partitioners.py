@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, warm_up_together
 from steelyard.bench.dalton.policies import RIVALS, Throughput, of_trace, warm_up
 from steelyard.bench.dalton.stage_model import ENGINES, MICRO, Costs, Engine, mean_stages, measured_costs, window_ends
 from steelyard.bench.dalton.streams import LONG_SLIDE, UNIFORM, WINDOW, ZIPF_15
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table
 from steelyard.core.counts import Ints
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 ROWS = 100_000
@@ -105,10 +98,10 @@ def _beside(found: Rates, scenario: str, rival: str, engine: Engine, name: str =
     """What a row takes in the slowest stage of both, and how full their fullest combiners are."""
     parts = []
     for one in (rival, name):
-        share = float(np.mean([each.largest_share for each in found[scenario, one]]))
+        share = mean(each.largest_share for each in found[scenario, one])
         us = MICRO / _mean(found, scenario, one, engine)
         parts.append(
-            f"{one} takes {us:.2g} us a row in its slowest stage, its fullest combiner has {share:.1%} of the rows"
+            f"{one} takes {us:.2g} us per row in its slowest stage, its fullest combiner has {share:.1%} of the rows"
         )
     return f"best rival {parts[0]}; {parts[1]}" if name == COOPERATIVE else "; ".join(parts)
 
@@ -117,21 +110,21 @@ def _why(found: Rates, scenario: str) -> str:
     ours, alone = (
         mean_stages([one.stages["windows"] for one in found[scenario, name]]) for name in (COOPERATIVE, ALONE)
     )
-    shares = [float(np.mean([one.largest_share for one in found[scenario, name]])) for name in (COOPERATIVE, ALONE)]
+    shares = [mean(one.largest_share for one in found[scenario, name]) for name in (COOPERATIVE, ALONE)]
     return (
-        f"reducers of {ours.reducer:.2g} against {alone.reducer:.2g} us a row, since only partitioners that cooperate "
-        f"can forward; fullest combiner {shares[0]:.1%} against {shares[1]:.1%}"
+        f"reducers of {ours.reducer:.2g} against {alone.reducer:.2g} us per row, since only partitioners that "
+        f"cooperate can forward; fullest combiner {shares[0]:.1%} against {shares[1]:.1%}"
     )
 
 
-@benchmark(
+@experiment(
     "dalton-partitioners",
     title="Two partitioners: independent copies of each policy, and Dalton's that cooperate",
     figure="Zapridou et al. 2022, Fig 13",
 )
 def partitioners(run: Run) -> Result:
     """Rates with two partitioners whose sources differ."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     costs = measured_costs()
     warm_up()
     warm_up_together()
@@ -140,9 +133,8 @@ def partitioners(run: Run) -> Result:
 
 def result_of(found: Rates, seeds: int) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     metrics = {
-        f"cooperative_vs_{label}_{which}": float(np.mean(ratio(found, scenario, COOPERATIVE, others)))
+        f"cooperative_vs_{label}_{which}": mean(ratio(found, scenario, COOPERATIVE, others))
         for scenario, which in ((MIXED, "one_skewed"), (SKEWED, "both_skewed"))
         for label, others in (
             ("best_rival", RIVALS),
@@ -161,9 +153,10 @@ def result_of(found: Rates, seeds: int) -> Result:
             "slide": LONG_SLIDE,
             "seeds": seeds,
         },
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
-        tables=[claims_table(claims), _table(found)],
+        tables=[_table(found)],
+        claims=claims_of(found),
         series=[
             Series(name, [0, 1], [_mean(found, scenario, name) for scenario in SCENARIOS], "simulated")
             for name in NAMES
@@ -176,13 +169,13 @@ def result_of(found: Rates, seeds: int) -> Result:
             "Rates are simulated from traces and measured costs, see dalton-scalability.",
             "Copies that do not know of each other may put one key in several combiners, so all their partials "
             "go through "
-            "reducers; hashing has no reducers. Cooperating partitioners synchronise once a slide and forward.",
+            "reducers; hashing has no reducers. Cooperating partitioners synchronise once per slide and forward.",
         ],
     )
 
 
 def _mean(found: Rates, scenario: str, name: str, engine: Engine = "windows") -> float:
-    return float(np.mean([one.rate(engine) for one in found[scenario, name]]))
+    return mean(one.rate(engine) for one in found[scenario, name])
 
 
 def _table(found: Rates) -> Table:
@@ -191,7 +184,7 @@ def _table(found: Rates) -> Table:
         for name in NAMES:
             ones = found[scenario, name]
             stages = mean_stages([one.stages["windows"] for one in ones])
-            share = float(np.mean([one.largest_share for one in ones]))
+            share = mean(one.largest_share for one in ones)
             rows.append(
                 (
                     scenario,
@@ -217,11 +210,10 @@ def _table(found: Rates) -> Table:
     return Table("two partitioners", columns, rows)
 
 
-@charts.drawing("dalton-partitioners")
-def draw(figure: Figure, result: Result) -> None:
+@partitioners.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each policy, a panel for each pair of sources."""
-    figure.set_size_inches(12, 4.2)
-    for axes, scenario in zip(figure.subplots(1, 2), SCENARIOS, strict=True):
+    for axes, scenario in zip(charts.panels(figure, 2, (12, 4.2)), SCENARIOS, strict=True):
         rates = {
             one["policy"]: one["rows/s, windows"] / 1e6
             for one in result.tables[1].records()

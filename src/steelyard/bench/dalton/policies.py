@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steelyard.bench import mean
 from steelyard.bench.dalton.stage_model import (
     Costs,
     Engine,
@@ -35,28 +36,19 @@ HASH_FAMILY, SPLIT_FAMILY = ("hash", "cam"), ("shuffle", "pk2", "cm")
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and its plan.
-
-    Parameters
-    ----------
-    name
-        How tables call it.
-    one_step
-        Keys are never split, so that combiners are all there is and have every slot.
-    forwarding
-        Partials of keys that were not split skip the reducers. The paper gives it to DAGreedy too.
-    window, slide
-        In rows.
-    exact
-        Forward whatever is whole in the window, and not only what the router believes to be so.
-    """
+    """A policy and its plan."""
 
     name: str
+    """How tables call it."""
     one_step: bool = False
+    """Keys are never split, so that combiners are all there is and have every slot."""
     forwarding: bool = False
+    """Partials of keys that were not split skip the reducers. The paper gives it to DAGreedy too."""
     window: int = WINDOW
     slide: int = SLIDE
+    """In rows."""
     exact: bool = False
+    """Forward whatever is whole in the window, and not only what the router believes to be so."""
 
     def router(self, blocks: int, partitioner: int = 0, seed: int = 3) -> Router:
         """A partitioner."""
@@ -142,7 +134,7 @@ def of_trace(trace: Trace, contender: Contender, plan: Plan, costs: Costs, ends:
             )
             found[engine].append(stages)
     means = {engine: mean_stages(stages) for engine, stages in found.items()}
-    return Throughput(means, float(np.mean(shares)), trace.route_us)
+    return Throughput(means, mean(shares), trace.route_us)
 
 
 def timeline(contender: Contender, keys: Ints, slots: int, costs: Costs, every: int, seed: int = 3) -> Timeline:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.policies import ALL, DALTON, Timeline, contenders, timeline, warm_up
 from steelyard.bench.dalton.stage_model import Costs, Stages, measured_costs
 from steelyard.bench.dalton.streams import SLIDE, WINDOW, ZIPF_1
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = (8, 16, 32, 64)
 ROWS = 120_000
@@ -105,14 +97,14 @@ def claims_of(found: Mapping[tuple[int, str], Sequence[Sequence[Achieved]]]) -> 
     ]
 
 
-@benchmark(
+@experiment(
     "dalton-rates",
     title="Offered rate against achieved rate, with 8 to 64 slots",
     figure="Zapridou et al. 2022, Fig 12",
 )
 def rates(run: Run) -> Result:
     """What each plan achieves of the rows that are offered to it, by a queue over simulated stage costs."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     costs = measured_costs()
     warm_up()
     return result_of(lines_of(seeds, costs), len(seeds))
@@ -120,20 +112,19 @@ def rates(run: Run) -> Result:
 
 def result_of(lines: Lines, seeds: int) -> Result:
     """Figures, tables and verdicts."""
-    capacity = max(float(np.mean([one.throughput() for one in ones])) for ones in lines.values())
+    capacity = max(mean(one.throughput() for one in ones) for ones in lines.values())
     offered = [share * capacity for share in SHARES]
     found = achieved(lines, offered)
-    claims = claims_of(found)
-    mean = {case: [float(np.mean([one.rate for one in ones])) for ones in by_rate] for case, by_rate in found.items()}
-    lag = {case: float(np.mean([one.lag for one in by_rate[-1]])) for case, by_rate in found.items()}
+    means = {case: [mean(one.rate for one in ones) for ones in by_rate] for case, by_rate in found.items()}
+    lag = {case: mean(one.lag for one in by_rate[-1]) for case, by_rate in found.items()}
     metrics = {
         "capacity_rows_per_s": capacity,
-        "dalton_peak_64_rows_per_s": max(mean[64, DALTON]),
-        "dalton_peak_8_rows_per_s": max(mean[8, DALTON]),
-        "peak_dalton_vs_hash_64": max(mean[64, DALTON]) / max(mean[64, "hash"]),
-        "peak_dalton_vs_dagreedy_64": max(mean[64, DALTON]) / max(mean[64, "dagreedy"]),
+        "dalton_peak_64_rows_per_s": max(means[64, DALTON]),
+        "dalton_peak_8_rows_per_s": max(means[8, DALTON]),
+        "peak_dalton_vs_hash_64": max(means[64, DALTON]) / max(means[64, "hash"]),
+        "peak_dalton_vs_dagreedy_64": max(means[64, DALTON]) / max(means[64, "dagreedy"]),
     }
-    rows: list[tuple[Cell, ...]] = [(slots, name, *mean[slots, name], lag[slots, name]) for slots, name in mean]
+    rows: list[tuple[Cell, ...]] = [(slots, name, *means[slots, name], lag[slots, name]) for slots, name in means]
     return Result(
         parameters={
             "stream": ZIPF_1.name,
@@ -144,17 +135,17 @@ def result_of(lines: Lines, seeds: int) -> Result:
             "shares": SHARES,
             "seeds": seeds,
         },
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
+        claims=claims_of(found),
         tables=[
-            claims_table(claims),
             Table(
-                "achieved rows a second by offered",
+                "achieved rows per second by offered",
                 ("slots", "policy", *(f"{rate:.0f}" for rate in offered), "lag at the highest, s"),
                 rows,
             ),
         ],
-        series=[Series(name, offered, mean[64, name], "simulated") for name in ALL],
+        series=[Series(name, offered, means[64, name], "simulated") for name in ALL],
         published=[
             Published(
                 "nobody sustains 40,000 rows/s",
@@ -173,11 +164,10 @@ def result_of(lines: Lines, seeds: int) -> Result:
     )
 
 
-@charts.drawing("dalton-rates")
-def draw(figure: Figure, result: Result) -> None:
+@rates.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Achieved by offered: all policies with 64 slots, and Dalton with 8 to 64."""
-    figure.set_size_inches(14, 4.4)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (14, 4.4))
     offered = result.series[0].x
     table = result.tables[1]
     columns = table.columns[2 : 2 + len(offered)]

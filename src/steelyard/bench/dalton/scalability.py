@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Cell, Claim, Number, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.batches import BATCH, BATCH_POLICIES, LEADERS, batch_rate, batch_stages
 from steelyard.bench.dalton.charts import policy_lines
 from steelyard.bench.dalton.policies import (
@@ -35,11 +33,6 @@ from steelyard.bench.dalton.stage_model import (
     measured_costs,
 )
 from steelyard.bench.dalton.streams import STREAMS, UNIFORM, WINDOW, ZIPF_1, ZIPF_15, Stream
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Number, Published, Result, Series, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = (8, 16, 32, 64)
 MOST = SLOTS[-1]
@@ -156,7 +149,7 @@ def _in_batches(batches: Batches) -> list[Claim]:
 
 
 def _who_leads(found: Rates, stream: str, name: str, rivals: Sequence[str], engine: Engine) -> str:
-    rate = {rival: float(np.mean([one.rate(engine) for one in found[stream, MOST, rival]])) for rival in rivals}
+    rate = {rival: mean(one.rate(engine) for one in found[stream, MOST, rival]) for rival in rivals}
     rival = max(rate, key=lambda one: rate[one])
     own, other = found[stream, MOST, name][0], found[stream, MOST, rival][0]
     return (
@@ -178,7 +171,7 @@ def _scaling(
     """Rate of 64 slots over that of 8, as a share of the eight times that would be linear."""
     pairs = zip(found[stream, MOST, name], found[stream, SLOTS[0], name], strict=False)
     values = [large.rate() / small.rate() / (MOST / SLOTS[0]) for large, small in pairs]
-    share = float(np.mean([one.largest_share for one in found[stream, MOST, name]]))
+    share = mean(one.largest_share for one in found[stream, MOST, name])
     reason = f"with {MOST} slots the fullest combiner has {share:.1%} of the rows, an even share is {1 / MOST:.1%}"
     text = f"{name} {says}: {stream} (windows), 64 over 8 slots as a share of linear"
     return Claim(text, says, values, at_least, at_most, reason)
@@ -190,14 +183,14 @@ def break_even(found: Rates, stream: str, name: str) -> float:
     return float(ours / np.mean([one.route_us for one in found[stream, MOST, "dagreedy"]]))
 
 
-@benchmark(
+@experiment(
     "dalton-scalability",
     title="What 8 to 64 slots sustain: Dalton and its rivals on even and skewed keys",
     figure="Zapridou et al. 2022, Fig 7 and 8",
 )
 def scalability(run: Run) -> Result:
     """Rates of a stage model with measured costs, for seven policies, five streams and 8 to 64 slots."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     run.progress.say("measuring operators")
     costs = measured_costs()
     warm_up()
@@ -210,7 +203,6 @@ def scalability(run: Run) -> Result:
 
 def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found, batches)
     metrics: dict[str, Number] = {}
     for stream, label in ((UNIFORM, "uniform"), (ZIPF_1, "zipf_1"), (ZIPF_15, "zipf_15")):
         for rival in ("hash", "dagreedy"):
@@ -252,10 +244,11 @@ def result_of(found: Rates, batches: Batches, costs: Costs, seeds: Sequence[int]
             "seeds": len(seeds),
             "streams": [s.name for s in STREAMS],
         },
-        metrics={**metrics, **measured, **tally(claims)},
+        metrics={**metrics, **measured},
         kind="simulated",
         kinds=dict.fromkeys(measured, "measured"),
-        tables=[claims_table(claims), *_rate_tables(found), _stage_table(found), _batch_table(batches)],
+        tables=[*_rate_tables(found), _stage_table(found), _batch_table(batches)],
+        claims=claims_of(found, batches),
         series=_series(found, ZIPF_15.name),
         published=[
             Published(
@@ -295,12 +288,12 @@ def _rate_tables(found: Rates) -> list[Table]:
             (
                 stream.name,
                 slots,
-                *(float(np.mean([one.rate(engine) for one in found[stream.name, slots, name]])) for name in ALL),
+                *(mean(one.rate(engine) for one in found[stream.name, slots, name]) for name in ALL),
             )
             for stream in STREAMS
             for slots in SLOTS
         ]
-        tables.append(Table(f"rows a second, {engine}", ("stream", "slots", *ALL), rows))
+        tables.append(Table(f"rows per second, {engine}", ("stream", "slots", *ALL), rows))
     return tables
 
 
@@ -310,10 +303,10 @@ def _stage_table(found: Rates) -> Table:
         for name in ALL:
             ones = found[stream.name, MOST, name]
             stages = mean_stages([one.stages["windows"] for one in ones])
-            share = float(np.mean([one.largest_share for one in ones]))
+            share = mean(one.largest_share for one in ones)
             rows.append((stream.name, name, *stages, stages.slowest, share))
     columns = ("stream", "policy", "partitioner us", "combiner us", "reducer us", "slowest", "fullest combiner's share")
-    return Table("microseconds a row in the busiest task of each stage, 64 slots, windows", columns, rows)
+    return Table("microseconds per row in the busiest task of each stage, 64 slots, windows", columns, rows)
 
 
 def _batch_table(batches: Batches) -> Table:
@@ -333,18 +326,17 @@ def _series(found: Rates, stream: str) -> list[Series]:
         Series(
             name,
             SLOTS,
-            [float(np.mean([one.rate() for one in found[stream, slots, name]])) for slots in SLOTS],
+            [mean(one.rate() for one in found[stream, slots, name]) for slots in SLOTS],
             "simulated",
         )
         for name in ALL
     ]
 
 
-@charts.drawing("dalton-scalability")
-def draw(figure: Figure, result: Result) -> None:
+@scalability.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by slots, a panel for each stream of Fig 7 that tells policies apart."""
-    figure.set_size_inches(13, 4.8)
-    panels = figure.subplots(1, 3)
+    panels = charts.panels(figure, 3, (13, 4.8))
     for axes, stream in zip(panels, (UNIFORM, ZIPF_1, ZIPF_15), strict=True):
         rows = [one for one in result.tables[1].records() if one["stream"] == stream.name]
         slots = [one["slots"] for one in rows]

@@ -2,7 +2,7 @@
 
 Rows go through three stages that work at the same time (Zapridou et al. 2022, section 2): partitioners choose a
 combiner, combiners aggregate, reducers merge the partial aggregates of keys that may be in several combiners. The
-slowest task of the slowest stage says how many rows a second the plan takes without back-pressure. Where each row
+slowest task of the slowest stage says how many rows per second the plan takes without back-pressure. Where each row
 goes is no model: it is what the policies of this package did with the stream.
 """
 
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from steelyard.bench import mean
+from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints
 from steelyard.core.policies import Flags, Router
 from steelyard.partition import PromptAllocator
@@ -42,21 +44,14 @@ MICRO = 1e6
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """CPU time of the operators' own code, in microseconds.
-
-    Parameters
-    ----------
-    row
-        To take one more row into a group of rows of one key.
-    group
-        To begin a group: grouping, the aggregate's call, and the partial that comes out.
-    merge
-        To merge one partial into the result.
-    """
+    """CPU time of the operators' own code, in microseconds."""
 
     row: float
+    """To take one more row into a group of rows of one key."""
     group: float
+    """To begin a group: grouping, the aggregate's call, and the partial that comes out."""
     merge: float
+    """To merge one partial into the result."""
 
     @property
     def alone(self) -> float:
@@ -211,7 +206,7 @@ class Window:
         forwarding: bool,
         partitioner_us: float,
     ) -> Stages:
-        """Microseconds a row in each stage. Without reducers all partials are final."""
+        """Microseconds per row in each stage. Without reducers all partials are final."""
         merge_us = costs.merge / self.rows
         if engine != "panes":
             share = self.largest_share if engine == "windows" else self.passing_share()
@@ -263,7 +258,7 @@ def measured_costs() -> Costs:
 
 def mean_stages(found: Sequence[Stages]) -> Stages:
     """Mean of each stage's cost over windows."""
-    return Stages(*(float(np.mean(column)) for column in zip(*found, strict=True)))
+    return Stages(*(mean(column) for column in zip(*found, strict=True)))
 
 
 def micro_batch_us(keys: Ints, block: Any, plan: Plan, costs: OperatorCosts, partition_us: float) -> Stages:
@@ -293,7 +288,7 @@ def word_count_costs(engine: Engine, seed: int = 7, repetitions: int = 4) -> Ope
 
 
 def _row_at_a_time(texts: list[str], repetitions: int) -> OperatorCosts:
-    # 3.5 rows a key, as in a window of Zipf 1.0 (60,000 rows, 17,000 keys)
+    # 3.5 rows per key, as in a window of Zipf 1.0 (60,000 rows, 17,000 keys)
     keys = (np.arange(len(texts)) % max(1, 2 * len(texts) // 7)).tolist()
 
     def combined() -> dict[int, dict[str, int]]:
@@ -338,7 +333,7 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
     combines = [partial(_drained, combine, batch) for batch in batches]
     taken = least_us([*combines, *folds], repetitions)
     row, group = np.linalg.lstsq(np.array(design, float), np.array(taken[: len(design)]), rcond=None)[0]
-    merge = float(np.mean(taken[len(design) :])) / partials.num_rows
+    merge = mean(taken[len(design) :]) / partials.num_rows
     # A fit over noisy times may come out below 0, which no operator is.
     return OperatorCosts(max(float(row), 0.01), max(float(group), 0.01), merge)
 
@@ -374,14 +369,8 @@ def _drained(step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 
 def least_us(actions: Sequence[Callable[[], object]], turns: int) -> list[float]:
-    """CPU time of the fastest run of each action, in microseconds. They take turns: a slow moment hits all of them."""
-    times: list[list[int]] = [[] for _ in actions]
-    for _ in range(turns):
-        for action, taken in zip(actions, times, strict=True):
-            clock = time.thread_time_ns()
-            action()
-            taken.append(time.thread_time_ns() - clock)
-    return [min(taken) / 1e3 for taken in times]
+    """CPU time of the fastest run of each action, in microseconds."""
+    return [MICRO * min(taken) for taken in in_turns(dict(enumerate(actions)), turns, time.thread_time).values()]
 
 
 def window_ends(rows: int, window: int, slide: int, count: int) -> Iterator[int]:

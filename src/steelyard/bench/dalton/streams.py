@@ -24,13 +24,6 @@ KEYS = 100_000
 class Stream:
     """A stationary stream.
 
-    Parameters
-    ----------
-    name
-        How tables call it.
-    exponent, keys
-        Of Zipf's law; 0 is uniform.
-
     Examples
     --------
     >>> Stream("zipf 1.5", 1.5, 1000).draw(5, seed=1).shape
@@ -38,8 +31,10 @@ class Stream:
     """
 
     name: str
+    """How tables call it."""
     exponent: float
     keys: int = KEYS
+    """Of Zipf's law; 0 is uniform."""
 
     def draw(self, rows: int, seed: int, offset: int = 0) -> Ints:
         """int64[rows]: key ids. A seed chooses which ids are frequent, and so where they are hashed to."""

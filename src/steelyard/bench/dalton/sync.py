@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_of, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, charts, experiment, mean
 from steelyard.bench.dalton.cooperation import SECOND, syncing, warm_up_together
 from steelyard.bench.dalton.policies import Timeline, stretch, warm_up
 from steelyard.bench.dalton.stage_model import Costs, mean_stages, measured_costs
 from steelyard.bench.dalton.streams import LONG_SLIDE, WINDOW, ZIPF_15, alternating
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.qtable_reducer import Feedback
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 64
 NEVER = -1
@@ -126,7 +120,7 @@ def claims_of(sweep: Sweep, found: Sequence[Sequence[float]]) -> list[Claim]:
             list(rates[NEVER] / worst),
             at_most=1.0,
             reason=f"worst on average was {last} s; intervals beyond a slide cannot forward either: reducers take "
-            f"{alone.reducer:.2g} us a row with never and {together.reducer:.2g} us with 10 s",
+            f"{alone.reducer:.2g} us per row with never and {together.reducer:.2g} us with 10 s",
         ),
         Claim("synchronising every 10 s is ahead of never", "better", list(rates[BEST] / rates[NEVER]), 1.0),
         Claim(
@@ -152,19 +146,19 @@ def claims_of(sweep: Sweep, found: Sequence[Sequence[float]]) -> list[Claim]:
     ]
 
 
-@benchmark(
+@experiment(
     "dalton-sync",
     title="How often partitioners synchronise: fixed, never, and adapting to a reducer that slows down",
     figure="Zapridou et al. 2022, Fig 14",
 )
 def sync(run: Run) -> Result:
     """Rates by the time between rounds, and how the adaptive time follows a scripted slow reducer."""
-    seeds = seeds_of(run.seed, quick=run.quick)
-    scale = 0.1 if run.quick else 1.0
+    seeds = run.seeds()
+    scale = run.pick(1.0, 0.1)
     costs = measured_costs()
     warm_up(["dalton"])
     warm_up_together()
-    sweep = sweep_of(seeds, costs, QUICK_PHASE if run.quick else PHASE)
+    sweep = sweep_of(seeds, costs, run.pick(PHASE, QUICK_PHASE))
     runs = [trajectory(scale, seed) for seed in seeds[:3]]
     return result_of(sweep, runs, scale, len(seeds))
 
@@ -172,8 +166,7 @@ def sync(run: Run) -> Result:
 def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds: int) -> Result:
     """Figures, tables and verdicts."""
     found = [settled(rounds, scale) for rounds in runs]
-    claims = claims_of(sweep, found)
-    rates = {seconds: float(np.mean([one.throughput() for one in ones])) for seconds, ones in sweep.items()}
+    rates = {seconds: mean(one.throughput() for one in ones) for seconds, ones in sweep.items()}
     metrics = {
         "sync_10s_vs_never": rates[BEST] / rates[NEVER],
         "sync_10s_vs_1s": rates[BEST] / rates[1],
@@ -195,10 +188,10 @@ def result_of(sweep: Sweep, runs: Sequence[Sequence[Round]], scale: float, seeds
             "script_scale": scale,
             "service_s": SERVICE,
         },
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
+        claims=claims_of(sweep, found),
         tables=[
-            claims_table(claims),
             Table(
                 "rate by interval",
                 ("interval", "rows/s", "partitioner us", "combiner us", "reducer us", "slowest"),
@@ -236,11 +229,10 @@ def _changes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
     return found
 
 
-@charts.drawing("dalton-sync")
-def draw(figure: Figure, result: Result) -> None:
+@sync.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by interval beside the adaptive interval over time."""
-    figure.set_size_inches(12, 4.2)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (12, 4.2))
     rates = {one["interval"]: one["rows/s"] / 1e6 for one in result.tables[1].records()}
     x = "million rows per second, simulated"
     charts.bars(left, rates, title="Rate by the time between rounds", x=x, y="time between rounds")

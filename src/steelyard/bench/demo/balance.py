@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,6 @@ from steelyard.bench.prompt.planning import zipf_counts
 from steelyard.bench.registry import DEFAULT_SEED
 from steelyard.core.plans import BlockPlan
 from steelyard.partition import partitioner
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ROWS, KEYS, EXPONENT, BLOCKS = 40_000, 1_000, 1.3, 8
 HOTTEST = 3
@@ -44,11 +40,10 @@ def hottest_rows(plan: BlockPlan, hottest: int) -> np.ndarray[Any, np.dtype[np.i
     return rows
 
 
-def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
+def draw(figure: charts.Figure, seed: int = DEFAULT_SEED) -> None:
     """The blocks of one batch by both policies, side by side on one scale."""
-    figure.set_size_inches(9, 4)
     counts = zipf_counts(KEYS, ROWS, EXPONENT, seed)
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = charts.panels(figure, 2, (9, 4), sharey=True)
     for axes, (policy, title) in zip(panels, (("hash", "by hash"), ("prompt", "by Prompt")), strict=True):
         plan = partitioner(policy).plan(counts, BLOCKS)
         _blocks(axes, hottest_rows(plan, HOTTEST), f"{title}: the largest has {plan.largest_over_mean:.2f} x the mean")
@@ -63,7 +58,7 @@ def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
     )
 
 
-def _blocks(axes: Axes, rows: np.ndarray[Any, np.dtype[np.int64]], title: str) -> None:
+def _blocks(axes: charts.Axes, rows: np.ndarray[Any, np.dtype[np.int64]], title: str) -> None:
     places = range(1, rows.shape[1] + 1)
     below = np.zeros(rows.shape[1])
     colours = (charts.COLOURS[1], charts.COLOURS[4], charts.COLOURS[2], REST)

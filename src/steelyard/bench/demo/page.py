@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from steelyard.bench import charts
 from steelyard.bench.demo.stream import NEWCOMER, OURS, SLOTS, WAYS, Measured
 from steelyard.bench.demo.view import View, median
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLOURS = dict.fromkeys(WAYS, charts.COLOURS[4]) | {NEWCOMER: charts.GREY, OURS: charts.COLOURS[0]}
 SCORING, FETCHING = charts.COLOURS[0], charts.COLOURS[1]
@@ -63,7 +59,7 @@ def write_picture(path: Path, view: View) -> Path:
     return charts.save(lambda figure: _draw(figure, view), path)
 
 
-def _draw(figure: Figure, view: View) -> None:
+def _draw(figure: charts.Figure, view: View) -> None:
     figure.set_size_inches(13, 6.5)
     rooms: Any = figure.subfigures(2, 1, height_ratios=(1, 1.2))
     above, below = rooms
@@ -81,7 +77,7 @@ def _draw(figure: Figure, view: View) -> None:
     below.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
 
 
-def _times(axes: Axes, view: View) -> None:
+def _times(axes: charts.Axes, view: View) -> None:
     values = [median(view.counted(way), "seconds") for way in WAYS]
     drawn = axes.barh(range(len(WAYS)), values, color=[COLOURS[way] for way in WAYS], height=0.6)
     axes.bar_label(drawn, fmt="{:.2f}", padding=4, color=charts.INK)

@@ -49,27 +49,19 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True)
 class Scenario:
-    """The work over a stream.
-
-    Parameters
-    ----------
-    work
-        What is done with the rows of a key.
-    rows, batches
-        Rows of a batch, and batches that count.
-    warm_ups
-        Small batches before those that count: they compile plans, and Steelyard learns from them what pays.
-    keys, exponent, seed
-        Of Zipf's law, by which keys are drawn.
-    """
+    """The work over a stream."""
 
     work: LookUp
+    """What is done with the rows of a key."""
     rows: int
     batches: int
+    """Rows of a batch, and batches that count."""
     warm_ups: int = 3
+    """Small batches before those that count: they compile plans, and Steelyard learns from them what pays."""
     keys: int = 300
     exponent: float = 1.3
     seed: int = 7
+    """Of Zipf's law, by which keys are drawn."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,15 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.environment import cores
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
 from steelyard.spark.aggregator import Aggregator
 from steelyard.workloads.zipf import Zipf
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 1_000_000
@@ -279,30 +275,24 @@ def time_case(spark: SparkSession, folder: Path, repetitions: Mapping[str, int])
     return {name: statistics.median(times) for name, times in taken.items()}, distinct
 
 
-@benchmark("aggregate", title="One grouped aggregation: plain Spark's ways beside Steelyard's")
+@experiment("aggregate", title="One grouped aggregation: plain Spark's ways beside Steelyard's")
 def aggregate(run: Run) -> Result:
     """Seconds of plain Spark's ways, and of two stages by hand, over a million rows, beside ours."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
     sizes = [HEADLINE] if run.quick else [(keys, exponent) for keys in KEYS for exponent in EXPONENTS]
     slots = cores()
     config = {"spark.sql.shuffle.partitions": str(slots), "spark.driver.memory": "2g"}
-    spark = sy.session("steelyard bench aggregate", master=f"local[{slots}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     cases = {}
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-aggregate-") as scratch:
-            run.progress.say("warming up")
-            few = write_rows(Path(scratch) / "few", WARM_UP_ROWS, WARM_UP_KEYS, 1.2, run.seed)
-            time_case(spark, few, WARM_UPS)
-            for keys, exponent in run.progress.track(sizes, "aggregate"):
-                run.progress.say(f"{keys:,} keys, exponent {exponent}")
-                folder = write_rows(Path(scratch) / f"{keys}-{exponent}", ROWS, keys, exponent, run.seed)
-                seconds, distinct = time_case(spark, folder, repetitions)
-                cases[keys, exponent] = Case(keys, exponent, distinct, seconds)
-    finally:
-        spark.stop()
+    with spark_for("aggregate", slots, config) as (spark, scratch):
+        run.progress.say("warming up")
+        few = write_rows(scratch / "few", WARM_UP_ROWS, WARM_UP_KEYS, 1.2, run.seed)
+        time_case(spark, few, WARM_UPS)
+        for keys, exponent in run.progress.track(sizes, "aggregate"):
+            run.progress.say(f"{keys:,} keys, exponent {exponent}")
+            folder = write_rows(scratch / f"{keys}-{exponent}", ROWS, keys, exponent, run.seed)
+            seconds, distinct = time_case(spark, folder, repetitions)
+            cases[keys, exponent] = Case(keys, exponent, distinct, seconds)
     return result_of(cases, repetitions, slots)
 
 
@@ -407,8 +397,8 @@ def _series(cases: Mapping[tuple[int, float], Case]) -> list[Series]:
     return found
 
 
-@charts.drawing("aggregate")
-def draw(figure: Figure, result: Result) -> None:
+@aggregate.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Seconds of every way on the headline's stream, and how much faster it is here on all streams."""
     cases = result.tables[0].records()
     headline = next(case for case in cases if (case["keys"], case["exponent"]) == HEADLINE)

@@ -10,14 +10,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
 from steelyard.core.topology import Channel, Instance
 from steelyard.resident import Callback, Flow, count, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
@@ -27,11 +25,7 @@ from steelyard.resident.sources import Read, Reader
 from steelyard.resident.wire import CREDIT, DATA, Kind, Packer, batch_bytes, batch_from
 from steelyard.workloads import Words
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MIB = 1 << 20
-LARGE_ROWS = MIB // 8
 SMALL_ROWS = 16
 WORKERS = 4
 WORDS = 100_000
@@ -304,9 +298,9 @@ class _Nothing(Reader):
         return Read(None, offset, True)
 
 
-@benchmark("channel", title="Channels between workers, beside bare sockets, and a word count through them")
+@experiment("channel", title="Channels between workers, beside bare sockets, and a word count through them")
 def channel(run_as: Run) -> Result:
-    """Large batches a second, round trips of small ones, and words counted a second by four workers."""
+    """Large batches per second, round trips of small ones, and words counted per second by four workers."""
     rounds, large, small = (5, 100, 500) if run_as.quick else (25, 200, 2000)
     words = 4_000_000 if run_as.quick else 20_000_000
     steps = run_as.progress.track(
@@ -397,13 +391,13 @@ def _why(pair: Pair) -> str:
     more = (pair.channel_each - pair.bare_each) * 1e6
     spread = max(pair.bare) / min(pair.bare)
     return (
-        f"packing, checksums, numbers and credit took {more:.0f} us a message more than the bare socket, whose own "
+        f"packing, checksums, numbers and credit took {more:.0f} us per message more than the bare socket, whose own "
         f"rounds differ by a factor of {spread:.1f}"
     )
 
 
-@charts.drawing("channel")
-def draw(figure: Figure, result: Result) -> None:
+@channel.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """MiB per second in every round, through a channel and through a bare socket."""
     title = "Messages of 1 MiB between two processes"
     charts.lines(figure.add_subplot(), result.series, title=title, x="round", y="MiB per second")

@@ -13,20 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
+from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.engine.broker import running_broker
 from steelyard.bench.engine.latency_contenders import CHECKPOINT_SECONDS, CONTENDERS, Request
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Result, Series, Table, Target
 from steelyard.core.errors import SteelyardError
 from steelyard.resident.kafka import ANSWER_SECONDS, client
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RATES, QUICK_RATES = (1_000, 10_000), (10_000,)
 KEYS = 1_000
@@ -207,7 +202,7 @@ def _until_counted(servers: str, source: str, target: str, name: str) -> None:
     raise LatencyError(f"{name} had counted {sum(most.values())} of {rows} rows {END_SECONDS:g} s after the last one")
 
 
-@benchmark("latency", title="Latency from Kafka to Kafka, beside Spark's real-time mode")
+@experiment("latency", title="Latency from Kafka to Kafka, beside Spark's real-time mode")
 def latency(run: Run) -> Result:
     """Milliseconds from a row in Kafka to the count of it in Kafka, on three engines and at two rates."""
     from steelyard.bench.engine.connector import connector_jars  # noqa: PLC0415 - loads Spark
@@ -297,8 +292,8 @@ def _series(found: Mapping[tuple[str, int], Sequence[np.ndarray[Any, Any]]]) -> 
     ]
 
 
-@charts.drawing("latency")
-def draw(figure: Figure, result: Result) -> None:
+@latency.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """How many rows are counted within how long, for each rate."""
     rates = result.parameters["rates"]
     figure.set_size_inches(12, 4.8)

@@ -6,7 +6,6 @@ import gc
 import os
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment, spark_for
 from steelyard.bench.engine.aggregate import Spread, write_rows
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
 from steelyard.core import Progress
 from steelyard.grouping import OSG
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
     from steelyard.spark.microbatch import MicroBatch
@@ -63,25 +59,17 @@ class Nowhere:
 
 @dataclass
 class Stream:
-    """One engine that is given the same rows again and again, each time as the next window.
-
-    Parameters
-    ----------
-    spark, rows
-        A session, and the rows of a batch.
-    way
-        Where key counts come from, `"carried"` or `"exact"`; or `"in place"`, without a plan.
-    checkpoint
-        Where state lives.
-    slots
-        Blocks and buckets.
-    """
+    """One engine that is given the same rows again and again, each time as the next window."""
 
     spark: SparkSession
     rows: DataFrame
+    """A session, and the rows of a batch."""
     way: str
+    """Where key counts come from, `"carried"` or `"exact"`; or `"in place"`, without a plan."""
     checkpoint: Path
+    """Where state lives."""
     slots: int = SLOTS
+    """Blocks and buckets."""
     batch: int = 0
     placing: list[float] = field(default_factory=list)
     """Seconds to turn each plan into a placement, in the driver."""
@@ -231,32 +219,26 @@ def growth(sizes: Sequence[float]) -> float:
     return float(np.mean(sizes[-fifth:]) / np.mean(sizes[:fifth]))
 
 
-@benchmark("engine-overhead", title="What planning adds to a batch, and the driver's memory over many batches")
+@experiment("engine-overhead", title="What planning adds to a batch, and the driver's memory over many batches")
 def overhead(run: Run) -> Result:
     """Seconds of counting, planning and placing in batches of several sizes, and memory over many small batches."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     sizes = [HEADLINE_ROWS] if run.quick else list(SIZES)
-    repetitions = 1 if run.quick else 5
-    warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
-    first = QUICK_MEMORY_WARM_UPS if run.quick else MEMORY_WARM_UPS
-    batches = QUICK_MEMORY_BATCHES if run.quick else MEMORY_BATCHES
+    repetitions = run.pick(5, 1)
+    warm_ups = run.pick(WARM_UPS, QUICK_WARM_UPS)
+    first = run.pick(MEMORY_WARM_UPS, QUICK_MEMORY_WARM_UPS)
+    batches = run.pick(MEMORY_BATCHES, QUICK_MEMORY_BATCHES)
     config = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": " ".join(TIGHT_HEAP)}
-    spark = sy.session("steelyard bench overhead", master=f"local[{SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     costs: dict[int, dict[str, Cost]] = {}
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-overhead-") as scratch:
-            for rows in run.progress.track(sizes, "sizes"):
-                run.progress.say(f"{rows:,} rows")
-                folder = write_rows(Path(scratch) / str(rows), rows, KEYS, EXPONENT, run.seed)
-                costs[rows] = time_size(spark, folder, rows, warm_ups, repetitions)
-            run.progress.say(f"memory over {batches} batches")
-            few = write_rows(Path(scratch) / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
-            stream = Stream(spark, spark.read.parquet(str(few)), "carried", Path(scratch) / "memory", MEMORY_SLOTS)
-            memory = watch_memory(spark, stream, first, batches, run)
-    finally:
-        spark.stop()
+    with spark_for("overhead", SLOTS, config) as (spark, scratch):
+        for rows in run.progress.track(sizes, "sizes"):
+            run.progress.say(f"{rows:,} rows")
+            folder = write_rows(scratch / str(rows), rows, KEYS, EXPONENT, run.seed)
+            costs[rows] = time_size(spark, folder, rows, warm_ups, repetitions)
+        run.progress.say(f"memory over {batches} batches")
+        few = write_rows(scratch / "few", SMALL_ROWS, SMALL_KEYS, EXPONENT, run.seed)
+        stream = Stream(spark, spark.read.parquet(str(few)), "carried", scratch / "memory", MEMORY_SLOTS)
+        memory = watch_memory(spark, stream, first, batches, run)
     return result_of(costs, memory, repetitions, batches)
 
 
@@ -325,12 +307,11 @@ def _series(costs: dict[int, dict[str, Cost]]) -> list[Series]:
     ]
 
 
-@charts.drawing("engine-overhead")
-def draw(figure: Figure, result: Result) -> None:
+@overhead.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """What counting, planning and placing take of a batch, what a batch takes, and the driver's memory."""
-    figure.set_size_inches(14, 4.8)
     memory = result.panel(MEMORY)
-    panels = figure.subplots(1, 2 + len(memory))
+    panels = charts.panels(figure, 2 + len(memory), (14, 4.8))
     share, whole = (result.tables[0].lines("way", "rows", column) for column in ("share", "batch s"))
     x, title = "rows of a batch", "Counting, planning and placing"
     charts.lines(panels[0], share, title=title, x=x, y="share of the batch's time", log="x", legend=False)

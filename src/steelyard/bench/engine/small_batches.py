@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.environment import cores
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
 from steelyard.core import Progress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
 MICROS = 1_000_000
@@ -48,29 +44,20 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Case:
-    """A query and the batches that it is given.
-
-    Parameters
-    ----------
-    name, metric
-        What it is called, and the metric of its ratio.
-    rows, keys
-        Of a batch: its keys are drawn from so many, each alike.
-    live
-        Keys that the first batch brings, each once; 0 where there is no such batch.
-    window
-        Seconds of a tumbling window; 0 without one. Every batch is as long as one.
-    mode
-        Output mode.
-    """
+    """A query and the batches that it is given."""
 
     name: str
     metric: str
+    """What it is called, and the metric of its ratio."""
     rows: int
     keys: int
+    """Of a batch: its keys are drawn from so many, each alike."""
     live: int = 0
+    """Keys that the first batch brings, each once; 0 where there is no such batch."""
     window: int = 0
+    """Seconds of a tumbling window; 0 without one. Every batch is as long as one."""
     mode: str = "append"
+    """Output mode."""
 
     def write(self, folder: Path, batches: int, seed: int) -> Path:
         """The batches' files; one more is the first, where keys are to be live."""
@@ -170,7 +157,7 @@ class Way:
         self.updates[batch] = results.toArrow()
 
     def give(self, files: Sequence[Path]) -> None:
-        """Let the query do these files, one a batch."""
+        """Let the query do these files, one per batch."""
         for file in files:
             os.link(file, self.folder / "in" / file.name)
         if self.name != OURS:
@@ -287,26 +274,19 @@ def _measured(way: Way, first: int) -> Measured:
     return Measured(way.case, way.name, seconds, phases)
 
 
-@benchmark("small-batches", title="What a small batch takes, beside plain Structured Streaming")
+@experiment("small-batches", title="What a small batch takes, beside plain Structured Streaming")
 def small_batches(run: Run) -> Result:
     """Seconds of batches of 1,000 and 100,000 rows, and of updates of 1,000 among a million keys."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    plan = Plan(TURNS, BATCHES_PER_TURN, WARM_UP_TURNS)
-    if run.quick:
-        plan = Plan(QUICK_TURNS, QUICK_BATCHES_PER_TURN, QUICK_WARM_UP_TURNS)
+    full, quick = (TURNS, BATCHES_PER_TURN, WARM_UP_TURNS), (QUICK_TURNS, QUICK_BATCHES_PER_TURN, QUICK_WARM_UP_TURNS)
+    plan = Plan(*run.pick(full, quick))
     slots = cores()
     config = {**CONFIG, "spark.sql.shuffle.partitions": str(slots)}
-    spark = sy.session("steelyard bench small batches", master=f"local[{slots}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     found: list[Measured] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-small-") as scratch:
-            for number, case in enumerate(run.progress.track(CASES[:3] if run.quick else CASES, "cases")):
-                run.progress.say(case.name)
-                found += measure(spark, case, Path(scratch) / str(number), plan, run.seed).values()
-    finally:
-        spark.stop()
+    with spark_for("small-batches", slots, config) as (spark, scratch):
+        for number, case in enumerate(run.progress.track(CASES[:3] if run.quick else CASES, "cases")):
+            run.progress.say(case.name)
+            found += measure(spark, case, scratch / str(number), plan, run.seed).values()
     return result_of(found, plan, slots)
 
 
@@ -352,12 +332,11 @@ def result_of(found: Sequence[Measured], plan: Plan, slots: int) -> Result:
     )
 
 
-@charts.drawing("small-batches")
-def draw(figure: Figure, result: Result) -> None:
+@small_batches.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The median time of a batch in each way, by case."""
     rows = result.tables[0].records()
     cases = list(dict.fromkeys(row["case"] for row in rows))
-    figure.set_size_inches(6.5 * len(cases), 4.5)
-    for axes, case in zip(np.atleast_1d(figure.subplots(1, len(cases))), cases, strict=True):
+    for axes, case in zip(charts.panels(figure, len(cases), (6.5 * len(cases), 4.5)), cases, strict=True):
         taken = {row["way"]: row["median s"] for row in rows if row["case"] == case}
         charts.bars(axes, taken, title=case, x="median time of a batch, s", y="engine and its store", ours=(OURS,))

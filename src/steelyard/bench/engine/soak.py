@@ -8,24 +8,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.engine.overhead import growth, resident_mib
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
 from steelyard.core.topology import Placement
 from steelyard.resident import Callback, Flow, Settings
 from steelyard.resident.channel import CREDIT
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ProcessLauncher
 from steelyard.resident.sources import Read, Reader
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BATCH_ROWS = 1 << 16
 BATCH_SECONDS = 0.02
@@ -65,25 +60,17 @@ class Counted(Reader):
 
 @dataclass
 class Soaked:
-    """What was seen while it ran.
-
-    Parameters
-    ----------
-    seconds
-        When each sample was taken, from the first on.
-    source_mib, consumer_mib
-        Memory of the two workers.
-    most_ahead
-        The most batches that the source was ever ahead of the consumer.
-    batches
-        How many went through.
-    """
+    """What was seen while it ran."""
 
     seconds: list[float] = field(default_factory=list)
+    """When each sample was taken, from the first on."""
     source_mib: list[float] = field(default_factory=list)
     consumer_mib: list[float] = field(default_factory=list)
+    """Memory of the two workers."""
     most_ahead: int = 0
+    """The most batches that the source was ever ahead of the consumer."""
     batches: int = 0
+    """How many went through."""
 
 
 @contextmanager
@@ -142,10 +129,10 @@ def soak(seconds: float, batch_rows: int = BATCH_ROWS, batch_seconds: float = BA
     return found
 
 
-@benchmark("resident-soak", title="Memory of resident workers while a source is faster than what takes its rows")
+@experiment("resident-soak", title="Memory of resident workers while a source is faster than what takes its rows")
 def resident_soak(run: Run) -> Result:
     """Memory of both workers, from the first fifth of the time to the last, and how far the source was ahead."""
-    seconds = QUICK_SECONDS if run.quick else SECONDS
+    seconds = run.pick(SECONDS, QUICK_SECONDS)
     run.progress.say(f"a slow consumer for {seconds:g} s")
     return result_of(soak(seconds), seconds)
 
@@ -199,8 +186,8 @@ def result_of(seen: Soaked, seconds: float) -> Result:
     )
 
 
-@charts.drawing("resident-soak")
-def draw(figure: Figure, result: Result) -> None:
+@resident_soak.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Memory of both workers over time."""
     named = [Series(one.name.removesuffix(", MiB"), one.x, one.y) for one in result.series]
     charts.lines(figure.add_subplot(), named, title="Memory of resident workers", x="time, s", y="memory (RSS), MiB")

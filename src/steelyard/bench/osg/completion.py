@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench.result import WrongAnswerError
+from steelyard.bench import WrongAnswerError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.resident import Flow, Memory
@@ -33,21 +33,14 @@ Work = Callable[[str], int]
 
 @dataclass(frozen=True)
 class Clocked(Reader):
-    """Rows that come one by one, at even distances, and say when they were due.
-
-    Parameters
-    ----------
-    items
-        What each row is about.
-    apart
-        Seconds from one to the next.
-    labels
-        What else is known of each; by default the same.
-    """
+    """Rows that come one by one, at even distances, and say when they were due."""
 
     items: pa.Array
+    """What each row is about."""
     apart: float
+    """Seconds from one to the next."""
     labels: pa.Array | None = None
+    """What else is known of each; by default the same."""
     _cache: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     schema = pa.schema({"id": pa.int64(), "item": pa.string(), "label": pa.string(), "due": pa.float64()})
@@ -123,30 +116,20 @@ class Completed:
 
 @dataclass(frozen=True)
 class Edge:
-    """A stream, and the slots that it is shuffled to.
-
-    Parameters
-    ----------
-    items
-        What each row is about.
-    work
-        What a slot does for a row.
-    slots
-        Instances.
-    senders
-        Instances of the source, each a scheduler.
-    labels
-        What else is known of each row; by default the same.
-    spark
-        Where workers run; without one, in threads of this process.
-    """
+    """A stream, and the slots that it is shuffled to."""
 
     items: Sequence[str]
+    """What each row is about."""
     work: Work
+    """What a slot does for a row."""
     slots: int
+    """Instances."""
     senders: int = 1
+    """Instances of the source, each a scheduler."""
     labels: Sequence[str] | None = None
+    """What else is known of each row; by default the same."""
     spark: SparkSession | None = None
+    """Where workers run; without one, in threads of this process."""
 
     def run(self, grouping: str, apart: float, rows: int | None = None) -> Completed:
         """The first rows of the stream through a grouping, so many seconds apart."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Target, charts, experiment, mean
 from steelyard.bench.osg.settings import (
     AS_PRINTED,
     FULL_KNOWLEDGE,
@@ -27,12 +25,7 @@ from steelyard.bench.osg.settings import (
     streams_of,
     sweep,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Target
 from steelyard.sim.shuffle import ShuffleEdge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COMPARED = {**POLICIES, "OSG without resync": "osg?resync=0", **PRINTED}
@@ -42,21 +35,21 @@ SAME = 0.02
 """Throughputs that differ by less are the same."""
 
 
-@benchmark(
+@experiment(
     "osg-distributions",
     title="Completion time and throughput by skew, OSG beside round robin and Full Knowledge",
     figure="Rivetti et al. 2016, Fig 4 and 5",
 )
 def distributions(run: Run) -> Result:
     """Mean completion time over streams of uniform items and of Zipf 0.5 to 3.0."""
-    seeds = streams_of(run.seed, quick=run.quick)
+    seeds = streams_of(run)
     found = sweep({one: Setting(exponent=one) for one in EXPONENTS}, COMPARED, seeds, run.progress, "distributions")
     return result_of(found, started(seeds, found), seeds)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What OSG's start in round robin costs where it should match Full Knowledge, one figure a stream."""
+    """What OSG's start in round robin costs where it should match Full Knowledge, one figure per stream."""
 
     share: Sequence[float]
     """Tuples that go round robin before the first estimates, over all."""
@@ -81,8 +74,8 @@ def started(seeds: Sequence[int], found: Sweep[float], exponent: float = MATCHES
         begin = len(edge.times) if left is None else left
         share.append(begin / len(edge.times))
         late.append(knowing_late(edge, begin))
-    osg, full = (float(np.mean(found.completions[exponent, name])) for name in (OSG, FULL_KNOWLEDGE))
-    return Start(share, late, (float(np.mean(late)) - full) / (osg - full))
+    osg, full = (mean(found.completions[exponent, name]) for name in (OSG, FULL_KNOWLEDGE))
+    return Start(share, late, (mean(late) - full) / (osg - full))
 
 
 def knowing_late(edge: ShuffleEdge, begin: int) -> float:
@@ -180,7 +173,6 @@ def _throughput(found: Sweep[float], x: float) -> list[float]:
 
 def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found, start)
     metrics = {
         "worst_speedup": min(found.speedup(x, OSG) for x in EXPONENTS),
         "speedup_uniform": found.speedup(0.0, OSG),
@@ -188,16 +180,17 @@ def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
         "speedup_zipf_2": found.speedup(2.0, OSG),
         "worst_speedup_tracking": min(found.speedup(x, TRACKING) for x in EXPONENTS),
         "worst_speedup_as_printed": min(found.speedup(x, AS_PRINTED) for x in EXPONENTS),
-        "start_share_zipf_2": float(np.mean(start.share)),
+        "start_share_zipf_2": mean(start.share),
         "start_share_of_gap_zipf_2": start.of_gap,
-        "throughput_tuples_per_s": float(np.mean(found.throughputs[1.0, OSG])),
+        "throughput_tuples_per_s": mean(found.throughputs[1.0, OSG]),
     }
     source = f"{SOURCE}, section 5.2, text on Fig 4"
     return Result(
         parameters=parameters(Setting(), seeds, COMPARED, exponents=EXPONENTS),
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
-        tables=[claims_table(claims), found.table("exponent")],
+        tables=[found.table("exponent")],
+        claims=claims_of(found, start),
         series=found.series(),
         published=[
             Published("on average 4 % for uniform and Zipf-0.5", source, "speedup_uniform"),
@@ -214,11 +207,10 @@ def result_of(found: Sweep[float], start: Start, seeds: list[int]) -> Result:
     )
 
 
-@charts.drawing("osg-distributions")
-def draw(figure: Figure, result: Result) -> None:
+@distributions.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Mean completion times, and speed-ups."""
-    figure.set_size_inches(12, 5)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (12, 5))
     rows = result.tables[1].records()
     for number, name in enumerate((ROUND_ROBIN, *(one.name for one in result.series))):
         own = [one for one in rows if one["grouping"] == name]

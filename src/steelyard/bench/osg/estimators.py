@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Cell, Claim, Result, Run, Table, Target, charts, experiment, mean
 from steelyard.bench.osg.settings import (
     FULL_KNOWLEDGE,
     NOTE,
@@ -20,11 +18,6 @@ from steelyard.bench.osg.settings import (
     seeded,
     streams_of,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Result, Table, Target
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ASKED = {"uniform": Setting(exponent=0.0), "Zipf-0.5": Setting(exponent=0.5), "Zipf-1.0": Setting()}
 """Where half of the gap is to be closed."""
@@ -53,10 +46,10 @@ HALF = 0.5
 Runs = dict[tuple[str, str], list[float]]
 
 
-@benchmark("osg-estimators", title="What closes the gap between OSG and Full Knowledge, with no more memory")
+@experiment("osg-estimators", title="What closes the gap between OSG and Full Knowledge, with no more memory")
 def estimators(run: Run) -> Result:
     """Share of the gap in mean completion time that each variant closes, at Zipf 1.0 and below."""
-    seeds = streams_of(run.seed, quick=run.quick)
+    seeds = streams_of(run)
     completions: Runs = {}
     traffic: Runs = {}
     for where, seed in run.progress.track([(where, seed) for where in SETTINGS for seed in seeds], "estimators"):
@@ -77,8 +70,8 @@ def gap_closed(completions: Runs, where: str, name: str) -> float:
     >>> gap_closed(runs, "x", "new")
     0.75
     """
-    mean = {one: float(np.mean(completions[where, one])) for one in (OSG, FULL_KNOWLEDGE, name)}
-    return (mean[OSG] - mean[name]) / (mean[OSG] - mean[FULL_KNOWLEDGE])
+    means = {one: mean(completions[where, one]) for one in (OSG, FULL_KNOWLEDGE, name)}
+    return (means[OSG] - means[name]) / (means[OSG] - means[FULL_KNOWLEDGE])
 
 
 def by_stream(completions: Runs, where: str, name: str) -> list[float]:
@@ -123,15 +116,14 @@ def claims_of(completions: Runs) -> list[Claim]:
 
 def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(completions)
     closed = {(where, name): gap_closed(completions, where, name) for where in SETTINGS for name in CANDIDATES}
     rows: list[tuple[Cell, ...]] = [
         (
             name,
             CANDIDATES[name],
             *(round(closed[where, name], 3) for where in SETTINGS),
-            round(float(np.mean(traffic[name, "messages"]))),
-            round(float(np.mean(traffic[name, "kilobytes"])), 1),
+            round(mean(traffic[name, "messages"])),
+            round(mean(traffic[name, "kilobytes"]), 1),
         )
         for name in CANDIDATES
     ]
@@ -140,30 +132,30 @@ def result_of(completions: Runs, traffic: Runs, seeds: Sequence[int]) -> Result:
         "gap_closed": min(closed[where, TRACKING] for where in ASKED),
         "gap_closed_105": closed["Zipf-1.0, 105 %", TRACKING],
         "gap_closed_means_only": min(closed[where, "tracking, means only"] for where in ASKED),
-        "messages_of_osg": float(np.mean(traffic[OSG, "messages"])),
-        "messages_of_tracking": float(np.mean(traffic[TRACKING, "messages"])),
-        "kilobytes_of_osg": float(np.mean(traffic[OSG, "kilobytes"])),
-        "kilobytes_of_tracking": float(np.mean(traffic[TRACKING, "kilobytes"])),
+        "messages_of_osg": mean(traffic[OSG, "messages"]),
+        "messages_of_tracking": mean(traffic[TRACKING, "messages"]),
+        "kilobytes_of_osg": mean(traffic[OSG, "kilobytes"]),
+        "kilobytes_of_tracking": mean(traffic[TRACKING, "kilobytes"]),
     }
     return Result(
         parameters=parameters(Setting(), seeds, {**ENDS, **CANDIDATES}),
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
-        tables=[claims_table(claims), Table("share of the gap that is closed", columns, rows)],
+        tables=[Table("share of the gap that is closed", columns, rows)],
+        claims=claims_of(completions),
         targets=[Target("gap_closed", at_least=HALF, explanation="see the table")],
         notes=[
             NOTE,
             "gap_closed is the least over uniform, Zipf-0.5 and Zipf-1.0 at 100 %. All have the same memory; messages "
-            "differ, and are in the table. kB counts eight bytes a number, requests on tuples included.",
+            "differ, and are in the table. kB counts eight bytes per number, requests on tuples included.",
         ],
     )
 
 
-@charts.drawing("osg-estimators")
-def draw(figure: Figure, result: Result) -> None:
+@estimators.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A group of bars for each variant."""
-    figure.set_size_inches(11, 6)
-    axes = figure.add_subplot()
+    (axes,) = charts.panels(figure, 1, (11, 6))
     variants = [one for one in result.tables[1].records() if one["variant"] != OSG]
     height = 0.8 / len(SETTINGS)
     for number, where in enumerate(SETTINGS):

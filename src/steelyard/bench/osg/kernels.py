@@ -1,21 +1,16 @@
-"""How many tuples a second groupings route, instances learn, and the simulated edge runs, on one core."""
+"""How many tuples per second groupings route, instances learn, and the simulated edge runs, on one core."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from steelyard.bench import charts
+from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
 from steelyard.bench.osg.settings import Setting
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Result, Table, Target
 from steelyard.grouping import grouping, grouping_names
 from steelyard.sim.shuffle import ShuffleEdge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TUPLES = 1_000_000
 WARM = 16_000
@@ -27,7 +22,7 @@ WANTED = 2_000_000
 
 
 class Speeds(NamedTuple):
-    """Tuples or events a second, of processor time."""
+    """Tuples or events per second, of processor time."""
 
     routed: float
     learnt: float | None
@@ -62,10 +57,10 @@ def speeds(name: str, instances: int, seed: int, repetitions: int) -> Speeds:
     return Speeds(TUPLES / routed, TUPLES / learnt if learns else None, warm.events / simulated)
 
 
-@benchmark("osg-kernels", title="Tuples a second that each grouping routes on one core")
+@experiment("osg-kernels", title="Tuples per second that each grouping routes on one core")
 def kernels(run: Run) -> Result:
     """Speed of every grouping's compiled loops: scheduler, instance, and both with queues in the simulated edge."""
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
     cases = [(name, instances) for instances in INSTANCES for name in grouping_names()]
     found = {case: speeds(*case, run.seed, repetitions) for case in run.progress.track(cases, "kernels")}
     return result_of(found, repetitions)
@@ -101,8 +96,8 @@ def result_of(found: dict[tuple[str, int], Speeds], repetitions: int) -> Result:
     )
 
 
-@charts.drawing("osg-kernels")
-def draw(figure: Figure, result: Result) -> None:
+@kernels.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping."""
     routed = {one["grouping"]: one["tuples routed"] for one in result.tables[0].records() if one["instances"] == 5}
     x = "million tuples per second of processor time"

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steelyard.bench import charts
+from steelyard.bench import Result, Run, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.osg.completion import WORKERS, Completed, Edge, Waiting, Work
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target, WrongAnswerError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 WAITING, COMPUTING = "waiting", "computing"
@@ -100,23 +97,18 @@ def stream(case: Case, rows: int, seed: int) -> Stream:
     return Stream(items, {HEAVY_TAIL: items, UNRELATED: others}, work, SLOTS[kind], by_name)
 
 
-@benchmark("osg-live", title="OSG beside round robin on real rows of 0.2 to 5 ms that wait or compute")
+@experiment("osg-live", title="OSG beside round robin on real rows of 0.2 to 5 ms that wait or compute")
 def osg_live(run: Run) -> Result:
     """Mean completion time by OSG over round robin's, with a column that tells what rows cost and with another one."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    spark = sy.session("steelyard bench osg-live", master=f"local[{WORKERS}]")
-    spark.sparkContext.setLogLevel("ERROR")
     found: Runs = {}
     taken = {}
-    try:
+    with spark_for("osg-live", WORKERS) as (spark, _):
         for case in run.progress.track(QUICK_CASES if run.quick else CASES, "osg-live"):
             some, cost = calibrated(spark, case, run)
             taken[case] = cost
             for column in AIMS:
                 found[case, column] = measured(spark, some, column, cost, run)
-    finally:
-        spark.stop()
     return result_of(found, taken)
 
 
@@ -204,19 +196,17 @@ def result_of(found: Runs, taken: Mapping[Case, float]) -> Result:
     )
 
 
-@charts.drawing("osg-live")
-def draw(figure: Figure, result: Result) -> None:
+@osg_live.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The ratio of every case."""
-    figure.set_size_inches(8, 4.5)
-    axes = figure.subplots()
+    (axes,) = charts.panels(figure, 1, (8, 4.5))
     rows = list(result.tables[0].records())
-    cases = list(dict.fromkeys((one["rows are"], one["mean ms"]) for one in rows))
-    for number, column in enumerate(dict.fromkeys(one["column"] for one in rows)):
-        values = [one["OSG over round robin"] for one in rows if one["column"] == column]
-        axes.bar(np.arange(len(cases)) + 0.4 * number - 0.2, values, 0.4, color=charts.COLOURS[number], label=column)
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(cases)), [f"{kind},\n{mean:g} ms" for kind, mean in cases])
+    cases = [f"{kind},\n{mean:g} ms" for kind, mean in dict.fromkeys((one["rows are"], one["mean ms"]) for one in rows)]
+    groups = {
+        column: [one["OSG over round robin"] for one in rows if one["column"] == column]
+        for column in dict.fromkeys(one["column"] for one in rows)
+    }
     title = "Mean completion time by OSG over round robin's"
-    charts.finish(axes, title=title, x="rows, and their mean cost", y="ratio")
-    axes.grid(visible=False, axis="x")
+    charts.grouped(axes, cases, groups, title=title, x="rows, and their mean cost", y="ratio")
+    axes.axhline(1.0, color="black", linewidth=0.8)
     charts.legend_below(figure, axes)

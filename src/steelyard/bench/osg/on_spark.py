@@ -5,16 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
+from steelyard.bench import Published, Result, Run, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.osg.completion import WORKERS, Completed, Edge, Waiting
 from steelyard.bench.osg.settings import SOURCE
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench.tables import Series, Table
 from steelyard.core.dataflow import Edge as FlowEdge
 from steelyard.core.dataflow import Grouping, Route
 from steelyard.core.topology import Instance
@@ -22,9 +21,6 @@ from steelyard.grouping import grouping as named
 from steelyard.resident.routing import ByCost, distributor, key_ids
 from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads.ranks import rank_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 8
 CUSTOMERS = 256
@@ -62,7 +58,7 @@ def stream(rows: int, seed: int) -> tuple[list[str], Waiting]:
 
 
 def routed_mtps(seed: int, repetitions: int) -> dict[str, float]:
-    """Millions of rows a second of processor time that a sender hashes, chooses for and cuts up, by grouping."""
+    """Millions of rows per second of processor time that a sender hashes, chooses for and cuts up, by grouping."""
     items, work = stream(ROUTED, seed)
     batch = pa.record_batch({"id": np.arange(ROUTED), "item": items, "due": np.zeros(ROUTED)})
     ids = key_ids(batch, ("item",))
@@ -85,22 +81,19 @@ def routed_mtps(seed: int, repetitions: int) -> dict[str, float]:
     return found
 
 
-@benchmark(
+@experiment(
     "osg-spark",
     title="Groupings on Spark: how long rows take that cost 1 to 64 ms",
     figure="Rivetti et al. 2016, Fig 6",
 )
 def osg_spark(run: Run) -> Result:
     """Mean completion time of rows by OSG beside round robin, on resident workers, with 2 to 10 % of capacity spare."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     rows = QUICK_ROWS if run.quick else ROWS
     ways = QUICK_WAYS if run.quick else tuple(WAYS)
     routed = routed_mtps(run.seed, 3 if run.quick else 7)
     items, work = stream(max(rows.values()), run.seed)
-    spark = sy.session("steelyard bench osg-spark", master=f"local[{WORKERS}]")
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with spark_for("osg-spark", WORKERS) as (spark, _):
         edge = Edge(items, work, SLOTS, spark=spark)
         mean = statistics.fmean(work.seconds[item] for item in items)
         edge.run(WAYS[OSG], mean / SLOTS, CALIBRATION_ROWS)  # the first job of a session is slow, and would mislead
@@ -108,8 +101,6 @@ def osg_spark(run: Run) -> Result:
         first = statistics.fmean(work.seconds[item] for item in items[:CALIBRATION_ROWS])
         beside = max(0.0, calibrated.executing - first)
         found = measured(edge, ways, mean + beside, rows, run)
-    finally:
-        spark.stop()
     return result_of(found, routed, rows, {"mean_ms": 1000 * mean, "beside_ms": 1000 * beside})
 
 
@@ -208,13 +199,12 @@ def _table(found: Runs, planned_ms: float) -> Table:
     )
 
 
-@charts.drawing("osg-spark")
-def draw(figure: Figure, result: Result) -> None:
+@osg_spark.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping, a panel for each degree of provisioning."""
-    figure.set_size_inches(12, 3.6)
     runs = result.tables[0].records()
     degrees = list(dict.fromkeys(one["provisioning %"] for one in runs))
-    for axes, degree in zip(figure.subplots(1, len(degrees), squeeze=False)[0], degrees, strict=True):
+    for axes, degree in zip(charts.panels(figure, len(degrees), (12, 3.6)), degrees, strict=True):
         shown = {
             way: float(
                 np.mean([one["mean ms"] for one in runs if (one["provisioning %"], one["grouping"]) == (degree, way)])

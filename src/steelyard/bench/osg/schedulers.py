@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Result, Run, Series, Target, charts, experiment
 from steelyard.bench.osg.settings import (
     OSG,
     POLICIES,
@@ -18,12 +15,7 @@ from steelyard.bench.osg.settings import (
     seeded,
     streams_of,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Target
 from steelyard.sim import Operator, PerItem, Scenario, Simulation, Source
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SCHEDULERS = (1, 2, 4, 8)
 PERCENT = (105, 150, 300)
@@ -39,10 +31,10 @@ def point(schedulers: int, percent: int) -> str:
     return f"{schedulers} at {percent} %"
 
 
-@benchmark("osg-schedulers", title="Speed-up over round robin by the number of schedulers")
+@experiment("osg-schedulers", title="Speed-up over round robin by the number of schedulers")
 def schedulers(run: Run) -> Result:
     """Speed-ups with 1 to 8 schedulers that do not speak with each other, at three degrees of provisioning."""
-    seeds = streams_of(run.seed, quick=run.quick)
+    seeds = streams_of(run)
     found: Sweep[str] = Sweep()
     points = [(count, percent, seed) for percent in PERCENT for count in SCHEDULERS for seed in seeds]
     for count, percent, seed in run.progress.track(points, "schedulers"):
@@ -90,13 +82,13 @@ def claims_of(found: Sweep[str]) -> list[Claim]:
 
 def result_of(found: Sweep[str], seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     worst = {policy: min(found.speedup(at, policy) for at in found.points) for policy in (OSG, TRACKING)}
     return Result(
         parameters=parameters(Setting(instances=INSTANCES), seeds, POLICIES, points=found.points),
-        metrics={"worst_speedup": worst[OSG], "worst_speedup_tracking": worst[TRACKING], **tally(claims)},
+        metrics={"worst_speedup": worst[OSG], "worst_speedup_tracking": worst[TRACKING]},
         kind="simulated",
-        tables=[claims_table(claims), found.table("schedulers")],
+        tables=[found.table("schedulers")],
+        claims=claims_of(found),
         series=series_of(found),
         targets=[Target("worst_speedup_tracking", at_least=ALIKE, explanation="see the table")],
         notes=[
@@ -120,11 +112,10 @@ def series_of(found: Sweep[str]) -> list[Series]:
     ]
 
 
-@charts.drawing("osg-schedulers")
-def draw(figure: Figure, result: Result) -> None:
+@schedulers.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Speed-ups by the number of schedulers."""
-    figure.set_size_inches(9, 4.6)
-    axes = figure.add_subplot()
+    (axes,) = charts.panels(figure, 1, (9, 4.6))
     title = "Mean completion time: speed-up over round robin"
     charts.lines(axes, result.series, title=title, x="schedulers", y="speed-up, simulated")
     charts.bound(axes, 1.0, "round robin")

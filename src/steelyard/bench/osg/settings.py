@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from steelyard.bench.claims import Interval
+from steelyard.bench import Interval, Run, Series, Table, mean, over
 from steelyard.bench.progress import Reporter
-from steelyard.bench.result import Cell, Series, Table
 from steelyard.core.plans import Floats
 from steelyard.grouping import CompiledGrouping, grouping
 from steelyard.sim.shuffle import ShuffleEdge
@@ -34,15 +33,6 @@ PRINTED = {AS_PRINTED: "osg?clock=cumulated&stability=eq1&resync=0"}
 class Setting:
     """One set of parameters; the defaults are the paper's.
 
-    Parameters
-    ----------
-    exponent, items
-        Of Zipf's law; 0 is uniform.
-    values, shortest, longest
-        n(w), min_w and max_w: so many costs at even distances, in ms.
-    instances, provisioning, tuples
-        k, over-provisioning (1 is 100 %) and m.
-
     Examples
     --------
     >>> edge = Setting(tuples=1000).edge(seed=1)
@@ -52,12 +42,15 @@ class Setting:
 
     exponent: float = 1.0
     items: int = 4_096
+    """Of Zipf's law; 0 is uniform."""
     values: int = 64
     shortest: float = 1.0
     longest: float = 64.0
+    """n(w), min_w and max_w: so many costs at even distances, in ms."""
     instances: int = 5
     provisioning: float = 1.0
     tuples: int = 100_000
+    """k, over-provisioning (1 is 100 %) and m."""
 
     def edge(self, seed: int, factors: Floats | None = None, phase_starts: tuple[int, ...] = (0,)) -> ShuffleEdge:
         """The stream of a seed on its instances; a seed chooses which items cost what, and draws the tuples."""
@@ -77,9 +70,9 @@ def seeded(named: str, seed: int) -> CompiledGrouping:
     return changed
 
 
-def streams_of(first: int, *, quick: bool) -> list[int]:
-    """The seeds of a run, one a stream."""
-    return [first + i for i in range(QUICK_STREAMS if quick else STREAMS)]
+def streams_of(run: Run) -> list[int]:
+    """The seeds of a run, one for each stream."""
+    return run.seeds(STREAMS, QUICK_STREAMS)
 
 
 X = TypeVar("X", float, int, str)
@@ -87,7 +80,7 @@ X = TypeVar("X", float, int, str)
 
 @dataclass
 class Sweep(Generic[X]):
-    """Mean completion times and throughputs of groupings at each point of a sweep, one a stream."""
+    """Mean completion times and throughputs of groupings at each point of a sweep, one per stream."""
 
     completions: dict[tuple[X, str], list[float]] = field(default_factory=dict)
     throughputs: dict[tuple[X, str], list[float]] = field(default_factory=dict)
@@ -104,25 +97,31 @@ class Sweep(Generic[X]):
         return list(dict.fromkeys(name for _, name in self.completions))
 
     def speedups(self, x: X, policy: str) -> list[float]:
-        """Completion time of round robin over that of a grouping, one a stream (Lambda in the paper)."""
-        pairs = zip(self.completions[x, ROUND_ROBIN], self.completions[x, policy], strict=True)
-        return [plain / ours for plain, ours in pairs]
+        """Completion time of round robin over that of a grouping, one per stream (Lambda in the paper)."""
+        return over(self.completions[x, ROUND_ROBIN], self.completions[x, policy])
 
     def speedup(self, x: X, policy: str) -> float:
         """Mean speed-up."""
-        return float(np.mean(self.speedups(x, policy)))
+        return mean(self.speedups(x, policy))
 
     def table(self, what: str) -> Table:
         """Speed-ups with their intervals and extremes, and completion times, of every point and grouping."""
-        rows: list[tuple[Cell, ...]] = []
-        for x in self.points:
-            for name in self.policies:
-                found = self.speedups(x, name)
-                low, high = min(found), max(found)
-                completion = float(np.mean(self.completions[x, name]))
-                rows.append((x, name, str(Interval.of(found)), round(low, 3), round(high, 3), round(completion, 2)))
-        columns = (what, "grouping", "speed-up, mean and 95 % interval", "lowest", "highest", "mean completion, ms")
-        return Table(f"speed-up over round robin by {what}", columns, rows)
+        return Table.of(
+            f"speed-up over round robin by {what}",
+            [
+                {
+                    what: x,
+                    "grouping": name,
+                    "speed-up, mean and 95 % interval": str(Interval.of(found)),
+                    "lowest": round(min(found), 3),
+                    "highest": round(max(found), 3),
+                    "mean completion, ms": round(mean(self.completions[x, name]), 2),
+                }
+                for x in self.points
+                for name in self.policies
+                for found in [self.speedups(x, name)]
+            ],
+        )
 
     def series(self, x: Sequence[float] | None = None) -> list[Series]:
         """A line of speed-ups for each grouping but round robin."""
@@ -164,6 +163,6 @@ def parameters(
 
 NOTE = (
     "Simulated: a deterministic discrete-event model in place of the authors' threads that wait busily; one set of "
-    "hash functions a stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the "
+    "hash functions per stream, where the authors had 100 streams with 50 sets each. OSG is with the clock and the "
     "periodic synchronisation of the authors' program."
 )

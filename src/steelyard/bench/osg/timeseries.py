@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, Interval, claims_table, tally
+from steelyard.bench import Claim, Interval, Published, Result, Run, Series, Table, Target, charts, experiment, mean
 from steelyard.bench.osg.settings import (
     FULL_KNOWLEDGE,
     NOTE,
@@ -23,13 +21,8 @@ from steelyard.bench.osg.settings import (
     seeded,
     streams_of,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target
 from steelyard.core.plans import Floats
 from steelyard.sim.shuffle import ShuffleRun
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TUPLES, CHANGE, BUCKET = 150_000, 75_000, 2_000
 FACTORS = np.array([[1.05, 1.025, 1.0, 0.975, 0.95], [0.90, 0.95, 1.0, 1.05, 1.10]])
@@ -96,14 +89,14 @@ def recovery(line: Line, level: float) -> int:
     return TUPLES - CHANGE
 
 
-@benchmark(
+@experiment(
     "osg-timeseries",
     title="Completion times while the speeds of instances change abruptly",
     figure="Rivetti et al. 2016, Fig 11",
 )
 def timeseries(run: Run) -> Result:
     """150,000 tuples on five instances of different speeds, which change half-way."""
-    seeds = streams_of(run.seed, quick=run.quick)
+    seeds = streams_of(run)
     found: dict[str, list[Line]] = {name: [] for name in COMPARED}
     for seed in run.progress.track(seeds, "timeseries"):
         edge = Setting(tuples=TUPLES).edge(seed, FACTORS, (0, CHANGE))
@@ -201,7 +194,6 @@ TWO = (
 
 def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
     """Figures, tables and verdicts."""
-    claims = claims_of(found)
     rows = [
         (
             name,
@@ -222,18 +214,19 @@ def result_of(found: Mapping[str, Sequence[Line]], seeds: list[int]) -> Result:
         "to its own, tuples",
     )
     metrics = {
-        "run_at": float(np.mean([line.run_at for line in found[OSG]])),
-        "new_matrices_tuples": float(np.mean([line.renewed for line in found[OSG]])),
-        "osg_recovery_tuples": float(np.mean(recoveries(found, OSG))),
-        "recovery_tuples": float(np.mean(recoveries(found, TRACKING))),
-        "own_recovery_tuples": float(np.mean(recoveries(found, TRACKING, TRACKING))),
+        "run_at": mean(line.run_at for line in found[OSG]),
+        "new_matrices_tuples": mean(line.renewed for line in found[OSG]),
+        "osg_recovery_tuples": mean(recoveries(found, OSG)),
+        "recovery_tuples": mean(recoveries(found, TRACKING)),
+        "own_recovery_tuples": mean(recoveries(found, TRACKING, TRACKING)),
     }
     published = RECOVERED_AT - CHANGE
     return Result(
         parameters=parameters(Setting(tuples=TUPLES), seeds, COMPARED, factors=FACTORS, change=CHANGE),
-        metrics={**metrics, **tally(claims)},
+        metrics=metrics,
         kind="simulated",
-        tables=[claims_table(claims), Table("before and after the change", columns, rows)],
+        tables=[Table("before and after the change", columns, rows)],
+        claims=claims_of(found),
         series=[one for name in SHOWN for one in _series(name, found[name][0])],
         published=[
             Published(RUN_AT, TEXT, "run_at"),
@@ -267,11 +260,10 @@ def _series(name: str, line: Line) -> list[Series]:
     return [Series(f"{part}: {name}", middles(), values.tolist(), "simulated") for part, values in parts.items()]
 
 
-@charts.drawing("osg-timeseries")
-def draw(figure: Figure, result: Result) -> None:
+@timeseries.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """One stream: means with their ranges, and how far instances are out of balance."""
-    figure.set_size_inches(13, 5)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (13, 5))
     parts = [result.panel(part) for part in (MEAN, LEAST, MOST, BALANCE)]
     for colour, each in zip(charts.COLOURS, zip(*parts, strict=True), strict=False):
         mean, least, most, balance = ([value / 1_000 for value in one.y] for one in each)

@@ -11,23 +11,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, WrongAnswerError, charts, experiment
 from steelyard.bench.osg.completion import Completed, Edge
 from steelyard.bench.osg.settings import SOURCE
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, WrongAnswerError
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.sim.shuffle import ShuffleEdge, ShuffleRun
 from steelyard.workloads.ranks import rank_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHUFFLE, OSG, TRACKING = "ASSG", "OSG", "tracking OSG"
 SIMULATED = {SHUFFLE: "assg", OSG: "osg", TRACKING: "tracking_osg"}
@@ -189,27 +183,19 @@ Messages = dict[int, int]
 
 @dataclass(frozen=True)
 class Said:
-    """What the paper prints of one application.
-
-    Parameters
-    ----------
-    mean, least, most
-        Speed-ups over Storm's shuffle.
-    words, below
-        How many additional messages, and the number that this is below.
-    falls
-        What it says of OSG with more instances.
-    times
-        Least, mean and most ms of a tuple.
-    """
+    """What the paper prints of one application."""
 
     mean: float
     least: float
     most: float
+    """Speed-ups over Storm's shuffle."""
     words: str
     below: int
+    """How many additional messages, and the number that this is below."""
     falls: str
+    """What it says of OSG with more instances."""
     times: tuple[float, float, float]
+    """Least, mean and most ms of a tuple."""
 
     @property
     def published(self) -> dict[str, float | str]:
@@ -263,7 +249,7 @@ def measured(make: Callable[[Path, int, int], tuple[list[str], Lookup]], tuples:
             means[instances] = {way: one.mean_completion for way, one in runs.items()}
             messages[instances] = _extra(runs[OSG])
             few[instances] = _extra(edge.run(WITHOUT_RESYNC))
-        live = _live(items[: QUICK_LIVE_ROWS if run.quick else LIVE_ROWS], work)
+        live = _live(items[: run.pick(LIVE_ROWS, QUICK_LIVE_ROWS)], work)
     return UseCase(means, messages, few, costs, live)
 
 
@@ -345,7 +331,6 @@ def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
     """Speed-ups: mean completion time of Storm's shuffle over OSG's."""
     gains = {way: gains_of(found.means, way) for way in (OSG, TRACKING)}
     longest = 1000 * float(found.costs.max())
-    claims = claims_of(found.means, found.messages, found.messages_without_resync, longest, said)
     metrics = {
         "speed_up_mean": statistics.fmean(gains[OSG]),
         "speed_up_least": min(gains[OSG]),
@@ -368,8 +353,9 @@ def result_of(found: UseCase, said: Said, note: str, figure: str) -> Result:
             "live_instances": LIVE_INSTANCES,
             "live": dict(LIVE),
         },
-        metrics=metrics | tally(claims),
-        tables=[claims_table(claims), _table(found.means), _live_table(found.live)],
+        metrics=metrics,
+        tables=[_table(found.means), _live_table(found.live)],
+        claims=claims_of(found.means, found.messages, found.messages_without_resync, longest, said),
         series=[
             Series(way, list(found.means), [1000 * by_way[way] for by_way in found.means.values()], "simulated")
             for way in SIMULATED
@@ -404,28 +390,29 @@ def _live_table(live: Mapping[str, Completed]) -> Table:
     return Table("resident workers (measured)", ("grouping", "mean ms", "95th ms", "executing ms", "reports"), rows)
 
 
-@benchmark(
+@experiment(
     "osg-mention", title="Tweets enriched by look-ups: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 13"
 )
 def mention(run: Run) -> Result:
     """MENTION: opinions about everyone whom a tweet mentions, from a database whose answers come in three tiers."""
-    found = measured(mention_stream, QUICK_TUPLES if run.quick else TWEETS, run)
+    found = measured(mention_stream, run.pick(TWEETS, QUICK_TUPLES), run)
     note = "Who is mentioned first decides who is mentioned beside him, so that one value says what a tweet costs."
     return result_of(found, MENTION, note, "section 5.3, text on Fig 13")
 
 
-@benchmark(
+@experiment(
     "osg-reach", title="Reach of tweets' authors: completion by OSG and ASSG", figure="Rivetti et al. 2016, Fig 14"
 )
 def reach(run: Run) -> Result:
     """REACH: how many users are within three steps of a tweet's author in a graph of followers."""
-    found = measured(reach_stream, QUICK_TUPLES if run.quick else POSTS, run)
+    found = measured(reach_stream, run.pick(POSTS, QUICK_TUPLES), run)
     note = "The graph has as many users, edges and followers of the most followed user as published, in circles."
     return result_of(found, REACH, note, "section 5.3, text on Fig 14")
 
 
-@charts.drawing("osg-mention", "osg-reach")
-def draw(figure: Figure, result: Result) -> None:
+@mention.picture
+@reach.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Mean completion times by the number of instances."""
     title = f"{result.parameters['tuples']:,} tweets at {100 * result.parameters['provisioning']:.0f} % provisioning"
     y = "mean completion time, ms, simulated"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import Cell, Table, mean
 from steelyard.bench.prompt.shapes import Stream
-from steelyard.bench.result import Cell, Table
 from steelyard.core import KeyCounts
 from steelyard.partition import HashAllocator, Prompt, PromptAllocator
 from steelyard.partition.accumulator import Accumulator
@@ -54,7 +54,7 @@ def study_budgets(seed: int, rows: int = ROWS, keys: int = KEYS, blocks: int = B
 def budget_table(found: Sequence[Mapping[int, Mapping[str, float]]]) -> Table:
     """Means over the seeds."""
     rows: list[Sequence[Cell]] = [
-        (when, budget, *(float(np.mean([one[budget][f"{name}, {when}"] for one in found])) for name in names))
+        (when, budget, *(mean(one[budget][f"{name}, {when}"] for one in found) for name in names))
         for names in [_measures(found[0][BUDGETS[0]])]
         for when in WHEN
         for budget in BUDGETS
@@ -104,6 +104,6 @@ def allocator_table(found: Sequence[Mapping[str, Mapping[str, float]]]) -> Table
     """Means over the seeds."""
     names = list(found[0][ALLOCATORS[0]])
     rows: list[Sequence[Cell]] = [
-        (way, *(float(np.mean([one[way][name] for one in found])) for name in names)) for way in ALLOCATORS
+        (way, *(mean(one[way][name] for one in found) for name in names)) for way in ALLOCATORS
     ]
     return Table(f"bucket allocation (Algorithm 3): {BUCKETS} map and reduce tasks", ("allocator", *names), rows)

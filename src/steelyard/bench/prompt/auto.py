@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target
+from steelyard.bench import Result, Run, Table, Target, charts, experiment, mean
+from steelyard.bench.prompt.cluster_model import Shape, measure_costs
 from steelyard.core import Batched, BatchObservation, KeyCounts, Observing, Partitioner, RowRule, TaskObservation
 from steelyard.core.counts import Ints
 from steelyard.core.plans import spread
 from steelyard.partition import policy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from steelyard.sim.microbatch import TaskCosts
 
 BLOCKS, BUCKETS = 16, 16
 ROWS, KEYS = 100_000, 20_000
@@ -42,24 +38,16 @@ UNEVEN = 3.0
 
 @dataclass(frozen=True)
 class Workload:
-    """A stream of batches: the Zipf exponent of each, and how evenly the source deals its rows.
-
-    Parameters
-    ----------
-    name
-        What it is called.
-    exponents
-        Taken in turn, each for `stretch` batches.
-    source
-        Rows of the source's largest partition over the mean.
-    drifts
-        Whether other keys are hot after each stretch.
-    """
+    """A stream of batches: the Zipf exponent of each, and how evenly the source deals its rows."""
 
     name: str
+    """What it is called."""
     exponents: tuple[float, ...]
+    """Taken in turn, each for `stretch` batches."""
     source: float = 1.0
+    """Rows of the source's largest partition over the mean."""
     drifts: bool = False
+    """Whether other keys are hot after each stretch."""
     stretch: int = 20
 
     def batches(self, count: int, seed: int) -> Iterator[Ints]:
@@ -87,18 +75,12 @@ QUICK_WORKLOADS = tuple(one for one in WORKLOADS if one.name in ("Zipf 1.2", "un
 
 @dataclass
 class Chosen:
-    """One policy over one stream, with what it carries from batch to batch.
-
-    Parameters
-    ----------
-    name
-        In the registry.
-    source
-        Rows of the source's largest partition over the mean.
-    """
+    """One policy over one stream, with what it carries from batch to batch."""
 
     name: str
+    """In the registry."""
     source: float
+    """Rows of the source's largest partition over the mean."""
 
     def __post_init__(self) -> None:
         from steelyard.spark.statistics import Carried  # noqa: PLC0415 - loads Spark
@@ -254,7 +236,7 @@ class Case:
         return self.seconds[AUTO] / self.seconds[self.best] - 1
 
 
-@benchmark("partition-auto", title="The policy that needs no choice against the best fixed one")
+@experiment("partition-auto", title="The policy that needs no choice against the best fixed one")
 def partition_auto(run: Run) -> Result:
     """Regret of `auto` on every workload, operator and price of moving rows, from measured task costs."""
     count = QUICK_BATCHES if run.quick else BATCHES
@@ -285,7 +267,7 @@ def result_of(cases: Sequence[Case], batches: int, seeds: int) -> Result:
         },
         metrics={
             "worst_regret": worst.regret,
-            "mean_regret": float(np.mean([case.regret for case in cases])),
+            "mean_regret": mean(case.regret for case in cases),
             "cases": float(len(cases)),
             **{f"worst_regret_{name}": value for name, value in fixed.items()},
         },
@@ -306,24 +288,25 @@ def result_of(cases: Sequence[Case], batches: int, seeds: int) -> Result:
 
 
 def _table(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.workload,
-            case.operator,
-            case.moving_us,
-            case.best,
-            case.seconds[case.best],
-            case.seconds[AUTO],
-            case.regret,
-        )
-        for case in cases
-    ]
-    columns = ("workload", "operator", "moving us", "best", "best s", "auto s", "regret")
-    return Table("cases", columns, rows)
+    return Table.of(
+        "cases",
+        [
+            {
+                "workload": case.workload,
+                "operator": case.operator,
+                "moving us": case.moving_us,
+                "best": case.best,
+                "best s": case.seconds[case.best],
+                "auto s": case.seconds[AUTO],
+                "regret": case.regret,
+            }
+            for case in cases
+        ],
+    )
 
 
-@charts.drawing("partition-auto")
-def draw(figure: Figure, result: Result) -> None:
+@partition_auto.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The worst case of every policy."""
     worst = {AUTO: result.metrics["worst_regret"]} | {name: result.metrics[f"worst_regret_{name}"] for name in FIXED}
     times = {name: 1 + regret for name, regret in worst.items()}

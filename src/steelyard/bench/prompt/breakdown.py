@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Target, charts, experiment, mean, spark_for
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.engine.aggregate import write_rows
 from steelyard.bench.prompt.plus_on_spark import Discarded
 from steelyard.bench.prompt.plus_techniques import Waiting
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.bench.tables import Cell, Series, Table
 from steelyard.workloads.zipf import Zipf
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 WORKERS, SLOTS = 2, 8
@@ -65,7 +62,7 @@ class Parts:
         >>> Parts.of([(3.0, [1.0, 2.0])])
         Parts(execution=1.5, imbalance=0.5, rest=1.0)
         """
-        means = [float(np.mean(tasks)) for _, tasks in batches]
+        means = [mean(tasks) for _, tasks in batches]
         longest = [max(tasks) for _, tasks in batches]
         rest = [max(total - most, 0.0) for (total, _), most in zip(batches, longest, strict=True)]
         more = [most - mean for most, mean in zip(longest, means, strict=True)]
@@ -121,32 +118,26 @@ def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tu
     return Parts.of(taken), ran[-1].blocks
 
 
-@benchmark(
+@experiment(
     "breakdown",
     title="Where the time of a batch goes, technique added to technique",
     figure="Abdelhamid 2021, Figs 1.4b and 6.2",
 )
 def breakdown(run: Run) -> Result:
     """Execution, waiting for the slowest task, and scheduling with communication: baseline, Prompt, ahead, elastic."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     batches = QUICK_BATCHES if run.quick else BATCHES
     config = {"spark.driver.memory": "2g", "spark.ui.enabled": "false"}
-    spark = sy.session("steelyard bench breakdown", master=f"local[{WORKERS * SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
     found: dict[str, Parts] = {}
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-breakdown-") as scratch:
-            folder = write_rows(Path(scratch) / "rows", ROWS, KEYS, EXPONENT, run.seed, files=BLOCKS)
-            for name, partitioner in ((BASELINE, "hash"), (PROMPT, "prompt")):
-                run.progress.say(name)
-                found[name] = spark_parts(spark, folder, partitioner, batches)
+    with spark_for("breakdown", WORKERS * SLOTS, config) as (spark, scratch):
+        folder = write_rows(scratch / "rows", ROWS, KEYS, EXPONENT, run.seed, files=BLOCKS)
+        for name, partitioner in ((BASELINE, "hash"), (PROMPT, "prompt")):
+            run.progress.say(name)
+            found[name] = spark_parts(spark, folder, partitioner, batches)
         run.progress.say(AHEAD)
         found[AHEAD], _ = resident_parts(spark, None, 2 * batches)
         run.progress.say(ELASTIC)
         found[ELASTIC], blocks = resident_parts(spark, POLICY, 2 * batches)
-    finally:
-        spark.stop()
     return result_of(found, blocks)
 
 
@@ -180,7 +171,6 @@ def claims_of(found: Mapping[str, Parts]) -> list[Claim]:
 def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
     """Shares of execution, and what a batch takes."""
     baseline = found[BASELINE]
-    claims = claims_of(found)
     return Result(
         parameters={
             "rows": ROWS,
@@ -199,10 +189,10 @@ def result_of(found: Mapping[str, Parts], blocks: int) -> Result:
             "group_ahead_execution_share": found[AHEAD].share,
             "elastic_execution_share": found[ELASTIC].share,
             "all_vs_baseline": baseline.total / found[ELASTIC].total,
-            **tally(claims),
         },
         published=[Published("at least 60 %", "Abdelhamid 2021, Fig 1.4b, text", "baseline_rest_share")],
-        tables=[_table(found), claims_table(claims)],
+        tables=[_table(found)],
+        claims=claims_of(found),
         series=[Series("execution share", list(range(len(found))), [one.share for one in found.values()])],
         targets=[
             Target(
@@ -230,12 +220,11 @@ def _table(found: Mapping[str, Parts]) -> Table:
     return Table("a batch", columns, rows)
 
 
-@charts.drawing("breakdown")
-def draw(figure: Figure, result: Result) -> None:
+@breakdown.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar of three parts for each technique."""
-    figure.set_size_inches(9, 4.5)
-    axes = figure.add_subplot()
-    techniques = result.tables[0].records()
+    (axes,) = charts.panels(figure, 1, (9, 4.5))
+    techniques = result.table("a batch").records()
     places, left = range(len(techniques)), np.zeros(len(techniques))
     for number, part in enumerate(("execution", "imbalance", "rest")):
         values = np.array([one[f"{part} s"] for one in techniques])

@@ -30,7 +30,7 @@ FIXED_MARGIN = 1e9
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """What was measured for batches of one number of keys, in seconds; one number a seed."""
+    """What was measured for batches of one number of keys, in seconds; one number per seed."""
 
     keys: int
     distinct: list[int]

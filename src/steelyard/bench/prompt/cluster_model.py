@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench.prompt.operators import events, result_schema, state_schema, use_of
+from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import PromptAllocator
+from steelyard.sim.microbatch import TaskCosts
 
 MAP_SIZES = ((200, 20), (1_000, 50), (1_000, 1_000), (4_000, 100), (4_000, 4_000))
 """(rows, keys) of the blocks that map tasks are timed with."""
@@ -29,57 +31,16 @@ REPETITIONS = 9
 """Of each task; the fastest counts, and on a busy machine it takes some to be undisturbed."""
 
 
-@dataclass(frozen=True)
-class TaskCosts:
-    """Seconds of a map task, `m0 + a rows + b keys`, and of a reduce task, `q0 + c records + e keys`.
-
-    Parameters
-    ----------
-    map_task, map_row, map_key
-        m0, a and b.
-    reduce_task, reduce_record, reduce_key
-        q0, c and e.
-
-    Examples
-    --------
-    >>> costs = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
-    >>> costs.map_seconds([1000, 4000], [100, 50]).round(4).tolist()
-    [0.0022, 0.0051]
-    """
-
-    map_task: float
-    map_row: float
-    map_key: float
-    reduce_task: float
-    reduce_record: float
-    reduce_key: float
-
-    def map_seconds(self, rows: Any, keys: Any) -> Floats:
-        """Of each map task, from rows and distinct keys of its block."""
-        return np.asarray(self.map_task + self.map_row * np.asarray(rows) + self.map_key * np.asarray(keys))
-
-    def reduce_seconds(self, records: Any, keys: Any) -> Floats:
-        """Of each reduce task, from records and distinct keys of its bucket."""
-        work = self.reduce_record * np.asarray(records) + self.reduce_key * np.asarray(keys)
-        return np.asarray(self.reduce_task + work)
-
-
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What one batch gives each task to do.
-
-    Parameters
-    ----------
-    rows, keys
-        [..., blocks]: rows and distinct keys of each block, |B_i| and ||B_i||.
-    records, bucket_keys
-        [..., buckets]: records (one for each key of each block) and distinct keys of each bucket.
-    """
+    """What one batch gives each task to do."""
 
     rows: Any
     keys: Any
+    """[..., blocks]: rows and distinct keys of each block, |B_i| and ||B_i||."""
     records: Any
     bucket_keys: Any
+    """[..., buckets]: records (one for each key of each block) and distinct keys of each bucket."""
 
     def seconds(self, costs: TaskCosts) -> Floats:
         """Processing time, Eq 2.1: the slowest map task, and then the slowest reduce task."""
@@ -156,17 +117,9 @@ def fastest(
     inputs: Mapping[tuple[int, int], pa.RecordBatch],
     repetitions: int,
 ) -> list[tuple[float, float, float, float]]:
-    """(1, x, y, processor seconds of the fastest run) for an input of each size (x, y).
-
-    Inputs take turns, so that a slow moment of the machine hits all of them.
-    """
-    taken: dict[tuple[int, int], list[float]] = {size: [] for size in inputs}
-    for _ in range(repetitions):
-        for size, given in inputs.items():
-            clock = time.process_time()
-            list(task(iter([given])))
-            taken[size].append(time.process_time() - clock)
-    return [(1.0, *size, min(times)) for size, times in taken.items()]
+    """(1, x, y, processor seconds of the fastest run) for an input of each size (x, y)."""
+    tasks = {size: lambda given=given: list(task(iter([given]))) for size, given in inputs.items()}
+    return [(1.0, *size, min(times)) for size, times in in_turns(tasks, repetitions, time.process_time).items()]
 
 
 def fitted(cases: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float]:

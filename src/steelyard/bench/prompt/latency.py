@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs, sustainable, through
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
+from steelyard.bench.claims import seeds_note
+from steelyard.bench.prompt.cluster_model import Shape, measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import AMPLITUDE, PROMPT, SLOTS, TIME, Wave, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.bench.prompt.shapes import Stream, shape_of
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
 from steelyard.core import KeyCounts
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INTERVAL = 1.0
 PERIOD = 20
@@ -68,7 +63,7 @@ class Timeline:
     @property
     def violations(self) -> float:
         """Share of the batches that took longer than the interval."""
-        return float(np.mean(self.processing > INTERVAL))
+        return mean(self.processing > INTERVAL)
 
 
 def blocks_by_arrival(rows: Ints, home: Ints, weights: Floats, draws: np.random.Generator) -> Shape:
@@ -132,7 +127,7 @@ def timelines(costs: TaskCosts, largest: float, batches: int, words: int, slots:
     return {policy: Timeline(*np.array(each).T) for policy, each in found.items()}
 
 
-@benchmark(
+@experiment(
     "prompt-latency",
     title="Spread of reduce times from batch to batch: time-based blocks beside Prompt's",
     figure="Abdelhamid 2021, Fig 2.8",
@@ -142,23 +137,22 @@ def prompt_latency(run: Run) -> Result:
     run.progress.say("timing tasks")
     costs = measure_costs(OPERATOR)
     largest = LOAD * prompt_limit(costs, WORDS, SLOTS, run.seed)
-    batches = QUICK_BATCHES if run.quick else BATCHES
+    batches = run.pick(BATCHES, QUICK_BATCHES)
     found = [
         timelines(costs, largest, batches, WORDS, SLOTS, seed)
-        for seed in run.progress.track(seeds_of(run.seed, quick=run.quick), "prompt-latency")
+        for seed in run.progress.track(run.seeds(), "prompt-latency")
     ]
     return result_of(found, costs, largest, run.quick)
 
 
 def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest: float, quick: bool) -> Result:
     """Means over the seeds, and the claims."""
-    claims = claims_of(found)
     metrics: dict[str, float] = {}
     for policy in BOTH:
         of = [one[policy] for one in found]
-        metrics[f"{policy}_reduce_std_ms"] = float(np.mean([one.std for one in of])) * 1e3
-        metrics[f"{policy}_reduce_p99_p1_ms"] = float(np.mean([one.spread for one in of])) * 1e3
-        metrics[f"{policy}_violations"] = float(np.mean([one.violations for one in of]))
+        metrics[f"{policy}_reduce_std_ms"] = mean(one.std for one in of) * 1e3
+        metrics[f"{policy}_reduce_p99_p1_ms"] = mean(one.spread for one in of) * 1e3
+        metrics[f"{policy}_violations"] = mean(one.violations for one in of)
     metrics["std_time_over_prompt"] = metrics["time_reduce_std_ms"] / metrics["prompt_reduce_std_ms"]
     metrics["p99_p1_time_over_prompt"] = metrics["time_reduce_p99_p1_ms"] / metrics["prompt_reduce_p99_p1_ms"]
     batches = len(found[0][PROMPT].processing)
@@ -176,8 +170,9 @@ def result_of(found: Sequence[Mapping[str, Timeline]], costs: TaskCosts, largest
             "operator": OPERATOR,
             "costs_us": costs_in_us(costs),
         },
-        metrics=metrics | tally(claims),
-        tables=[claims_table(claims), _table(found)],
+        metrics=metrics,
+        tables=[_table(found)],
+        claims=claims_of(found),
         series=_series(found),
         published=[Published("time-based widely spread, Prompt a narrow band within the bound", SOURCE)],
         targets=[
@@ -250,13 +245,12 @@ def _series(found: Sequence[Mapping[str, Timeline]]) -> list[Series]:
     ]
 
 
-@charts.drawing("prompt-latency")
-def draw(figure: Figure, result: Result) -> None:
+@prompt_latency.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """How reduce times spread over the batches of one stream, and what batches take."""
-    figure.set_size_inches(14, 4.8)
     colours = dict(zip(BOTH, (charts.COLOURS[1], charts.COLOURS[0]), strict=True))
     processing = result.panel(PROCESSING)
-    panels = figure.subplots(1, 2 + bool(processing))
+    panels = charts.panels(figure, 2 + bool(processing), (14, 4.8))
     reduces = result.panel()
     every = np.concatenate([one.y for one in reduces])
     bins = np.linspace(every.min(), every.max(), 41).tolist()

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, Interval, claims_table, seeds_note, seeds_of, tally
+from steelyard.bench import Claim, Interval, Published, Result, Run, Target, charts, experiment, mean
+from steelyard.bench.claims import seeds_note
+from steelyard.bench.prompt.oracle import GapReport, gap_report
 from steelyard.bench.prompt.policies import CAM, FFD, FRAGMIN, HASH, PK2, PK5, PROMPT, SHUFFLE, TIME
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.bench.tables import Cell, Series, Table
 from steelyard.core import BlockPlan, KeyCounts, Routed, TuplePolicy
 from steelyard.core.counts import Ints
 from steelyard.partition import Hash, Prompt
 from steelyard.partition.affinity import Affinity, best_d
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
-from steelyard.partition.oracle import GapReport, gap_report
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
 from steelyard.workloads.lineitem import LineItem
 from steelyard.workloads.ranks import MAX_KEYS as MOST_KEYS
 from steelyard.workloads.words import Words
 from steelyard.workloads.zipf import Zipf
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ROWS, BLOCKS = 200_000, 32
 ZIPF_KEYS = 10_000
@@ -119,7 +115,7 @@ def best_cam(batch: Rows, blocks: int, reading: Affinity) -> Affinity:
 
 
 Measured = dict[str, dict[str, list[float]]]
-"""By policy and measure: one number a seed."""
+"""By policy and measure: one number per seed."""
 
 
 def measure(batches: Sequence[Rows], blocks: int) -> Measured:
@@ -139,20 +135,20 @@ def relative(measured: Measured, measure: str, policy: str, to: str) -> list[flo
     return [own / other if other else (0.0 if not own else float("inf")) for own, other in pairs]
 
 
-@benchmark(
+@experiment(
     "prompt-metrics",
     title="Imbalance of blocks: BSI, BCI and KSR of Prompt and of its rivals",
     figure="Abdelhamid 2021, Fig 2.6",
 )
 def prompt_metrics(run: Run) -> Result:
     """BSI relative to hash, BCI relative to shuffle, and KSR, on tweet words, line items and Zipf keys."""
-    seeds = seeds_of(run.seed, quick=run.quick)
+    seeds = run.seeds()
     found = {}
     for name, make in run.progress.track(workloads().items(), "prompt-metrics"):
         run.progress.say(name)
         found[name] = measure([make(seed) for seed in seeds], BLOCKS)
     run.progress.say("solving small batches exactly")
-    cases = QUICK_GAP_CASES if run.quick else GAP_CASES
+    cases = run.pick(GAP_CASES, QUICK_GAP_CASES)
     reports = [gap_report(Prompt(residual_order=order), cases=cases, seed=run.seed) for order in ORDERS]
     gaps: dict[str, GapReport] = dict(zip(map(str, ORDERS), reports, strict=True))
     return result_of(found, gaps, run.quick)
@@ -160,30 +156,29 @@ def prompt_metrics(run: Run) -> Result:
 
 def result_of(found: Mapping[str, Measured], gaps: Mapping[str, GapReport], quick: bool) -> Result:
     """The figures of tweet words, with all workloads behind them."""
-    claims = [claim for name, measured in found.items() for claim in claims_of(name, measured)]
     tweets = found[TWEETS]
     order = tweets[INSERTION]["split keys"], tweets[PROMPT]["split keys"]
     return Result(
         parameters={"rows": ROWS, "blocks": BLOCKS, "zipf_keys": ZIPF_KEYS, "gap_cases": len(gaps["ascending"].gaps)},
         metrics={
-            "prompt_relative_bsi": float(np.mean(relative(tweets, "bsi", PROMPT, HASH))),
-            "prompt_relative_bci": float(np.mean(relative(tweets, "bci", PROMPT, SHUFFLE))),
-            "hash_relative_bci": float(np.mean(relative(tweets, "bci", HASH, SHUFFLE))),
-            "prompt_ksr": float(np.mean(tweets[PROMPT]["ksr"])),
-            "pk2_ksr": float(np.mean(tweets[PK2]["ksr"])),
-            "pk5_ksr": float(np.mean(tweets[PK5]["ksr"])),
-            "insertion_relative_bci": float(np.mean(relative(tweets, "bci", INSERTION, SHUFFLE))),
-            "insertion_split_keys_over_ascending": float(np.mean(order[0])) / max(1.0, float(np.mean(order[1]))),
+            "prompt_relative_bsi": mean(relative(tweets, "bsi", PROMPT, HASH)),
+            "prompt_relative_bci": mean(relative(tweets, "bci", PROMPT, SHUFFLE)),
+            "hash_relative_bci": mean(relative(tweets, "bci", HASH, SHUFFLE)),
+            "prompt_ksr": mean(tweets[PROMPT]["ksr"]),
+            "pk2_ksr": mean(tweets[PK2]["ksr"]),
+            "pk5_ksr": mean(tweets[PK5]["ksr"]),
+            "insertion_relative_bci": mean(relative(tweets, "bci", INSERTION, SHUFFLE)),
+            "insertion_split_keys_over_ascending": mean(order[0]) / max(1.0, mean(order[1])),
             "optimality_gap": gaps["ascending"].mean,
             "insertion_optimality_gap": gaps["insertion"].mean,
-            **tally(claims),
         },
-        tables=[claims_table(claims), _table(found), _gap_table(gaps)],
+        tables=[_table(found), _gap_table(gaps)],
+        claims=[claim for name, measured in found.items() for claim in claims_of(name, measured)],
         series=[
             Series(
                 f"{policy}, {measure}",
                 list(range(len(found))),
-                [float(np.mean(m[policy][measure])) for m in found.values()],
+                [mean(m[policy][measure]) for m in found.values()],
             )
             for measure in ("bsi", "bci", "ksr")
             for policy in POLICIES
@@ -271,7 +266,7 @@ def _table(found: Mapping[str, Measured]) -> Table:
             bsi = Interval.of(relative(measured, "bsi", policy, HASH))
             bci = Interval.of(relative(measured, "bci", policy, SHUFFLE))
             literal = Interval.of(relative(measured, "bci_literal", policy, SHUFFLE))
-            others = [float(np.mean(measured[policy][measure])) for measure in ("ksr", "split keys", "largest/mean")]
+            others = [mean(measured[policy][measure]) for measure in ("ksr", "split keys", "largest/mean")]
             rows.append((name, policy, bsi[0], bsi[2] - bsi[0], bci[0], bci[2] - bci[0], literal[0], *others))
     columns = ("workload", "policy", "BSI/hash", "±", "BCI/shuffle", "±", "literal BCI/shuffle", "KSR", *MEASURES[4:])
     return Table("imbalance (relative to hash and to shuffle, 95 %)", columns, rows)
@@ -284,8 +279,8 @@ def _gap_table(gaps: Mapping[str, GapReport]) -> Table:
     return Table("gap to the exact optimum", ("policy", "cases", "mean gap", "largest gap", "share optimal"), rows)
 
 
-@charts.drawing("prompt-metrics")
-def draw(figure: Figure, result: Result) -> None:
+@prompt_metrics.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Three measures of every policy, a row of panels for each workload."""
     figure.set_size_inches(13, 8)
     rows = result.tables[1].records()

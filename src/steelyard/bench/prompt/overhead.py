@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
+from steelyard.bench import Claim, Kind, Published, Result, Run, Series, Table, Target, charts, experiment, mean
+from steelyard.bench.claims import seeds_note
 from steelyard.bench.prompt.ablation import (
     BUDGETS,
     FULL,
@@ -32,17 +31,13 @@ from steelyard.bench.prompt.buffering import (
     release,
     time_keys,
 )
-from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs, sustainable, through
+from steelyard.bench.prompt.cluster_model import measure_costs, sustainable, through
 from steelyard.bench.prompt.policies import SLOTS, longest_batch
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.bench.prompt.shapes import Stream
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Kind, Published, Result, Series, Table, Target
 from steelyard.partition import Prompt, PromptAllocator
 from steelyard.partition.early_release import MOST_SLACK
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from steelyard.sim.microbatch import TaskCosts
 
 KEYS, QUICK_KEYS = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
 HEADLINE_KEYS = 100_000
@@ -61,27 +56,27 @@ def rates_after(timed: Sequence[Timed], costs: TaskCosts, keys: int, seed: int) 
     stream = Stream.drawn(EXPONENT, keys, rows, SLOTS, seed)
     shape, _ = stream.planned(Prompt(), PromptAllocator())
     distinct = stream.distinct_in(stream.grid).sum(axis=-1)
-    sizes = [float(np.mean(each.distinct)) for each in timed]
+    sizes = [mean(each.distinct) for each in timed]
     found = {}
     for way in (TREE, SORT):
-        partition = np.interp(distinct, sizes, [float(np.mean(each.after_cut_off(way))) for each in timed])
+        partition = np.interp(distinct, sizes, [mean(each.after_cut_off(way)) for each in timed])
         seconds = shape.seconds(costs) + np.maximum(0.0, partition - MOST_SLACK * INTERVAL)
         found[way] = sustainable(through(stream.grid, seconds), INTERVAL, rows) / INTERVAL
     return found
 
 
-@benchmark(
+@experiment(
     "prompt-overhead",
     title="What partitioning costs: the tree beside a sort, the slack, and what each part of it brings",
     figure="Abdelhamid 2021, Fig 2.9",
 )
 def prompt_overhead(run: Run) -> Result:
     """Time after the cut-off with and without CountTree, early release on measured times, and ablations."""
-    seeds = seeds_of(run.seed, quick=run.quick)
-    sizes = QUICK_KEYS if run.quick else KEYS
+    seeds = run.seeds()
+    sizes = run.pick(KEYS, QUICK_KEYS)
     timed = [time_keys(keys, seeds) for keys in run.progress.track(sizes, "prompt-overhead: buffering")]
     run.progress.say("early release")
-    releases = QUICK_RELEASES if run.quick else RELEASES
+    releases = run.pick(RELEASES, QUICK_RELEASES)
     taken = [partition_times(HEADLINE_KEYS, seed, releases) for seed in seeds]
     run.progress.say("rates")
     costs = measure_costs("sum")
@@ -106,20 +101,19 @@ def result_of(
     fixed = {clock: [release(one[clock], INTERVAL, fixed=True) for one in taken] for clock in (WALL, PROCESSOR)}
     adaptive = [release(one[WALL], INTERVAL, fixed=False) for one in taken]
     ratio = [one[TREE] / one[SORT] for one in rates]
-    claims = claims_of(timed, headline, fixed, ratio, budgets)
-    after = {way: float(np.mean(headline.after_cut_off(way))) * 1e3 for way in (TREE, SORT)}
+    after = {way: mean(headline.after_cut_off(way)) * 1e3 for way in (TREE, SORT)}
     metrics = {
         "tree_after_cut_off_ms": after[TREE],
         "sort_after_cut_off_ms": after[SORT],
         "tree_vs_sort": after[SORT] / after[TREE],
-        "tree_ns_a_row": float(np.mean(headline.arriving[TREE])) * 1e9,
-        "table_ns_a_row": float(np.mean(headline.arriving[SORT])) * 1e9,
+        "tree_ns_a_row": mean(headline.arriving[TREE]) * 1e9,
+        "table_ns_a_row": mean(headline.arriving[SORT]) * 1e9,
         "slack_share": float(np.max([one.largest_slack for one in fixed[WALL]])),
-        "misses_with_most_slack": float(np.mean([one.misses for one in fixed[WALL]])),
-        "processor_misses_with_most_slack": float(np.mean([one.misses for one in fixed[PROCESSOR]])),
-        "misses_with_adaptive_slack": float(np.mean([one.misses for one in adaptive])),
-        "overrun_with_adaptive_slack_ms": float(np.mean([one.overrun for one in adaptive])) * 1e3,
-        "rate_tree_over_sort": float(np.mean(ratio)),
+        "misses_with_most_slack": mean(one.misses for one in fixed[WALL]),
+        "processor_misses_with_most_slack": mean(one.misses for one in fixed[PROCESSOR]),
+        "misses_with_adaptive_slack": mean(one.misses for one in adaptive),
+        "overrun_with_adaptive_slack_ms": mean(one.overrun for one in adaptive) * 1e3,
+        "rate_tree_over_sort": mean(ratio),
     }
     kinds: dict[str, Kind] = {"rate_tree_over_sort": "simulated"}
     return Result(
@@ -133,8 +127,9 @@ def result_of(
             "budgets": list(BUDGETS),
             "costs_us": costs_in_us(costs),
         },
-        metrics=metrics | tally(claims),
-        tables=[claims_table(claims), _times_table(timed), budget_table(budgets), allocator_table(allocators)],
+        metrics=metrics,
+        tables=[_times_table(timed), budget_table(budgets), allocator_table(allocators)],
+        claims=claims_of(timed, headline, fixed, ratio, budgets),
         series=_series(timed),
         published=[
             Published("at most 5 % of the interval", SOURCE_SLACK, "slack_share"),
@@ -165,17 +160,17 @@ def claims_of(
 ) -> list[Claim]:
     """What the dissertation says of overhead, and what its reader must then expect."""
     at = f"{headline.keys:,} keys"
-    mean = 1e3 * float(np.mean(headline.after_cut_off(TREE)))
-    slow = f"{mean:.0f} ms on average, and a few batches above {1e3 * MOST_SLACK * INTERVAL:.0f} ms"
+    average = 1e3 * mean(headline.after_cut_off(TREE))
+    slow = f"{average:.0f} ms on average, and a few batches above {1e3 * MOST_SLACK * INTERVAL:.0f} ms"
     alone = not any(one.misses for one in released[PROCESSOR])
     crowded = "in processor time none is missed: other programs had the processor" if alone else slow
     largest = timed[-1]
     share = (headline.after_cut_off(TREE) / INTERVAL).tolist()
     speed = (headline.after_cut_off(SORT) / headline.after_cut_off(TREE)).tolist()
-    walk, sort = (float(np.mean(headline.ordering[way])) * 1e3 for way in (TREE, SORT))
+    walk, sort = (mean(headline.ordering[way]) * 1e3 for way in (TREE, SORT))
     cheap = f"walking the tree takes {walk:.1f} ms and sorting {sort:.1f} ms: compiled sorts of integers are cheap"
     fits = "both fit into the slack of 5 %, so neither costs rate"
-    if float(np.mean(ratio)) < 1:
+    if mean(ratio) < 1:
         fits = "neither fits into the slack, and walking the tree takes longer than the sort"
     return [
         Claim(
@@ -225,44 +220,37 @@ def claims_of(
 
 
 def _times_table(timed: Sequence[Timed]) -> Table:
-    rows: list[Sequence[Cell]] = [
-        (
-            each.keys,
-            round(float(np.mean(each.distinct))),
-            *(1e9 * float(np.mean(each.arriving[way])) for way in (TREE, SORT)),
-            *(1e3 * float(np.mean(each.ordering[way])) for way in (TREE, SORT)),
-            1e3 * float(np.mean(each.planning)),
-            *(1e3 * float(np.mean(each.after_cut_off(way))) for way in (TREE, SORT)),
-        )
-        for each in timed
-    ]
-    columns = (
-        "keys",
-        "distinct",
-        "tree ns/row",
-        "table ns/row",
-        "walk ms",
-        "sort ms",
-        "plan ms",
-        "tree, all ms",
-        "sort, all ms",
+    return Table.of(
+        "processor time; the last two after the cut-off",
+        [
+            {
+                "keys": each.keys,
+                "distinct": round(mean(each.distinct)),
+                "tree ns/row": 1e9 * mean(each.arriving[TREE]),
+                "table ns/row": 1e9 * mean(each.arriving[SORT]),
+                "walk ms": 1e3 * mean(each.ordering[TREE]),
+                "sort ms": 1e3 * mean(each.ordering[SORT]),
+                "plan ms": 1e3 * mean(each.planning),
+                "tree, all ms": 1e3 * mean(each.after_cut_off(TREE)),
+                "sort, all ms": 1e3 * mean(each.after_cut_off(SORT)),
+            }
+            for each in timed
+        ],
     )
-    return Table("processor time; the last two after the cut-off", columns, rows)
 
 
 def _series(timed: Sequence[Timed]) -> list[Series]:
-    sizes = [float(np.mean(each.distinct)) for each in timed]
+    sizes = [mean(each.distinct) for each in timed]
     return [
-        Series(name, sizes, [1e3 * float(np.mean(each.after_cut_off(way))) for each in timed])
+        Series(name, sizes, [1e3 * mean(each.after_cut_off(way)) for each in timed])
         for name, way in (("Prompt: tree", TREE), ("post-sort", SORT))
     ]
 
 
-@charts.drawing("prompt-overhead")
-def draw(figure: Figure, result: Result) -> None:
+@prompt_overhead.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Time after the cut-off by keys, and how even blocks are by the tree's budget."""
-    figure.set_size_inches(14, 4.5)
-    left, right = figure.subplots(1, 2)
+    left, right = charts.panels(figure, 2, (14, 4.5))
     title = "Partitioning after the cut-off"
     charts.lines(left, result.series, title=title, x="distinct keys", y="processor time, ms", log="xy")
     charts.bound(left, 1e3 * MOST_SLACK * INTERVAL, "5 % of a one-second batch")
@@ -283,7 +271,3 @@ def draw(figure: Figure, result: Result) -> None:
     title = "Budget of the tree: the fullest block"
     charts.lines(right, lines, title=title, x="moves per key", y="rows above the mean, %", log="x")
     charts.only_ticks(right.xaxis, BUDGETS)
-
-
-def _mean(budgets: Sequence[Mapping[int, Mapping[str, float]]], budget: int, name: str) -> float:
-    return float(np.mean([one[budget][name] for one in budgets]))

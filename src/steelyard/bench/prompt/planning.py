@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target
+from steelyard.bench import Published, Result, Run, Series, Table, Target, charts, experiment
+from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints, KeyCounts
 from steelyard.partition import partitioner
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADLINE_KEYS, HEADLINE_BLOCKS = 100_000, 32
 ROWS_A_KEY = 50
@@ -62,16 +56,10 @@ def zipf_counts(keys: int, rows: int, exponent: float, seed: int) -> KeyCounts:
     return KeyCounts(pa.array(order), whole[order])
 
 
-def median_ms(actions: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
-    """Median time of each action. They take turns, so that a slow moment of the machine hits all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in actions}
-    for repetition in range(WARM_UPS + repetitions):
-        for name, action in actions.items():
-            clock = time.perf_counter_ns()
-            action()
-            if repetition >= WARM_UPS:
-                taken[name].append((time.perf_counter_ns() - clock) / 1e6)
-    return {name: float(np.median(times)) for name, times in taken.items()}
+def median_ms(actions: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
+    """Median time of each action, after some to warm up."""
+    taken = in_turns(actions, WARM_UPS + repetitions)
+    return {name: 1e3 * float(np.median(times[WARM_UPS:])) for name, times in taken.items()}
 
 
 def time_case(keys: int, blocks: int, seed: int, repetitions: int) -> Case:
@@ -93,14 +81,14 @@ def time_case(keys: int, blocks: int, seed: int, repetitions: int) -> Case:
     return Case(keys, blocks, {name: times[name] for name in POLICIES}, times["sort"], quality)
 
 
-@benchmark(
+@experiment(
     "planning",
     title="Time to cut a batch of 100,000 keys into 32 blocks",
     figure="Abdelhamid 2021, section 2.4.2 and Fig 2.9b",
 )
 def planning(run: Run) -> Result:
     """Median time of a plan by Prompt and by hash, beside a sort of the same counts."""
-    repetitions = 15 if run.quick else 101
+    repetitions = run.pick(101, 15)
     sizes = [(keys, blocks) for keys in SIZES for blocks in BLOCKS]
     cases = {}
     for keys, blocks in run.progress.track(sizes, "planning"):
@@ -178,8 +166,8 @@ def _series(cases: dict[tuple[int, int], Case]) -> list[Series]:
     return found
 
 
-@charts.drawing("planning")
-def draw(figure: Figure, result: Result) -> None:
+@planning.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Median times by the number of keys."""
     axes = figure.add_subplot()
     title = "Time to plan a batch (Zipf 1.0, 50 rows per key)"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
+from steelyard.bench.claims import seeds_note
 from steelyard.bench.prompt import plus_on_spark as promptplus_spark
-from steelyard.bench.prompt.cluster_model import TaskCosts, measure_costs
+from steelyard.bench.prompt.cluster_model import measure_costs
 from steelyard.bench.prompt.plus_model import (
     AFTER,
     BEFORE,
@@ -36,13 +36,8 @@ from steelyard.bench.prompt.plus_model import (
 )
 from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.bench.prompt.rate import costs_in_us
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
 from steelyard.scaling import Fixed, elasticity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from steelyard.sim.microbatch import TaskCosts
 
 OPERATOR = "histogram"
 """Keys that cost something, so that their number matters."""
@@ -69,7 +64,7 @@ KEPT_UP, STABLE, FEWER, MOST = 0.99, 0.95, 0.8, 0.5
 """Bounds of the claims, ours: the figures' axes cannot be read."""
 
 
-@benchmark(
+@experiment(
     "promptplus-elasticity",
     title="Elasticity zones: tasks follow rows and keys that rise and fall",
     figure="Abdelhamid 2021, Fig 3.5",
@@ -80,7 +75,7 @@ def promptplus_elasticity(run: Run) -> Result:
     costs = measure_costs(OPERATOR)
     found = [
         courses(Cluster(costs, Evenness.measured(seed)), seed)
-        for seed in run.progress.track(seeds_of(run.seed, quick=run.quick), "promptplus-elasticity")
+        for seed in run.progress.track(run.seeds(), "promptplus-elasticity")
     ]
     return result_of(found, costs, promptplus_spark.measure(run), run.quick)
 
@@ -97,7 +92,6 @@ def courses(cluster: Cluster, seed: int) -> Courses:
 
 def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick: bool) -> Result:
     """Means over the seeds, the claims, and what Spark did."""
-    claims = [claim for policy in JUDGED for claim in claims_of(found, policy, costs)]
     metrics: dict[str, float] = {}
     for policy, ending in ((SLOW, "d3"), (SWIFT, "d1"), (FIXED, "fixed")):
         metrics[f"throughput_over_input_{ending}"] = _mean(found, RISE, policy, lambda course: course.tracked)
@@ -121,8 +115,9 @@ def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick
             "costs_us": costs_in_us(costs),
             "spark": f"{promptplus_spark.SLOTS} waiting slots, {promptplus_spark.POLICY}",
         },
-        metrics=metrics | measured | tally(claims),
-        tables=[claims_table(claims), _table(found), _spark_table(spark)],
+        metrics=metrics | measured,
+        tables=[_table(found), _spark_table(spark)],
+        claims=[claim for policy in JUDGED for claim in claims_of(found, policy, costs)],
         series=_series(found[0]),
         published=[
             Published("throughput matches the input rate, the system stays stable", SOURCE_UP, "stable_share_d1"),
@@ -148,7 +143,7 @@ def result_of(found: Sequence[Courses], costs: TaskCosts, spark: Measured, quick
 
 
 def _mean(found: Sequence[Courses], pattern: str, policy: str, value: Callable[[Course], float]) -> float:
-    return float(np.mean([value(one[pattern, policy]) for one in found]))
+    return mean(value(one[pattern, policy]) for one in found)
 
 
 Values = Callable[[str, Callable[[Course], float]], list[float]]
@@ -235,26 +230,26 @@ def _map_share(course: Course) -> float:
 
 
 def _table(found: Sequence[Courses]) -> Table:
-    rows: list[Sequence[Cell]] = []
-    for pattern, policy in found[0]:
-        of = [one[pattern, policy] for one in found]
-        blocks, buckets = np.mean([course.moved() for course in of], axis=0)
-        each = [(c.tracked, c.stable, c.load.max(), c.delay.max(), c.tasks, c.reversals) for c in of]
-        means = np.mean(each, axis=0).tolist()
-        rows.append((pattern, policy, float(blocks), float(buckets), *means))
-    columns = (
-        "input",
-        "policy",
-        "map tasks, end - start",
-        "reduce tasks, end - start",
-        "throughput over input",
-        "W <= 1, share",
-        "largest W",
-        "longest delay, s",
-        "mean tasks",
-        "reversals",
+    def means(courses: Sequence[Course]) -> dict[str, Cell]:
+        blocks, buckets = np.mean([course.moved() for course in courses], axis=0)
+        return {
+            "map tasks, end - start": float(blocks),
+            "reduce tasks, end - start": float(buckets),
+            "throughput over input": mean(course.tracked for course in courses),
+            "W <= 1, share": mean(course.stable for course in courses),
+            "largest W": mean(course.load.max() for course in courses),
+            "longest delay, s": mean(course.delay.max() for course in courses),
+            "mean tasks": mean(course.tasks for course in courses),
+            "reversals": mean(course.reversals for course in courses),
+        }
+
+    return Table.of(
+        "means over the seeds (simulated)",
+        [
+            {"input": pattern, "policy": policy, **means([one[pattern, policy] for one in found])}
+            for pattern, policy in found[0]
+        ],
     )
-    return Table("means over the seeds (simulated)", columns, rows)
 
 
 def _spark_table(spark: Measured) -> Table:
@@ -284,8 +279,8 @@ def _named(pattern: str, kind: str, policy: str) -> str:
     return f"{pattern}: {kind}" if policy == SLOW else f"{pattern}: {kind}, {policy}"
 
 
-@charts.drawing("promptplus-elasticity")
-def draw(figure: Figure, result: Result) -> None:
+@promptplus_elasticity.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Tasks and load from batch to batch: simulated with the published rule, and measured on Spark."""
     figure.set_size_inches(15, 7.5)
     patterns = [pattern for pattern in DRAWN if result.panel(pattern)]
@@ -310,7 +305,7 @@ def draw(figure: Figure, result: Result) -> None:
     charts.legend_below(figure, *above, *below)
 
 
-def _draw_spark(above: Axes, below: Axes, reports: Sequence[Mapping[str, Any]]) -> None:
+def _draw_spark(above: charts.Axes, below: charts.Axes, reports: Sequence[Mapping[str, Any]]) -> None:
     batches = [one["batch"] for one in reports]
     times = [one["rows"] / promptplus_spark.ROWS for one in reports]
     above.bar(batches, times, color="#e5e7eb", label="rows, times the least")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Target, WrongAnswerError, charts, experiment, mean, spark_for
 from steelyard.bench.engine.aggregate import write_rows
 from steelyard.bench.prompt.plus_techniques import Waiting
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Number, Published, Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench.tables import Cell, Number, Series, Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 SLOTS = 2
@@ -157,14 +153,13 @@ def sustained(seconds: Mapping[int, float], interval: float) -> tuple[float, boo
     return float((sizes[-1] + (interval - times[-1]) / per_row) / interval), True
 
 
-@benchmark(
+@experiment(
     "promptplus-groups",
     title="Groups of batches scheduled ahead, beside one Spark job a batch",
     figure="Abdelhamid 2021, Fig 3.7a",
 )
 def promptplus_groups(run: Run) -> Result:
     """The rate that is sustained at intervals of 50 ms to 3 s, by groups ahead and by a Spark job for each batch."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     kinds = [
         (QUICK_SIZES if run.quick else SIZES, QUICK_WAYS if run.quick else WAYS),
@@ -176,26 +171,21 @@ def promptplus_groups(run: Run) -> Result:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
     }
-    spark = sy.session("steelyard bench promptplus-groups", master=f"local[{SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-groups-") as scratch:
-            few = linked(write_rows(Path(scratch) / "few", 1_000, KEYS, EXPONENT, run.seed, files=SLOTS), 30)
-            run.progress.say("warming up")
-            for _, ways in kinds:
-                spark_seconds(spark, few, SLOTS, ways[0].wait_us)
-                resident_seconds(spark, ways[0], few, 1_000)
-            cases = [(rows, ways) for sizes, ways in kinds for rows in sizes]
-            taken: Taken = {}
-            for rows, ways in run.progress.track(cases, "promptplus-groups"):
-                run.progress.say(f"batches of {rows:,} rows, {ways[0].name}")
-                folder = Path(scratch) / f"{ways[0].wait_us:g}-{rows}"
-                write_rows(folder, rows, KEYS, EXPONENT, run.seed, files=SLOTS)
-                paths = linked(folder, batches_of(rows))
-                for _ in range(QUICK_ROUNDS if run.quick else ROUNDS):
-                    one_round(spark, paths, rows, ways, taken)
-    finally:
-        spark.stop()
+    with spark_for("promptplus-groups", SLOTS, config) as (spark, scratch):
+        few = linked(write_rows(scratch / "few", 1_000, KEYS, EXPONENT, run.seed, files=SLOTS), 30)
+        run.progress.say("warming up")
+        for _, ways in kinds:
+            spark_seconds(spark, few, SLOTS, ways[0].wait_us)
+            resident_seconds(spark, ways[0], few, 1_000)
+        cases = [(rows, ways) for sizes, ways in kinds for rows in sizes]
+        taken: Taken = {}
+        for rows, ways in run.progress.track(cases, "promptplus-groups"):
+            run.progress.say(f"batches of {rows:,} rows, {ways[0].name}")
+            folder = scratch / f"{ways[0].wait_us:g}-{rows}"
+            write_rows(folder, rows, KEYS, EXPONENT, run.seed, files=SLOTS)
+            paths = linked(folder, batches_of(rows))
+            for _ in range(QUICK_ROUNDS if run.quick else ROUNDS):
+                one_round(spark, paths, rows, ways, taken)
     return result_of(taken)
 
 
@@ -247,7 +237,7 @@ def claims_of(taken: Taken) -> list[Claim]:
         )
         for interval, label in AT.items()
     ]
-    best = max(AT, key=lambda interval: float(np.mean(alone[interval])))
+    best = max(AT, key=lambda interval: mean(alone[interval]))
     claims.append(
         Claim(
             f"the strategy alone brings {STRATEGY:g}x at its best interval, {AT[best]}",
@@ -284,7 +274,6 @@ def result_of(taken: Taken) -> Result:
     """Rates at every interval, and what they are over Spark's."""
     seconds = {name: {rows: statistics.median(times) for rows, times in by.items()} for name, by in taken.items()}
     rounds = max(len(times) for by in taken.values() for times in by.values())
-    claims = claims_of(taken)
     least = min(seconds[SPARK])
     overhead = seconds[SPARK][least]
     rates = {name: [sustained(by, interval) for interval in INTERVALS] for name, by in seconds.items()}
@@ -323,7 +312,7 @@ def result_of(taken: Taken) -> Result:
     if none:
         notes.append(
             f"A Spark job of {least:,} rows took {1000 * overhead:.0f} ms: at 100 ms Spark sustains nothing here. "
-            f"group_ahead_vs_spark_100ms is then over {least:,} rows a batch, a bound from below."
+            f"group_ahead_vs_spark_100ms is then over {least:,} rows per batch, a bound from below."
         )
     return Result(
         parameters={
@@ -333,13 +322,13 @@ def result_of(taken: Taken) -> Result:
             "group": GROUP,
             "sizes": list(seconds[SPARK]),
         },
-        metrics=metrics | tally(claims),
+        metrics=metrics,
         published=[
             Published("up to 5x", "Abdelhamid 2021, Fig 3.7a, text", "group_ahead_vs_spark_1s"),
             *(Published("4x to 8x", "Abdelhamid 2021, section 3.3, text", name) for name in alone),
         ],
+        claims=claims_of(taken),
         tables=[
-            claims_table(claims),
             _rate_table(rates, overhead, gains[HEADLINE_WAY]),
             *(_seconds_table(seconds, names) for names in _kinds(seconds)),
         ],
@@ -406,7 +395,7 @@ def _rate_table(rates: Mapping[str, Sequence[tuple[float, bool]]], overhead: flo
         cells = [f"{rate:,.0f}{'*' * beyond}" for rate, beyond in (found[i] for found in rates.values())]
         rows.append((f"{interval:g} s", f"{o:.2f}", formula, *cells, gains[i]))
     columns = ("interval", "o", "by formula", *rates, "gain, prompt")
-    return Table("rows a second that are sustained", columns, rows)
+    return Table("rows per second that are sustained", columns, rows)
 
 
 def _seconds_table(seconds: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> Table:
@@ -416,11 +405,10 @@ def _seconds_table(seconds: Mapping[str, Mapping[int, float]], names: Sequence[s
     return Table("milliseconds from batch to batch", ("rows of a batch", *names), rows)
 
 
-@charts.drawing("promptplus-groups")
-def draw(figure: Figure, result: Result) -> None:
+@promptplus_groups.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates by interval, and how they compare with one Spark job per batch."""
-    figure.set_size_inches(14, 5)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (14, 5))
     x = "interval, s"
     rates = [Series(one.name, one.x, [rate / 1e6 or np.nan for rate in one.y]) for one in result.series]
     charts.lines(left, rates, title="Rates that are sustained", x=x, y="million rows per second", log="x", legend=False)

@@ -14,12 +14,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench.prompt.cluster_model import TaskCosts
+from steelyard.bench import mean
 from steelyard.bench.prompt.shapes import Stream, shape_of
 from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, ScalingPolicy
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.rates import Constant, Ramp, Rate
 
@@ -44,22 +45,15 @@ SAMPLE = 40_000
 
 @dataclass(frozen=True)
 class Pattern:
-    """How the input changes, in multiples of what `FEW` tasks can just do.
-
-    Parameters
-    ----------
-    name
-        In words.
-    rows, keys
-        (first, last) multiple.
-    tasks
-        Map and reduce tasks that the run begins with.
-    """
+    """How the input changes, in multiples of what `FEW` tasks can just do."""
 
     name: str
+    """In words."""
     rows: tuple[float, float]
     keys: tuple[float, float]
+    """(first, last) multiple."""
     tasks: tuple[int, int]
+    """Map and reduce tasks that the run begins with."""
 
     def batches(self, rows: float) -> tuple[Ints, Ints]:
         """Rows and distinct keys of each batch, where multiple 1 is so many rows.
@@ -164,12 +158,12 @@ class Course:
     @property
     def stable(self) -> float:
         """Share of the batches, from the first change on, that took no longer than the interval."""
-        return float(np.mean(self.load[BEFORE:] <= 1.0))
+        return mean(self.load[BEFORE:] <= 1.0)
 
     @property
     def tasks(self) -> float:
         """Mean number of tasks of a batch, of both stages."""
-        return float(np.mean(self.blocks + self.buckets))
+        return mean(self.blocks + self.buckets)
 
     @property
     def reversals(self) -> int:

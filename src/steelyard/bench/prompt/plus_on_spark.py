@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from steelyard.bench import Run, spark_for
 from steelyard.bench.demo.work import LookUp
-from steelyard.bench.registry import Run
 from steelyard.core import Progress
 
 if TYPE_CHECKING:
@@ -62,9 +61,6 @@ def measure(run: Run) -> Measured:
     import steelyard as sy  # noqa: PLC0415 - loads Spark
     from steelyard.spark.microbatch import MicroBatch  # noqa: PLC0415
 
-    spark = sy.session("steelyard bench promptplus-elasticity", master=f"local[{SLOTS}]")
-    spark.sparkContext.setLogLevel("ERROR")
-
     def rows_of(multiple: int) -> DataFrame:
         return spark.range(0, multiple * ROWS, 1, SLOTS).selectExpr(f"id % {KEYS} as key", "id as value")
 
@@ -79,17 +75,14 @@ def measure(run: Run) -> Measured:
         )
         return MicroBatch(spark, described._bound(), described._settings(), Discarded(), checkpoint)
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-elastic-") as scratch:
-            warm = engine("fixed", f"{scratch}/warm")
-            for number in range(WARM_UPS):
-                warm.process(rows_of(1), number)
-            fed = engine(POLICY, f"{scratch}/fed")
-            reports = []
-            for number, multiple in enumerate(run.progress.track(MULTIPLES, "on Spark")):
-                report = fed.process(rows_of(multiple), number)
-                assert report is not None, "batch numbers go up"
-                reports.append(report)
-            return Measured(reports)
-    finally:
-        spark.stop()
+    with spark_for("promptplus-elasticity", SLOTS) as (spark, scratch):
+        warm = engine("fixed", f"{scratch}/warm")
+        for number in range(WARM_UPS):
+            warm.process(rows_of(1), number)
+        fed = engine(POLICY, f"{scratch}/fed")
+        reports = []
+        for number, multiple in enumerate(run.progress.track(MULTIPLES, "on Spark")):
+            report = fed.process(rows_of(multiple), number)
+            assert report is not None, "batch numbers go up"
+            reports.append(report)
+        return Measured(reports)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.prompt.plus_techniques import (
     AHEAD,
     BOUNDARY,
@@ -16,16 +14,9 @@ from steelyard.bench.prompt.plus_techniques import (
     PROMPTPLUS,
     ROWS,
     Course,
-    course,
-    session,
-    warm_up,
+    courses,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
 from steelyard.workloads.rates import Rate, Spike
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SPIKE, BATCHES = 15, 30
 """The batch whose rows double, in the middle of the group of batches 11 to 20; and how many there are."""
@@ -47,7 +38,7 @@ def rates(interval: float) -> dict[str, Rate]:
     }
 
 
-@benchmark(
+@experiment(
     "promptplus-spike",
     title="A stream that doubles in the middle of a group of batches",
     figure="Abdelhamid 2021, Fig 3.6",
@@ -58,16 +49,7 @@ def promptplus_spike(run: Run) -> Result:
     kinds = rates(interval)
     chosen = [STEP] if run.quick else list(kinds)
     techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
-    spark = session("promptplus-spike")
-    found: dict[str, dict[str, Course]] = {kind: {} for kind in chosen}
-    try:
-        run.progress.say("warming up")
-        warm_up(spark)
-        for kind, technique in run.progress.track([(k, t) for k in chosen for t in techniques], "promptplus-spike"):
-            run.progress.say(f"{kind}: {technique}")
-            found[kind][technique] = course(spark, technique, kinds[kind], BATCHES, interval)
-    finally:
-        spark.stop()
+    found = courses(run, "promptplus-spike", {kind: kinds[kind] for kind in chosen}, techniques, BATCHES, interval)
     return result_of(found, interval)
 
 
@@ -84,7 +66,6 @@ def result_of(found: Courses, interval: float) -> Result:
     if ONE_BY_ONE in step:
         metrics["spark_effect_batch"] = float(step[ONE_BY_ONE].effect(SPIKE))
         metrics["spark_stable_batch"] = float(step[ONE_BY_ONE].stable(SPIKE))
-    claims = claims_of(step)
     decisions = "; ".join(step[PROMPTPLUS].changes) or "nothing was decided"
     return Result(
         parameters={
@@ -95,13 +76,14 @@ def result_of(found: Courses, interval: float) -> Result:
             "policy": POLICY,
             "rows_per_batch": ROWS,
         },
-        metrics=metrics | tally(claims),
+        metrics=metrics,
         published=[
             Published(17, SOURCE, "effect_batch"),
             Published(20, SOURCE, "stable_batch"),
             Published(21, SOURCE, "boundary_effect_batch"),
         ],
-        tables=[*(_table(kind, courses) for kind, courses in found.items()), claims_table(claims)],
+        tables=[*(_table(kind, courses) for kind, courses in found.items())],
+        claims=claims_of(step),
         series=[
             Series(f"{kind}: {name}", list(range(1, BATCHES + 1)), one.loads)
             for kind, courses in found.items()
@@ -173,12 +155,11 @@ def _table(kind: str, courses: Mapping[str, Course]) -> Table:
     )
 
 
-@charts.drawing("promptplus-spike")
-def draw(figure: Figure, result: Result) -> None:
+@promptplus_spike.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The load of each batch, a panel for each kind of change."""
     kinds = [table.title for table in result.tables if table.title in (STEP, ONE)]
-    figure.set_size_inches(6.5 * len(kinds), 4.8)
-    panels = figure.subplots(1, len(kinds), squeeze=False)[0]
+    panels = charts.panels(figure, len(kinds), (6.5 * len(kinds), 4.8))
     for axes, kind in zip(panels, kinds, strict=True):
         y = "W: processing time / interval"
         charts.lines(axes, result.panel(kind), title=kind, x="batch", y=y, legend=False)

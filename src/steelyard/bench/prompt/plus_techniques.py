@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from steelyard.bench import Run, mean, spark_for
 from steelyard.core import BatchObservation
 from steelyard.core.plans import spread
 from steelyard.scaling import elasticity
@@ -82,7 +83,7 @@ class Course:
     @property
     def violations(self) -> float:
         """The share of batches that ended more than an interval after their rows had come."""
-        return float(np.mean([one.delay > 1 for one in self.ran]))
+        return mean(one.delay > 1 for one in self.ran)
 
 
 class Waiting:
@@ -188,16 +189,6 @@ def _counting(seconds: float) -> Callable[[Iterator[int]], Iterator[tuple[int, i
     return counted
 
 
-def session(name: str) -> Any:
-    """A session with a slot for every task that may run at once."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
-
-    config = {"spark.driver.memory": "1g", "spark.ui.enabled": "false"}
-    spark = sy.session(f"steelyard bench {name}", master=f"local[{WORKERS * SLOTS}]", config=config)
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def warm_up(spark: SparkSession) -> None:
     """Start Python workers, and compile what is compiled, before the clock counts."""
     from steelyard.workloads.rates import Constant  # noqa: PLC0415
@@ -206,8 +197,19 @@ def warm_up(spark: SparkSession) -> None:
     resident_course(spark, PROMPTPLUS, Constant(ROWS / 0.05), 10, 0.05)
 
 
-def course(spark: SparkSession, technique: str, rate: Rate, batches: int, interval: float) -> Course:
-    """One technique under one rate."""
-    if technique == ONE_BY_ONE:
-        return spark_course(spark, rate, batches, interval)
-    return resident_course(spark, technique, rate, batches, interval)
+def courses(
+    run: Run, name: str, rates: Mapping[str, Rate], techniques: Sequence[str], batches: int, interval: float
+) -> dict[str, dict[str, Course]]:
+    """Every technique under every rate, in one session with a slot for every task that may run at once."""
+    found: dict[str, dict[str, Course]] = {kind: {} for kind in rates}
+    config = {"spark.driver.memory": "1g", "spark.ui.enabled": "false"}
+    with spark_for(name, WORKERS * SLOTS, config) as (spark, _):
+        run.progress.say("warming up")
+        warm_up(spark)
+        for kind, technique in run.progress.track([(kind, one) for kind in rates for one in techniques], name):
+            run.progress.say(f"{kind}: {technique}")
+            given = rates[kind], batches, interval
+            found[kind][technique] = (
+                spark_course(spark, *given) if technique == ONE_BY_ONE else resident_course(spark, technique, *given)
+            )
+    return found

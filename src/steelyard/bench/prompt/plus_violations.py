@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
+from steelyard.bench import Claim, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.prompt.plus_techniques import (
     BOUNDARY,
     FIXED,
@@ -16,16 +14,9 @@ from steelyard.bench.prompt.plus_techniques import (
     PROMPTPLUS,
     ROWS,
     Course,
-    course,
-    session,
-    warm_up,
+    courses,
 )
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
 from steelyard.workloads.rates import Sinusoid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INTERVAL, QUICK_INTERVAL = 1.0, 0.5
 BATCHES, QUICK_BATCHES = 60, 30
@@ -39,27 +30,18 @@ DELAY = "delay"
 SOURCE = "Abdelhamid 2021, Fig 3.7b, text"
 
 
-@benchmark(
+@experiment(
     "promptplus-violations",
     title="Batches that end too late while the rate swings",
     figure="Abdelhamid 2021, Fig 3.7b",
 )
 def promptplus_violations(run: Run) -> Result:
     """The share of batches that end more than an interval after their rows have come, by technique."""
-    interval = QUICK_INTERVAL if run.quick else INTERVAL
-    batches = QUICK_BATCHES if run.quick else BATCHES
+    interval = run.pick(INTERVAL, QUICK_INTERVAL)
+    batches = run.pick(BATCHES, QUICK_BATCHES)
     techniques = TECHNIQUES[:2] if run.quick else TECHNIQUES
     rate = Sinusoid(MEAN * ROWS / interval, AMPLITUDE, PERIOD * interval)
-    spark = session("promptplus-violations")
-    found: dict[str, Course] = {}
-    try:
-        run.progress.say("warming up")
-        warm_up(spark)
-        for technique in run.progress.track(techniques, "promptplus-violations"):
-            run.progress.say(technique)
-            found[technique] = course(spark, technique, rate, batches, interval)
-    finally:
-        spark.stop()
+    found = courses(run, "promptplus-violations", {"swinging": rate}, techniques, batches, interval)["swinging"]
     return result_of(found, interval)
 
 
@@ -72,7 +54,6 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
         ONE_BY_ONE: "one_job_a_batch_late",
     }
     metrics = {names[name]: one.violations for name, one in found.items()}
-    claims = claims_of({name: one.violations for name, one in found.items()}, len(found[PROMPTPLUS].changes))
     others = [value for name, value in metrics.items() if name != "prompt_plus_late"]
     metrics["late_less_than_best_rival"] = min(others) - metrics["prompt_plus_late"]
     return Result(
@@ -85,9 +66,10 @@ def result_of(found: Mapping[str, Course], interval: float) -> Result:
             "amplitude": AMPLITUDE,
             "period_batches": PERIOD,
         },
-        metrics=metrics | tally(claims),
+        metrics=metrics,
         published=[Published("much less than with group-ahead or one at a time", SOURCE, "prompt_plus_late")],
-        tables=[_table(found), claims_table(claims)],
+        tables=[_table(found)],
+        claims=claims_of({name: one.violations for name, one in found.items()}, len(found[PROMPTPLUS].changes)),
         series=[
             *(Series(name, [ran.batch + 1 for ran in one.ran], one.loads) for name, one in found.items()),
             *(
@@ -135,28 +117,28 @@ def claims_of(late: Mapping[str, float], changes: int) -> list[Claim]:
 
 
 def _table(found: Mapping[str, Course]) -> Table:
-    rows: list[Sequence[Cell]] = [
-        (
-            name,
-            100 * one.violations,
-            max(one.loads),
-            max(ran.delay for ran in one.ran),
-            sum(ran.blocks for ran in one.ran) / len(one.ran),
-            len(one.changes),
-        )
-        for name, one in found.items()
-    ]
-    columns = ("technique", "late, %", "largest W", "longest delay, intervals", "map tasks, mean", "changes of plan")
-    return Table("late batches", columns, rows)
+    return Table.of(
+        "late batches",
+        [
+            {
+                "technique": name,
+                "late, %": 100 * one.violations,
+                "largest W": max(one.loads),
+                "longest delay, intervals": max(ran.delay for ran in one.ran),
+                "map tasks, mean": sum(ran.blocks for ran in one.ran) / len(one.ran),
+                "changes of plan": len(one.changes),
+            }
+            for name, one in found.items()
+        ],
+    )
 
 
-@charts.drawing("promptplus-violations")
-def draw(figure: Figure, result: Result) -> None:
+@promptplus_violations.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """How many batches were late, and delay and load of each."""
-    figure.set_size_inches(14, 5)
     delays = result.panel(DELAY)
-    panels = figure.subplots(1, 2 + bool(delays))
-    late = {one["technique"]: one["late, %"] for one in result.tables[0].records()}
+    panels = charts.panels(figure, 2 + bool(delays), (14, 5))
+    late = {one["technique"]: one["late, %"] for one in result.table("late batches").records()}
     charts.bars(panels[0], late, title="Late batches", x="share of batches, %", y="technique", ours=(PROMPTPLUS,))
     shown = {"Load of each batch": (result.panel(), "W: processing time / interval")}
     if delays:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from steelyard.bench.prompt.cluster_model import Shape, TaskCosts, measure_costs, sustainable, through
+from steelyard.bench.prompt.cluster_model import Shape, measure_costs, sustainable, through
 from steelyard.bench.prompt.operators import OPERATORS
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.core import Routed, TuplePolicy
@@ -18,6 +18,7 @@ from steelyard.partition.early_release import MOST_SLACK
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.rates import Sinusoid
 
 TIME, SHUFFLE, HASH, PK2, PK5, CAM, PROMPT = "time", "shuffle", "hash", "pk2", "pk5", "cam", "prompt"
@@ -115,7 +116,7 @@ def shapes_of(stream: Stream, cam: Affinity) -> tuple[dict[str, Shape], Floats]:
 def rates_of(
     stream: Stream, shapes: Mapping[str, Shape], plan_seconds: Floats, costs: TaskCosts, wave: Wave
 ) -> dict[str, float]:
-    """Mean rows a second that each policy sustains under a wave: no batch of a period takes longer than the interval.
+    """Mean rows per second that each policy sustains under a wave: no batch of a period takes longer than the interval.
 
     Prompt's plan is made in the slack before the heartbeat; what does not fit is added to the processing.
     """

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, Interval, claims_table, seeds_of, tally
-from steelyard.bench.prompt.cluster_model import TaskCosts
+from steelyard.bench import Claim, Interval, Published, Result, Run, Target, charts, experiment, mean
 from steelyard.bench.prompt.policies import (
     AMPLITUDE,
     CAM,
@@ -32,14 +30,11 @@ from steelyard.bench.prompt.policies import (
     shapes_of,
 )
 from steelyard.bench.prompt.shapes import Stream
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
+from steelyard.bench.tables import Cell, Series, Table
 from steelyard.partition.affinity import Affinity
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INTERVALS = (1.0, 2.0, 3.0)
 PERIODS = (1, 5, 20)
@@ -83,7 +78,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
     }
     dearer: dict[tuple[str, int], Rates] = {(operator, factor): [] for operator in costs for factor in KEY_FACTORS}
     cam = None
-    for seed in run.progress.track(seeds_of(run.seed, quick=run.quick)[:TESTBED_SEEDS], f"{slots} slots"):
+    for seed in run.progress.track(run.seeds()[:TESTBED_SEEDS], f"{slots} slots"):
         stream = Stream.drawn(MANDELBROT_EXPONENT, words, rows, slots, seed, MANDELBROT_SHIFT)
         cam = cam or chosen_cam(stream, costs[HEADLINE[0]])  # chosen once for a workload, as its protocol says
         shapes, plans = shapes_of(stream, cam)
@@ -97,7 +92,7 @@ def simulate(run: Run, costs: Mapping[str, TaskCosts], words: int = WORDS, slots
     return SustainedRates(rates, dearer, cam, costs, rows, words, slots)
 
 
-@benchmark(
+@experiment(
     "prompt-rate",
     title="Sustainable rate while the input swings: Prompt beside its rivals",
     figure="Abdelhamid 2021, Fig 2.7a-c",
@@ -112,17 +107,13 @@ def prompt_rate(run: Run) -> Result:
 
 def result_of(found: SustainedRates, few: SustainedRates) -> Result:
     """The figures at the headline's wave, and the claims over all waves; beside them those of few slots."""
-    claims = claims_of(found)
     metrics: dict[str, float] = {}
     for operator in found.costs:
         rates = found.rates[operator, *HEADLINE[1:]]
         ending = "" if operator == HEADLINE[0] else f"_{operator}"
-        metrics |= {f"prompt_vs_{rival}{ending}": float(np.mean(ratios(rates, rival))) for rival in RIVALS}
-        metrics[f"prompt_rows_per_s{ending}"] = float(np.mean([one[PROMPT] for one in rates]))
-    metrics |= {
-        f"prompt_vs_{rival}_{few.slots}_slots": float(np.mean(ratios(few.headline, rival))) for rival in FACTORS
-    }
-    held = tally(claims)
+        metrics |= {f"prompt_vs_{rival}{ending}": mean(ratios(rates, rival)) for rival in RIVALS}
+        metrics[f"prompt_rows_per_s{ending}"] = mean(one[PROMPT] for one in rates)
+    metrics |= {f"prompt_vs_{rival}_{few.slots}_slots": mean(ratios(few.headline, rival)) for rival in FACTORS}
     return Result(
         parameters={
             "slots": found.slots,
@@ -133,8 +124,9 @@ def result_of(found: SustainedRates, few: SustainedRates) -> Result:
             "cam": f"{found.cam.mode} d={found.cam.choices}",
             **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
         },
-        metrics=metrics | held,
-        tables=[claims_table(claims), _rates_table(found), _dearer_table(found), _bounds_table(found)],
+        metrics=metrics,
+        tables=[_rates_table(found), _dearer_table(found), _bounds_table(found)],
+        claims=claims_of(found),
         series=_series(found),
         published=[
             *(Published(factor, SOURCE, f"prompt_vs_{rival}") for rival, factor in FACTORS.items()),
@@ -194,7 +186,7 @@ def claims_of(found: SustainedRates) -> list[Claim]:
 
 def _closest(waves: Iterable[Rates]) -> str:
     """The rival that comes closest to Prompt, and how close."""
-    least, rival = min((float(np.mean(ratios(rates, rival))), rival) for rates in waves for rival in PUBLISHED_RIVALS)
+    least, rival = min((mean(ratios(rates, rival)), rival) for rates in waves for rival in PUBLISHED_RIVALS)
     return f"{rival}, with Prompt at {least:.4g}x of it"
 
 
@@ -224,7 +216,7 @@ def _why(found: SustainedRates, rival: str, operator: str = HEADLINE[0]) -> str:
         hottest = rank_table(MANDELBROT_EXPONENT, found.words, MANDELBROT_SHIFT).shares[0]
         cause = f"the hottest word has {hottest:.1%} of the rows and a slot's share is {1 / found.slots:.1%}"
     return (
-        f"{cause}; here {share[0]:.1f} us a key beside {share[1]:.1f} us a row; with keys that cost "
+        f"{cause}; here {share[0]:.1f} us per key beside {share[1]:.1f} us per row; with keys that cost "
         f"{KEY_FACTORS[-1]} times as much it would be {dear:.2g}x"
     )
 
@@ -235,7 +227,7 @@ def _rates_table(found: SustainedRates) -> Table:
     for (operator, seconds, period), rates in found.rates.items():
         means = [Interval.of([one[policy] for one in rates])[0] / 1e6 for policy in policies]
         rows.append((operator, seconds, period, *means))
-    return Table("mean rate, million rows a second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
+    return Table("mean rate, million rows per second (simulated)", ("operator", "T, s", "period, T", *policies), rows)
 
 
 def _bounds_table(found: SustainedRates) -> Table:
@@ -247,13 +239,13 @@ def _bounds_table(found: SustainedRates) -> Table:
             rates = found.rates[operator, seconds, HEADLINE[2]]
             ends = [Interval.of([one[policy] / 1e6 for one in rates]) for policy in policies]
             rows.append((operator, seconds, *(high - mean for mean, _, high in ends)))
-    title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows a second (simulated)"
+    title = f"half of the confidence interval of 95 %, period = {HEADLINE[2]} T, million rows per second (simulated)"
     return Table(title, ("operator", "T, s", *policies), rows)
 
 
 def _dearer_table(found: SustainedRates) -> Table:
     rows: list[Sequence[Cell]] = [
-        (operator, factor, *(float(np.mean(ratios(rates, rival))) for rival in RIVALS))
+        (operator, factor, *(mean(ratios(rates, rival)) for rival in RIVALS))
         for (operator, factor), rates in found.dearer.items()
     ]
     columns = ("operator", "keys cost, times", *(f"vs {rival}" for rival in RIVALS))
@@ -266,7 +258,7 @@ def _series(found: SustainedRates) -> list[Series]:
             policy,
             INTERVALS,
             [
-                float(np.mean([one[policy] for one in found.rates[HEADLINE[0], seconds, HEADLINE[2]]])) / 1e6
+                mean(one[policy] for one in found.rates[HEADLINE[0], seconds, HEADLINE[2]]) / 1e6
                 for seconds in INTERVALS
             ],
             kind="simulated",
@@ -275,15 +267,14 @@ def _series(found: SustainedRates) -> list[Series]:
     ]
 
 
-@charts.drawing("prompt-rate")
-def draw(figure: Figure, result: Result) -> None:
+@prompt_rate.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates of all policies by interval with their confidence intervals, a panel for each operator."""
-    figure.set_size_inches(12, 4.8)
     shown = (PROMPT, *PUBLISHED_RIVALS)
     rows = [one for one in result.tables[1].records() if one["period, T"] == HEADLINE[2]]
     bounds = {(one["operator"], one["T, s"]): one for table in result.tables[3:] for one in table.records()}
     operators = list(dict.fromkeys(one["operator"] for one in rows))
-    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    panels = charts.panels(figure, len(operators), (12, 4.8))
     width = 0.8 / len(shown)
     for axes, operator in zip(panels, operators, strict=True):
         own = [one for one in rows if one["operator"] == operator]

@@ -31,18 +31,6 @@ LEAST_SHARE = 0.03
 class Stream:
     """Independent rows whose keys follow a law of Zipf and Mandelbrot.
 
-    Parameters
-    ----------
-    keys
-        int32[rows]: the key of each row, as a position among all keys.
-    distinct
-        Number of keys that there are.
-    slots
-        Blocks and buckets.
-    first_name
-        Keys are called by numbers from this one on. Streams of different seeds have different names, and so hot
-        keys that hash elsewhere.
-
     Examples
     --------
     >>> stream = Stream(np.array([0, 1, 0, 2], np.int32), distinct=3, slots=2)
@@ -51,9 +39,14 @@ class Stream:
     """
 
     keys: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[rows]: the key of each row, as a position among all keys."""
     distinct: int
+    """Number of keys that there are."""
     slots: int
+    """Blocks and buckets."""
     first_name: int = 0
+    """Keys are called by numbers from this one on. Streams of different seeds have different names, and so hot keys
+    that hash elsewhere."""
 
     @classmethod
     def drawn(cls, exponent: float, keys: int, rows: int, slots: int, seed: int, shift: float = 0.0) -> Stream:

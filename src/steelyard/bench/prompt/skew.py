@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, seeds_note, seeds_of, tally
-from steelyard.bench.prompt.cluster_model import TaskCosts
+from steelyard.bench import Cell, Claim, Published, Result, Run, Series, Table, Target, charts, experiment, mean
+from steelyard.bench.claims import seeds_note
 from steelyard.bench.prompt.policies import (
     CAM,
     HASH,
@@ -32,13 +30,9 @@ from steelyard.bench.prompt.policies import (
 )
 from steelyard.bench.prompt.rate import Rates, costs_in_us, operator_title
 from steelyard.bench.prompt.shapes import Stream
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Published, Result, Series, Table, Target
 from steelyard.partition.affinity import Affinity
+from steelyard.sim.microbatch import TaskCosts
 from steelyard.workloads.ranks import rank_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INTERVAL = 3.0
 KEYS = 200_000
@@ -81,7 +75,7 @@ def simulate(
     steady = Wave(INTERVAL, INTERVAL, amplitude=0.0)
     rates: dict[tuple[str, float], Rates] = {(name, exponent): [] for name in costs for exponent in exponents}
     cams: dict[float, Affinity] = {}
-    cases = [(exponent, seed) for exponent in exponents for seed in seeds_of(run.seed, quick=run.quick)]
+    cases = [(exponent, seed) for exponent in exponents for seed in run.seeds()]
     for exponent, seed in run.progress.track(cases, "prompt-skew"):
         stream = Stream.drawn(exponent, keys, rows, slots, seed)
         if exponent not in cams:  # chosen once for a workload, as its protocol says
@@ -92,7 +86,7 @@ def simulate(
     return RatesBySkew(rates, cams, costs, rows, keys, slots)
 
 
-@benchmark(
+@experiment(
     "prompt-skew",
     title="Sustainable rate as keys become more skewed: Prompt beside its rivals",
     figure="Abdelhamid 2021, Fig 2.7d",
@@ -106,14 +100,13 @@ def prompt_skew(run: Run) -> Result:
 
 def result_of(found: RatesBySkew, quick: bool) -> Result:
     """Ratios at the largest skew, and the claims over all."""
-    claims = claims_of(found)
     most = found.exponents[-1]
     metrics: dict[str, float] = {}
     for operator in found.costs:
         rates = found.rates[operator, most]
         ending = "" if operator == HEADLINE else f"_{operator}"
-        metrics |= {f"prompt_vs_{rival}{ending}": float(np.mean(ratios(rates, rival))) for rival in RIVALS}
-        metrics[f"prompt_flatness{ending}"] = float(np.mean(_flatness(found, operator)))
+        metrics |= {f"prompt_vs_{rival}{ending}": mean(ratios(rates, rival)) for rival in RIVALS}
+        metrics[f"prompt_flatness{ending}"] = mean(_flatness(found, operator))
     reason = f"at Zipf {most:g}; see the claims"
     return Result(
         parameters={
@@ -126,8 +119,9 @@ def result_of(found: RatesBySkew, quick: bool) -> Result:
             "cam": {exponent: f"{cam.mode} d={cam.choices}" for exponent, cam in found.cams.items()},
             **{f"{operator}_costs_us": costs_in_us(costs) for operator, costs in found.costs.items()},
         },
-        metrics=metrics | tally(claims),
-        tables=[claims_table(claims), _table(found)],
+        metrics=metrics,
+        tables=[_table(found)],
+        claims=claims_of(found),
         series=series_of(found, HEADLINE),
         published=[
             Published("2x to 5x", SOURCE, "prompt_vs_hash"),
@@ -156,7 +150,7 @@ def claims_of(found: RatesBySkew) -> list[Claim]:
         every = [found.rates[operator, exponent] for exponent in found.exponents]
         least = np.min([ratios(rates, rival) for rates in every for rival in PUBLISHED_RIVALS], axis=0)
         closest = min(
-            ((float(np.mean(ratios(rates, rival))), rival) for rates in every for rival in PUBLISHED_RIVALS),
+            ((mean(ratios(rates, rival)), rival) for rates in every for rival in PUBLISHED_RIVALS),
             key=lambda pair: pair[0],
         )
         text = f"{operator}: Prompt's rate is the highest at every skew"
@@ -177,7 +171,7 @@ def claims_of(found: RatesBySkew) -> list[Claim]:
 def _why(found: RatesBySkew, operator: str, rival: str) -> str:
     """How far ahead Prompt gets, and what the rival has to do with the hottest key."""
     best, exponent = max(
-        (float(np.mean(ratios(found.rates[operator, exponent], rival))), exponent) for exponent in found.exponents
+        (mean(ratios(found.rates[operator, exponent], rival)), exponent) for exponent in found.exponents
     )
     ahead = f"{best:.2f}x at most, at Zipf {exponent:g}"
     if rival in (TIME, SHUFFLE):
@@ -197,35 +191,31 @@ def _flatness(found: RatesBySkew, operator: str) -> list[float]:
 def _table(found: RatesBySkew) -> Table:
     policies = (*RIVALS, PROMPT)
     rows: list[Sequence[Cell]] = [
-        (operator, exponent, *(float(np.mean([one[policy] for one in rates])) / 1e6 for policy in policies))
+        (operator, exponent, *(mean(one[policy] for one in rates) / 1e6 for policy in policies))
         for (operator, exponent), rates in found.rates.items()
     ]
-    return Table("mean rate, million rows a second (simulated)", ("operator", "Zipf", *policies), rows)
+    return Table("mean rate, million rows per second (simulated)", ("operator", "Zipf", *policies), rows)
 
 
 def series_of(found: RatesBySkew, operator: str) -> list[Series]:
-    """A line for each policy: million rows a second against the exponent."""
+    """A line for each policy: million rows per second against the exponent."""
     return [
         Series(
             policy,
             found.exponents,
-            [
-                float(np.mean([one[policy] for one in found.rates[operator, exponent]])) / 1e6
-                for exponent in found.exponents
-            ],
+            [mean(one[policy] for one in found.rates[operator, exponent]) / 1e6 for exponent in found.exponents],
             kind="simulated",
         )
         for policy in (PROMPT, *PUBLISHED_RIVALS)
     ]
 
 
-@charts.drawing("prompt-skew")
-def draw(figure: Figure, result: Result) -> None:
+@prompt_skew.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Rates of all policies by skew, a panel for each operator."""
-    figure.set_size_inches(12, 4.8)
     rows = result.tables[1].records()
     operators = list(dict.fromkeys(one["operator"] for one in rows))
-    panels = figure.subplots(1, len(operators), squeeze=False)[0]
+    panels = charts.panels(figure, len(operators), (12, 4.8))
     for axes, operator in zip(panels, operators, strict=True):
         own = [one for one in rows if one["operator"] == operator]
         skews = [one["Zipf"] for one in own]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
-from steelyard.bench.claims import Claim, claims_table, tally
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Published, Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench import Claim, Published, Result, Run, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.s3j import uniform as s3j_uniform
+from steelyard.bench.tables import Series, Table
 from steelyard.core import Progress
 from steelyard.similarity import Balancer, Balancing, EveryWindow, Greedy, Move, WorksetLoad, imbalance
 from steelyard.similarity.balancer import after
 from steelyard.workloads.vectors import Vectors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 2
@@ -54,18 +50,12 @@ class Plan:
 
 @dataclass
 class Watched:
-    """A balancer whose plans are written down.
-
-    Parameters
-    ----------
-    balancer
-        The one that plans.
-    plans
-        Its plans so far.
-    """
+    """A balancer whose plans are written down."""
 
     balancer: Balancer = field(default_factory=Greedy)
+    """The one that plans."""
     plans: list[Plan] = field(default_factory=list)
+    """Its plans so far."""
 
     def moves(self, loads: Sequence[WorksetLoad], workers: int) -> list[Move]:
         """The plan of the balancer itself."""
@@ -208,26 +198,18 @@ def both(spark: SparkSession, folder: Path, folders: Sequence[Path], run: Run) -
     return Course(still.reports), Course(moving.reports, moving.plans)
 
 
-@benchmark(
+@experiment(
     "s3j-balancing",
     title="Worksets that move: load of the busiest worker, window by window",
     figure="Siachamis 2024, Fig 2.6",
 )
 def s3j_balancing(run: Run) -> Result:
     """Five workers with worksets that stay and that move: a skewed mixture of topics, and uniform streams counted."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    rows, windows = (QUICK_ROWS, QUICK_WINDOWS) if run.quick else (ROWS, WINDOWS)
+    rows, windows = run.pick((ROWS, WINDOWS), (QUICK_ROWS, QUICK_WINDOWS))
     law = Vectors(distribution="topics", exponent=EXPONENT, seed=run.seed)
-    spark = sy.session("steelyard bench s3j-balancing", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-s3j-") as scratch:
-            folder = Path(scratch)
-            folders = write_windows(folder / "rows", law, rows, windows)
-            still, moving = both(spark, folder, folders, run)
-    finally:
-        spark.stop()
+    with spark_for("s3j-balancing", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
+        still, moving = both(spark, scratch, write_windows(scratch / "rows", law, rows, windows), run)
     run.progress.say("uniform streams")
     return result_of(still, moving, rows, s3j_uniform.measure(run.seed, run.quick))
 
@@ -263,7 +245,6 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
         "moved_share_of_state": moving.moved_bytes / (sum(report.state_bytes for report in moving.reports) or 1),
     }
     heavy = "one workset is heavier than a worker's fair share, and a workset moves only as a whole"
-    claims = claims_of(still.critical(last), moving.critical(last), uniform)
     of_uniform = s3j_uniform.metrics_of(uniform)
     return Result(
         parameters={
@@ -273,9 +254,10 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
             "t": T,
             "exponent": EXPONENT,
         },
-        metrics=metrics | of_uniform | tally(claims),
+        metrics=metrics | of_uniform,
         kinds=dict.fromkeys(of_uniform, "simulated"),
-        tables=[_windows(still, moving), _plans(moving), s3j_uniform.table_of(uniform), claims_table(claims)],
+        tables=[_windows(still, moving), _plans(moving), s3j_uniform.table_of(uniform)],
+        claims=claims_of(still.critical(last), moving.critical(last), uniform),
         series=[
             Series(name, list(windows), [course.critical(window) for window in windows])
             for name, course in ((STILL, still), (MOVING, moving))
@@ -294,34 +276,33 @@ def result_of(still: Course, moving: Course, rows: int, uniform: s3j_uniform.Uni
             "critical_path_reduction_seconds is the same by the clock, of the last window: tasks that share cores wait "
             "for each other, so it says less.",
             "Both courses gave the same pairs. The published run has uniform vectors; on Spark topics are skewed.",
-            "uniform_ figures are of the published run's own kind of streams, 4,000 records a second each (a twentieth "
-            "in a quick run) at 0.1 % selectivity: worksets are made as they are on Spark, comparisons and free pairs "
-            "are counted from their sizes, and each window begins with the plan that the one before asks for. idlest "
-            "and busiest are parts of an even share, in the last window.",
+            "uniform_ figures are of the published run's own kind of streams, 4,000 records per second each (a "
+            "twentieth in a quick run) at 0.1 % selectivity: worksets are made as they are on Spark, comparisons and "
+            "free pairs are counted from their sizes, and each window begins with the plan that the one before asks "
+            "for. idlest and busiest are parts of an even share, in the last window.",
         ],
     )
 
 
 def _windows(still: Course, moving: Course) -> Table:
-    rows: list[tuple[Any, ...]] = []
-    for name, course in ((STILL, still), (MOVING, moving)):
-        for window, report in enumerate(course.reports):
-            loads = ", ".join(f"{load:.0f}" for load in report.loads)
-            rows.append(
-                (
-                    name,
-                    window,
-                    loads,
-                    report.imbalance,
-                    course.critical(window),
-                    course.critical_seconds(window),
-                    report.moves,
-                    report.moved_bytes,
-                    report.results,
-                )
-            )
-    columns = ("course", "window", "loads", "imbalance", "critical load", "critical s", "moves", "moved bytes", "pairs")
-    return Table("windows", columns, rows)
+    return Table.of(
+        "windows",
+        [
+            {
+                "course": name,
+                "window": window,
+                "loads": ", ".join(f"{load:.0f}" for load in report.loads),
+                "imbalance": report.imbalance,
+                "critical load": course.critical(window),
+                "critical s": course.critical_seconds(window),
+                "moves": report.moves,
+                "moved bytes": report.moved_bytes,
+                "pairs": report.results,
+            }
+            for name, course in ((STILL, still), (MOVING, moving))
+            for window, report in enumerate(course.reports)
+        ],
+    )
 
 
 def _plans(moving: Course) -> Table:
@@ -329,12 +310,11 @@ def _plans(moving: Course) -> Table:
     return Table("plans", ("plan", "imbalance before", "imbalance after", "moves"), rows)
 
 
-@charts.drawing("s3j-balancing")
-def draw(figure: Figure, result: Result) -> None:
+@s3j_balancing.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Shares of the workers with balancing, and the load of the busiest with and without."""
-    figure.set_size_inches(13, 4.0)
-    shares, paths = figure.subplots(1, 2)
-    courses = [one for one in result.tables[0].records() if one["course"] == MOVING]
+    shares, paths = charts.panels(figure, 2, (13, 4.0))
+    courses = [one for one in result.table("windows").records() if one["course"] == MOVING]
     loads = np.array([[float(load) for load in one["loads"].split(", ")] for one in courses])
     windows = [one["window"] for one in courses]
     bottom = np.zeros(len(windows))

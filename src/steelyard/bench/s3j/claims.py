@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steelyard.bench.claims import Claim
-from steelyard.bench.result import Number
+from steelyard.bench import Claim, Number
 
 FACTOR = 4.0
 """Published: S3J's comparisons ratio is better by 4x to 5x."""
 FEW = "with a tenth of the records worksets are not yet all there, and where the first ones fall decides"
 CENTROIDS = (
-    "three quarters of them are distances to centroids of worksets, at 2,000 records a second; the published "
+    "three quarters of them are distances to centroids of worksets, at 2,000 records per second; the published "
     "generator's own streams give the same, and the table's other figures come out"
 )
 CELLS = (

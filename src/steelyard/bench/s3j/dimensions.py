@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Number, Result, Series, Table, Target
+from steelyard.bench import Number, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.windows import (
     SOURCE,
     Check,
@@ -28,9 +26,6 @@ from steelyard.similarity.members import LEFT, RIGHT, Rows
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.protocol import Metric
 from steelyard.workloads.vectors import Vectors
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 R = TypeVar("R")
 
@@ -58,32 +53,24 @@ SMALL = 150
 UNLIMITED = ((2, 0.01), (10, 0.2), (10, 0.3), (30, 0.35), (50, 0.4))
 """Dimensions and threshold of runs that the authors have files for and do not report."""
 REPLICA = {(10, 0.2): 12.8, (10, 0.3): 32.0}
-"""Copies of a record in a replica of the authors' code that we made, 150 records a stream; nobody printed them."""
+"""Copies of a record in a replica of the authors' code that we made, 150 records per stream; nobody printed them."""
 
 
 @dataclass(frozen=True)
 class InDimension:
-    """One window of some dimension.
-
-    Attributes
-    ----------
-    t
-        The threshold that gives the selectivity.
-    cost
-        What S3J counted.
-    check
-        Its pairs beside brute force's.
-    join_s, brute_s
-        Seconds in this process.
-    """
+    """One window of some dimension."""
 
     case: str
     dimension: int
     t: float
+    """The threshold that gives the selectivity."""
     cost: Cost
+    """What S3J counted."""
     check: Check
+    """Its pairs beside brute force's."""
     join_s: float
     brute_s: float
+    """Seconds in this process."""
 
     @property
     def compared(self) -> float:
@@ -134,21 +121,21 @@ def unlimited() -> list[tuple[int, float, Cost]]:
     ]
 
 
-@benchmark(
+@experiment(
     "s3j-dimensions",
     title="A similarity join in 2 to 384 dimensions: copies, comparisons and seconds beside brute force",
     figure=f"{SOURCE}, section 2.12: only two dimensions were reported",
 )
 def dimensions(run: Run) -> Result:
     """One window of uniform vectors and one of topics in each dimension, at 0.1 % selectivity."""
-    a_side = QUICK_A_SIDE if run.quick else A_SIDE
-    sizes = QUICK_DIMENSIONS if run.quick else DIMENSIONS
+    a_side = run.pick(A_SIDE, QUICK_A_SIDE)
+    sizes = run.pick(DIMENSIONS, QUICK_DIMENSIONS)
     for case in CASES:  # compiles every path, so that no clock sees it
         measure(case, 200, 2, run.seed)
         measure(case, 200, 64, run.seed)
     cases = [(case, dimension) for dimension in sizes for case in CASES]
     found = [measure(case, a_side, dimension, run.seed) for case, dimension in run.progress.track(cases, "dimensions")]
-    many = [(case, dimension, size) for case, dimension in BY_SIZE for size in (QUICK_SIZES if run.quick else SIZES)]
+    many = [(case, dimension, size) for case, dimension in BY_SIZE for size in run.pick(SIZES, QUICK_SIZES)]
     grown = [measure(case, size, d, run.seed) for case, d, size in run.progress.track(many, "sizes")]
     return result_of(found, grown, unlimited(), a_side)
 
@@ -208,38 +195,26 @@ _VIEWS: dict[str, Callable[[InDimension], float]] = {
 
 
 def _table(found: Sequence[InDimension], title: str) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.case,
-            one.dimension,
-            one.cost.records // 2,
-            one.t,
-            one.check.pairs,
-            one.cost.free / max(1, one.check.pairs),
-            one.cost.duplication,
-            one.cost.comparisons / (one.cost.records / 2) ** 2,
-            one.cost.to_centroids / (one.cost.records / 2) ** 2,
-            one.join_s,
-            one.brute_s,
-            one.check.wrong,
-        )
-        for one in found
-    ]
-    columns = (
-        "vectors",
-        "dimensions",
-        "records a side",
-        "threshold",
-        "pairs",
-        "free",
-        "duplication",
-        "comparisons / all pairs",
-        "to centroids / all pairs",
-        "S3J s",
-        "brute force s",
-        "wrong pairs",
+    return Table.of(
+        title,
+        [
+            {
+                "vectors": one.case,
+                "dimensions": one.dimension,
+                "records a side": one.cost.records // 2,
+                "threshold": one.t,
+                "pairs": one.check.pairs,
+                "free": one.cost.free / max(1, one.check.pairs),
+                "duplication": one.cost.duplication,
+                "comparisons / all pairs": one.cost.comparisons / (one.cost.records / 2) ** 2,
+                "to centroids / all pairs": one.cost.to_centroids / (one.cost.records / 2) ** 2,
+                "S3J s": one.join_s,
+                "brute force s": one.brute_s,
+                "wrong pairs": one.check.wrong,
+            }
+            for one in found
+        ],
     )
-    return Table(title, columns, rows)
 
 
 def _unlimited_table(free: Sequence[tuple[int, float, Cost]]) -> Table:
@@ -276,11 +251,10 @@ def _notes(found: Sequence[InDimension]) -> list[str]:
     return notes
 
 
-@charts.drawing("s3j-dimensions")
-def draw(figure: Figure, result: Result) -> None:
+@dimensions.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Copies, distances and seconds by dimension, and seconds by the size of the window."""
-    figure.set_size_inches(13, 9)
-    *places, last = figure.subplots(2, 2).flat
+    *places, last = charts.panels(figure, 2, (13, 9), down=2)
     for axes, view in zip(places, _VIEWS, strict=True):
         lines = [replace(result.line(f"{case}, {view}"), name=case) for case in CASES]
         charts.lines(axes, lines, title=view, x="dimensions", y=view, log="xy")

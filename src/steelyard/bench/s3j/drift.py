@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, mean
 from steelyard.similarity import (
     Balancer,
     Bandit,
@@ -31,8 +29,6 @@ from steelyard.similarity.members import SELF, split_key, workset_key
 from steelyard.workloads.vectors import Vectors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from steelyard.similarity.protocol import Floats, Ints
 
 WORKERS = 5
@@ -54,29 +50,20 @@ KEEP, RETIRE = "centroids kept", "centroids retire"
 
 @dataclass(frozen=True)
 class Window:
-    """What one window cost.
-
-    Attributes
-    ----------
-    loads
-        Comparisons and free pairs of each worker.
-    worksets
-        How many have a centroid at its end.
-    distances
-        Of records to centroids.
-    moves, moved_bytes
-        Worksets that changed their worker at its end, and the bytes that were stored in them.
-    pairs, checksum
-        How many pairs were found, and a number that other pairs would not have.
-    """
+    """What one window cost."""
 
     loads: Floats
+    """Comparisons and free pairs of each worker."""
     worksets: int
+    """How many have a centroid at its end."""
     distances: int
+    """Of records to centroids."""
     moves: int
     moved_bytes: int
+    """Worksets that changed their worker at its end, and the bytes that were stored in them."""
     pairs: int
     checksum: int
+    """How many pairs were found, and a number that other pairs would not have."""
 
     @property
     def critical(self) -> float:
@@ -210,11 +197,11 @@ def courses(
     return found
 
 
-@benchmark("s3j-drift", title="Topics that drift: balancers against each other, and centroids that retire")
+@experiment("s3j-drift", title="Topics that drift: balancers against each other, and centroids that retire")
 def s3j_drift(run: Run) -> Result:
     """Load of the busiest worker while the hot topic changes, and what old centroids cost."""
-    rows, windows, count = (QUICK_ROWS, QUICK_WINDOWS, QUICK_SEEDS) if run.quick else (ROWS, WINDOWS, SEEDS)
-    seeds = [run.seed + number for number in range(count)]
+    rows, windows = run.pick((ROWS, WINDOWS), (QUICK_ROWS, QUICK_WINDOWS))
+    seeds = run.seeds(SEEDS, QUICK_SEEDS)
     moved = courses(balancers(), seeds, rows, windows, run)
     retired = courses(retiring(), seeds, rows, windows, run)
     return result_of(moved, retired, rows)
@@ -222,7 +209,7 @@ def s3j_drift(run: Run) -> Result:
 
 def critical_path(found: Sequence[Sequence[Window]], windows: Sequence[int]) -> float:
     """The busiest worker's load in these windows, in fair shares: mean over windows and seeds."""
-    return float(np.mean([[one[window].critical for window in windows] for one in found]))
+    return mean(one[window].critical for one in found for window in windows)
 
 
 def result_of(
@@ -237,14 +224,14 @@ def result_of(
         metrics[f"{name}_critical_path"] = critical_path(found, windows)
         metrics[f"{name}_critical_path_after_drift"] = critical_path(found, fresh)
         metrics[f"{name}_critical_path_settled"] = critical_path(found, settled)
-        metrics[f"{name}_moved_bytes"] = float(np.mean([sum(one.moved_bytes for one in course) for course in found]))
+        metrics[f"{name}_moved_bytes"] = mean(sum(one.moved_bytes for one in course) for course in found)
     for name in (GREEDY, LEARNT):
         metrics[f"{name}_critical_path_reduction"] = 1 - critical_path(moved[name], windows) / critical_path(
             moved[NONE], windows
         )
     kept, gone = (retired[name] for name in (KEEP, RETIRE))
-    metrics["worksets_kept"] = float(np.mean([course[-1].worksets for course in kept]))
-    metrics["worksets_after_retirement"] = float(np.mean([course[-1].worksets for course in gone]))
+    metrics["worksets_kept"] = mean(course[-1].worksets for course in kept)
+    metrics["worksets_after_retirement"] = mean(course[-1].worksets for course in gone)
     metrics["retirement_distances_share"] = _distances(gone) / _distances(kept)
     return Result(
         parameters={
@@ -281,7 +268,7 @@ def _targets() -> list[Target]:
 
 
 def _distances(found: Sequence[Sequence[Window]]) -> float:
-    return float(np.mean([sum(one.distances for one in course) for course in found]))
+    return mean(sum(one.distances for one in course) for course in found)
 
 
 def _mean_path(found: Sequence[Sequence[Window]]) -> list[float]:
@@ -294,7 +281,7 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
         for window in range(len(found[0])):
             ones = [course[window] for course in found]
             means = [
-                float(np.mean([getattr(one, column) for one in ones]))
+                mean(getattr(one, column) for one in ones)
                 for column in ("critical", "worksets", "distances", "moves", "moved_bytes", "pairs")
             ]
             rows.append((name, window, *means))
@@ -302,11 +289,10 @@ def _table(variants: Mapping[str, Sequence[Sequence[Window]]]) -> Table:
     return Table(" against ".join(variants), columns, rows)
 
 
-@charts.drawing("s3j-drift")
-def draw(figure: Figure, result: Result) -> None:
+@s3j_drift.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """The busiest worker with and without balancing, and worksets with and without retiring."""
-    figure.set_size_inches(14, 4.5)
-    panels = figure.subplots(1, 2)
+    panels = charts.panels(figure, 2, (14, 4.5))
     views = (
         ("Load of the busiest worker", "critical path", "load / mean load"),
         ("Worksets with a centroid", "worksets", "worksets"),

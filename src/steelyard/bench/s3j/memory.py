@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,12 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target, WrongAnswerError
+from steelyard.bench import Result, Run, Table, Target, WrongAnswerError, charts, experiment, spark_for
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 SLOTS, FILES = 2, 4
@@ -188,56 +184,36 @@ def _schema(case: Case) -> str:
     return f"id bigint, item {'string' if pa.types.is_large_string(case.column.type) else 'array<double>'}"
 
 
-@benchmark("join-memory", title="Memory of the Python workers of a similarity join, beside the bytes of the data")
+@experiment("join-memory", title="Memory of the Python workers of a similarity join, beside the bytes of the data")
 def join_memory(run: Run) -> Result:
     """Peak memory of all Python workers while they join, above what they have when idle, over the data's bytes."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     if not Path("/proc/self/smaps_rollup").exists():
         raise OSError("join-memory reads /proc/PID/smaps_rollup, which only Linux has: run it there")
     wanted = cases(run)
-    spark = sy.session("steelyard bench join-memory", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
-    spark.sparkContext.setLogLevel("ERROR")
-    java = spark.sparkContext._jvm
-    assert java is not None, "a driver has a JVM"
-    parent = int(java.java.lang.ProcessHandle.current().pid())
     found = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-memory-") as scratch:
-            for number, case in enumerate(wanted):  # whatever is imported and compiled is there before the clock runs
-                joined(spark, Path(scratch) / f"warm{number}", case, 200)
-            base = held_mib(parent)
-            if base == 0:
-                raise OSError("join-memory sees no Python worker of Spark in /proc: run it where /proc tells children")
-            for number, case in run.progress.track(list(enumerate(wanted)), "join-memory"):
-                watch = Watch(parent)
-                with watch.running():
-                    pairs = joined(spark, Path(scratch) / str(number), case, len(case.column))
-                if pairs != case.pairs:
-                    raise WrongAnswerError(f"{case.title}: {pairs} pairs, and there are {case.pairs}")
-                found.append(Measured(case, base, watch.peak))
-    finally:
-        spark.stop()
+    with spark_for("join-memory", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
+        java = spark.sparkContext._jvm
+        assert java is not None, "a driver has a JVM"
+        parent = int(java.java.lang.ProcessHandle.current().pid())
+        for number, case in enumerate(wanted):  # whatever is imported and compiled is there before the clock runs
+            joined(spark, scratch / f"warm{number}", case, 200)
+        base = held_mib(parent)
+        if base == 0:
+            raise OSError("join-memory sees no Python worker of Spark in /proc: run it where /proc tells children")
+        for number, case in run.progress.track(list(enumerate(wanted)), "join-memory"):
+            watch = Watch(parent)
+            with watch.running():
+                pairs = joined(spark, scratch / str(number), case, len(case.column))
+            if pairs != case.pairs:
+                raise WrongAnswerError(f"{case.title}: {pairs} pairs, and there are {case.pairs}")
+            found.append(Measured(case, base, watch.peak))
     return result_of(found)
 
 
 def result_of(found: Sequence[Measured]) -> Result:
     """Figures, table and target."""
     worst = max(found, key=lambda one: one.vs_data)
-    rows = [
-        (
-            one.case.title,
-            len(one.case.column),
-            round(one.case.data_mib, 1),
-            one.case.pairs,
-            round(one.base),
-            round(one.peak),
-            round(one.above),
-            round(one.vs_data, 2),
-        )
-        for one in found
-    ]
-    columns = ("join", "records", "data MiB", "pairs", "idle workers MiB", "peak MiB", "above idle MiB", "over data")
     names = ("texts", "wide", "narrow")
     return Result(
         parameters={"slots": SLOTS, "records": [len(one.case.column) for one in found], "dimension": DIMENSION},
@@ -246,31 +222,48 @@ def result_of(found: Sequence[Measured]) -> Result:
             **{f"memory_vs_data_{name}": one.vs_data for name, one in zip(names, found, strict=True)},
             "idle_mib": found[0].base,
         },
-        tables=[Table("memory", columns, rows)],
+        tables=[
+            Table.of(
+                "memory",
+                [
+                    {
+                        "join": one.case.title,
+                        "records": len(one.case.column),
+                        "data MiB": round(one.case.data_mib, 1),
+                        "pairs": one.case.pairs,
+                        "idle workers MiB": round(one.base),
+                        "peak MiB": round(one.peak),
+                        "above idle MiB": round(one.above),
+                        "over data": round(one.vs_data, 2),
+                    }
+                    for one in found
+                ],
+            )
+        ],
         targets=[
             Target("memory_vs_data", at_most=AIM, explanation=f"{worst.case.title}: {worst.above:.0f} MiB above idle")
         ],
         notes=[
             "Memory is that of all Python workers of Spark together, pages that they share counted once (PSS), looked "
             f"at every {EVERY * 1000:.0f} ms. Idle workers have done a join of 200 records of each kind before.",
-            "Workers give memory back to the system late: a later case has what an earlier one left.",
+            "Cases follow each other in one session, and workers give memory back between them: a later peak can be "
+            "the lower one.",
             "Pairs are counted by Spark, and are as many as there must be: the copies that were made of texts, and for "
             "vectors products of all with all in NumPy.",
         ],
     )
 
 
-@charts.drawing("join-memory")
-def draw(figure: Figure, result: Result) -> None:
+@join_memory.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Data, and what joining it took, side by side."""
-    figure.set_size_inches(8, 4.5)
-    axes = figure.subplots()
+    (axes,) = charts.panels(figure, 1, (8, 4.5))
     rows = list(result.tables[0].records())
-    places = np.arange(len(rows))
-    axes.bar(places - 0.2, [one["data MiB"] for one in rows], 0.4, color=charts.COLOURS[1], label="data")
-    above = [one["above idle MiB"] for one in rows]
-    axes.bar(places + 0.2, above, 0.4, color=charts.COLOURS[0], label="Python workers, above idle ones")
-    axes.set_xticks(places, [one["join"] for one in rows])
-    charts.finish(axes, title="Memory of a similarity join at its peak", x="what is joined", y="MiB")
-    axes.grid(visible=False, axis="x")
+    groups = {
+        "data": [one["data MiB"] for one in rows],
+        "Python workers, above idle ones": [one["above idle MiB"] for one in rows],
+    }
+    title, colours = "Memory of a similarity join at its peak", (charts.COLOURS[1], charts.COLOURS[0])
+    names = [one["join"] for one in rows]
+    charts.grouped(axes, names, groups, title=title, x="what is joined", y="MiB", colours=colours)
     charts.legend_below(figure, axes)

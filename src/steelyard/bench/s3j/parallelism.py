@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from steelyard.bench import charts
-from steelyard.bench.claims import claims_table, tally
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
+from steelyard.bench import Cell, Kind, Number, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.claims import parallelism_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.bench.s3j.windows import (
+    CJ,
+    CJ_TRUE,
+    FIGURES,
+    METHODS,
     QUICK_SHARE,
+    S3J,
     SOURCE,
     WINDOW_SECONDS,
     Check,
@@ -21,23 +23,22 @@ from steelyard.bench.s3j.windows import (
     Denominators,
     beside,
     check,
+    checks_table,
     clusterjoin,
     columns_of,
+    figures_of,
     largest_difference,
+    parameters,
     published_window,
     s3j,
     space_of,
     uniform_window,
 )
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import Rows
 from steelyard.similarity.metrics import metric as metric_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 RATE = 4000
-"""Records a second and stream (Table 2.3)."""
+"""Records per second and stream (Table 2.3)."""
 T = 0.001
 """A selectivity of 0.1 %."""
 WORKERS = (5, 10, 15, 20)
@@ -45,8 +46,6 @@ PRINTED_COPIES = (1.96, 2.12, 2.37, 2.62)
 PRINTED_COMPARISONS = (4.48, 3.16, 2.93, 2.65)
 PRINTED_RIVAL = (1.49, 20.36)
 """ClusterJoin's duplication and comparisons, the same for every number of workers."""
-S3J, CJ, CJ_TRUE = "S3J", "ClusterJoin, shared keys", "ClusterJoin, a key a cell"
-METHODS = (S3J, CJ, CJ_TRUE)
 
 Costs = Mapping[str, Mapping[int, Cost]]
 """By method and workers."""
@@ -54,26 +53,18 @@ Costs = Mapping[str, Mapping[int, Cost]]
 
 @dataclass(frozen=True)
 class ByMethod:
-    """What one window cost with every number of workers.
-
-    Attributes
-    ----------
-    costs
-        By method and workers.
-    pairs
-        The denominators.
-    twins
-        S3J on the published generator's streams, by workers.
-    """
+    """What one window cost with every number of workers."""
 
     costs: Costs
+    """By method and workers."""
     pairs: Denominators
+    """The denominators."""
     twins: Mapping[int, Cost]
+    """S3J on the published generator's streams, by workers."""
 
-    def ratios(self, method: str, faster: int, counted: bool = False) -> list[float]:
+    def ratios(self, method: str, faster: int) -> list[float]:
         """Comparisons ratios by workers."""
-        pairs = self.pairs.counted if counted else self.pairs.nominal
-        return [cost.ratio(pairs, faster) for cost in self.costs[method].values()]
+        return [cost.ratio(self.pairs.nominal, faster) for cost in self.costs[method].values()]
 
 
 def measure(rows: Rows, same: Rows, workers: Sequence[int] = WORKERS) -> ByMethod:
@@ -90,14 +81,14 @@ def checked(a_side: int, seed: int) -> list[tuple[int, Check]]:
     return [(count, check(rows, s3j(rows, space_of(count, T), find=True)[1], metric, T)) for count in WORKERS]
 
 
-@benchmark(
+@experiment(
     "s3j-parallelism",
     title="Copies and comparisons of a similarity join with 5 to 20 workers, beside ClusterJoin",
     figure=f"{SOURCE}, Fig 2.5 and Table 2.3",
 )
 def parallelism(run: Run) -> Result:
     """Duplication, comparisons and the busiest worker of one window, with both denominators."""
-    faster = QUICK_SHARE if run.quick else 1
+    faster = run.pick(1, QUICK_SHARE)
     a_side = RATE * WINDOW_SECONDS // faster
     run.progress.say(f"two windows of {2 * a_side} records")
     found = measure(uniform_window(a_side, run.seed), published_window(a_side))
@@ -109,31 +100,17 @@ def parallelism(run: Run) -> Result:
 def result_of(found: ByMethod, checks: Sequence[tuple[int, Check]], a_side: int, faster: int) -> Result:
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | {"pairs_wrong": sum(one.wrong for _, one in checks)}
-    claims = parallelism_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
-        parameters={
-            "records_a_side": a_side,
-            "published_records_a_side": a_side * faster,
-            "window_s": WINDOW_SECONDS,
-            "workers": WORKERS,
-            "selectivity": T,
-            "virtual_partitions": 500,
-            "dimension": 2,
-            "metric": "angular",
-        },
-        metrics=metrics | tally(claims),
+        parameters=parameters(a_side, faster, WORKERS, selectivity=T),
+        metrics=metrics,
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
+        claims=parallelism_claims(metrics),
         tables=[
             _table(found, faster),
             _twins_table(found, faster),
             _path_table(found),
-            Table(
-                "pairs of S3J beside brute force",
-                ("workers", "pairs", "missing", "extra", "twice"),
-                [(count, one.pairs, one.missing, one.extra, one.repeated) for count, one in checks],
-            ),
-            claims_table(claims),
+            checks_table("workers", checks),
         ],
         series=[Series(method, WORKERS, found.ratios(method, faster), estimated) for method in METHODS],
         published=_published(),
@@ -168,29 +145,13 @@ def metrics_of(found: ByMethod, faster: int) -> dict[str, Number]:
 
 
 def _table(found: ByMethod, faster: int) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for method in METHODS:
-        nominal, counted = (found.ratios(method, faster, counted=choice) for choice in (False, True))
-        for n, (count, cost) in enumerate(found.costs[method].items()):
-            printed: tuple[float | None, float | None] = (PRINTED_COPIES[n], PRINTED_COMPARISONS[n])
-            if method != S3J:
-                printed = PRINTED_RIVAL if method == CJ else (None, None)
-            off = nominal[n] / printed[1] - 1 if printed[1] else None
-            centroids = cost.to_centroids / faster / found.pairs.nominal
-            figures = (cost.duplication, printed[0], nominal[n], counted[n], printed[1], off, centroids)
-            rows.append((method, count, *figures))
-    columns = (
-        "method",
-        "workers",
-        "duplication",
-        "published",
-        "comparisons, nominal pairs",
-        "counted pairs",
-        "published",
-        "difference (nominal)",
-        "of it to centroids",
-    )
-    return Table("Table 2.3: duplication and comparisons ratios", columns, rows)
+    printed = {S3J: list(zip(PRINTED_COPIES, PRINTED_COMPARISONS, strict=True)), CJ: [PRINTED_RIVAL] * len(WORKERS)}
+    rows: list[tuple[Cell, ...]] = [
+        (method, count, *figures_of(cost, found.pairs, faster, printed[method][n] if method in printed else None))
+        for method in METHODS
+        for n, (count, cost) in enumerate(found.costs[method].items())
+    ]
+    return Table("Table 2.3: duplication and comparisons ratios", ("method", "workers", *FIGURES), rows)
 
 
 def _twins_table(found: ByMethod, faster: int) -> Table:
@@ -266,17 +227,17 @@ def _notes(found: ByMethod, faster: int) -> list[str]:
     return notes
 
 
-@charts.drawing("s3j-parallelism")
-def draw(figure: Figure, result: Result) -> None:
+@parallelism.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Both ratios and the busiest worker, by workers."""
-    figure.set_size_inches(14, 4.8)
     names = [str(count) for count in WORKERS]
-    copies, ratios, busiest = panels = figure.subplots(1, 3)
-    ours, compared = columns_of(result.tables[0], 0, 2), columns_of(result.tables[0], 0, 4)
+    copies, ratios, busiest = panels = charts.panels(figure, 3, (14, 4.8))
+    ours, compared = (columns_of(result.table("Table 2.3"), 0, place) for place in (2, 4))
     rival = [PRINTED_RIVAL] * len(WORKERS)
     beside(copies, names, {S3J: ours[S3J], CJ: ours[CJ]}, {S3J: PRINTED_COPIES, CJ: [one[0] for one in rival]})
     beside(ratios, names, compared, {S3J: PRINTED_COMPARISONS, CJ: [one[1] for one in rival]})
-    millions = {name: [one / 1e6 for one in column] for name, column in columns_of(result.tables[2], 0, 2).items()}
+    path = columns_of(result.table("the busiest worker"), 0, 2)
+    millions = {name: [one / 1e6 for one in column] for name, column in path.items()}
     beside(busiest, names, millions, {})
     titles = {
         "Copies": "copies per record",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,6 @@ from steelyard.core.counts import Ints
 from steelyard.similarity import Formulation, Rows, SpacePartitions, metric
 from steelyard.similarity.members import INNER, OUTER, OUTLIER, SELF, split_key
 from steelyard.similarity.partitions import Routed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Points = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,29 +41,20 @@ ROLE_COLOURS = {INNER: charts.COLOURS[0], OUTLIER: charts.COLOURS[4], OUTER: cha
 
 @dataclass(frozen=True)
 class Scene:
-    """Records in the plane with what the policies made of them.
-
-    Attributes
-    ----------
-    points
-        float64[n, 2].
-    routed
-        Their copies in space partitions.
-    space
-        The partitions.
-    centroids
-        float64[w, 2]; of the worksets of the shown partition.
-    workset, role, record
-        int64; the members of its worksets: which workset (from 1), in which role, which record.
-    """
+    """Records in the plane with what the policies made of them."""
 
     points: Points
+    """float64[n, 2]."""
     routed: Routed
+    """Their copies in space partitions."""
     space: SpacePartitions
+    """The partitions."""
     centroids: Points
+    """float64[w, 2]; of the worksets of the shown partition."""
     workset: Ints
     role: Ints
     record: Ints
+    """int64; the members of its worksets: which workset (from 1), in which role, which record."""
 
     @property
     def richest(self) -> int:
@@ -101,7 +88,7 @@ def scene(seed: int = DEFAULT_SEED) -> Scene:
     )
 
 
-def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
+def draw(figure: charts.Figure, seed: int = DEFAULT_SEED) -> None:
     """Space partitions on the left, the worksets of one of them on the right."""
     figure.set_size_inches(11, 6.4)
     figure.set_layout_engine("none")  # it leaves no room for legends below square panels
@@ -113,7 +100,7 @@ def draw(figure: Figure, seed: int = DEFAULT_SEED) -> None:
     _worksets(right, made)
 
 
-def _regions(axes: Axes, space: SpacePartitions) -> None:
+def _regions(axes: charts.Axes, space: SpacePartitions) -> None:
     """The background: which partition is home to each place."""
     from matplotlib.colors import ListedColormap  # noqa: PLC0415 - an extra, and slow to import
 
@@ -131,7 +118,7 @@ def _regions(axes: Axes, space: SpacePartitions) -> None:
     axes.set_yticks([])
 
 
-def _partitions(axes: Axes, made: Scene) -> None:
+def _partitions(axes: charts.Axes, made: Scene) -> None:
     home = made.routed.home[~made.routed.outer]
     position, outer = made.routed.of(SHOWN)
     for part in range(PARTS):
@@ -154,7 +141,7 @@ def _partitions(axes: Axes, made: Scene) -> None:
     _finish(axes, title, columns=3)
 
 
-def _worksets(axes: Axes, made: Scene) -> None:
+def _worksets(axes: charts.Axes, made: Scene) -> None:
     from matplotlib.patches import Circle  # noqa: PLC0415 - an extra, and slow to import
 
     shown = made.richest
@@ -179,7 +166,7 @@ def _worksets(axes: Axes, made: Scene) -> None:
     _finish(axes, title, columns=2)
 
 
-def _finish(axes: Axes, title: str, *, columns: int) -> None:
+def _finish(axes: charts.Axes, title: str, *, columns: int) -> None:
     """A plane has no scale that a reader needs; its legend is below it."""
     charts.finish(axes, title=title, x="first coordinate", y="second coordinate")
     axes.grid(visible=False)

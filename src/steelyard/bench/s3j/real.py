@@ -5,21 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target
+from steelyard.bench import Result, Run, Table, Target, charts, experiment
 from steelyard.core.counts import Ints
 from steelyard.similarity import Formulation, Metric, Rows, SpacePartitions, WindowJoin, metric
 from steelyard.similarity.members import SELF
 from steelyard.workloads import workload
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEXTS, QUICK_TEXTS = 20_000, 4_000
 PARTS = 4
@@ -206,10 +200,10 @@ def measured(kind: Kind, copies: float, texts: int, seed: int) -> Case:
     return Case(kind, copies, texts, len(planted), found, joined, brute, scan(measure, t, column))
 
 
-@benchmark("s3j-real", title="Near-duplicate text: the exact join beside brute force")
+@experiment("s3j-real", title="Near-duplicate text: the exact join beside brute force")
 def real(run: Run) -> Result:
     """Short texts of which a share are edited copies, joined by edit distance and by Jaccard distance of words."""
-    texts = QUICK_TEXTS if run.quick else TEXTS
+    texts = run.pick(TEXTS, QUICK_TEXTS)
     for kind in KINDS:  # whatever is compiled is compiled before the clock runs
         measured(kind, HEADLINE, WARM_UP, run.seed)
     wanted = [(kind, copies) for kind in KINDS for copies in SHARES]
@@ -263,82 +257,70 @@ def result_of(cases: Sequence[Case]) -> Result:
 
 
 def _answers(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            len(case.brute.pairs),
-            len(case.joined.pairs),
-            case.recall,
-            case.extra,
-            f"{case.planted_found:,} of {case.planted:,}",
-        )
-        for case in cases
-    ]
-    columns = ("metric", "copies", "pairs", "pairs of the join", "recall", "extra", "copies found with their original")
-    return Table("answers", columns, rows)
+    return Table.of(
+        "answers",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "pairs": len(case.brute.pairs),
+                "pairs of the join": len(case.joined.pairs),
+                "recall": case.recall,
+                "extra": case.extra,
+                "copies found with their original": f"{case.planted_found:,} of {case.planted:,}",
+            }
+            for case in cases
+        ],
+    )
 
 
 def _work(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            case.texts * (case.texts - 1) // 2,
-            case.joined.distances,
-            case.joined.comparisons,
-            case.joined.free,
-            case.compared,
-            case.joined.worksets,
-            case.joined.members / case.texts,
-        )
-        for case in cases
-    ]
-    columns = (
-        "metric",
-        "copies",
-        "all pairs",
-        "distances to centroids",
-        "comparisons",
-        "free pairs",
-        "computed over all pairs",
-        "worksets",
-        "members a text",
+    return Table.of(
+        "work",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "all pairs": case.texts * (case.texts - 1) // 2,
+                "distances to centroids": case.joined.distances,
+                "comparisons": case.joined.comparisons,
+                "free pairs": case.joined.free,
+                "computed over all pairs": case.compared,
+                "worksets": case.joined.worksets,
+                "members a text": case.joined.members / case.texts,
+            }
+            for case in cases
+        ],
     )
-    return Table("work", columns, rows)
 
 
 def _times(cases: Sequence[Case]) -> Table:
-    rows = [
-        (
-            case.kind.metric,
-            case.copies,
-            case.joined.seconds,
-            case.joined.longest,
-            case.brute.seconds,
-            case.scan.seconds,
-        )
-        for case in cases
-    ]
-    return Table("seconds", ("metric", "copies", "join", "longest part", "brute force", "scan"), rows)
+    return Table.of(
+        "seconds",
+        [
+            {
+                "metric": case.kind.metric,
+                "copies": case.copies,
+                "join": case.joined.seconds,
+                "longest part": case.joined.longest,
+                "brute force": case.brute.seconds,
+                "scan": case.scan.seconds,
+            }
+            for case in cases
+        ],
+    )
 
 
-@charts.drawing("s3j-real")
-def draw(figure: Figure, result: Result) -> None:
+@real.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Seconds of all three ways, by the share of copies; one panel for each metric."""
-    figure.set_size_inches(10, 4.5)
-    panels = figure.subplots(1, len(KINDS), squeeze=False)[0]
+    panels = charts.panels(figure, len(KINDS), (10, 4.5))
     ways = {"brute force": "brute force", "scan": "scan", "join": "join", "longest part": "join, longest part"}
-    width = 0.8 / len(ways)
+    colours = [charts.COLOURS[number] for number in (1, 4, 0, 5)]
     for axes, kind in zip(panels, KINDS, strict=True):
         own = [one for one in result.tables[2].records() if one["metric"] == kind.metric]
-        places = np.arange(len(own))
-        for number, (column, label) in enumerate(ways.items()):
-            colour = charts.COLOURS[(1, 4, 0, 5)[number]]
-            seconds = [one[column] for one in own]
-            axes.bar(places + (number - 1.5) * width, seconds, width, color=colour, label=label)
-        axes.set_xticks(places, [f"{one['copies']:.0%}" for one in own])
+        groups = {label: [one[column] for one in own] for column, label in ways.items()}
         title = f"{kind.metric} distance up to {kind.threshold:g}, {result.parameters['texts']:,} texts"
-        charts.finish(axes, title=title, x="texts that are changed copies", y="processor time, s")
-        axes.grid(visible=False, axis="x")
+        x, y = "texts that are changed copies", "processor time, s"
+        charts.grouped(axes, [f"{one['copies']:.0%}" for one in own], groups, title=title, x=x, y=y, colours=colours)
     charts.legend_below(figure, *panels)

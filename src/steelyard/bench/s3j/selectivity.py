@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from steelyard.bench import charts
-from steelyard.bench.claims import claims_table, tally
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Kind, Number, Published, Result, Series, Table, Target
+from steelyard.bench import Cell, Kind, Number, Published, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.s3j.claims import selectivity_claims
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE
 from steelyard.bench.s3j.windows import (
+    CJ,
+    CJ_TRUE,
+    FIGURES,
+    METHODS,
     QUICK_SHARE,
+    S3J,
     SOURCE,
     WINDOW_SECONDS,
     Check,
@@ -20,26 +22,23 @@ from steelyard.bench.s3j.windows import (
     Denominators,
     beside,
     check,
+    checks_table,
     clusterjoin,
     columns_of,
+    figures_of,
     largest_difference,
+    parameters,
     published_window,
     s3j,
     space_of,
     uniform_window,
 )
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE
 from steelyard.similarity.members import Rows
 from steelyard.similarity.metrics import metric as metric_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 RATE = 2000
-"""Records a second and stream (Table 2.2)."""
+"""Records per second and stream (Table 2.2)."""
 WORKERS = 5
-S3J, CJ, CJ_TRUE = "S3J", "ClusterJoin, shared keys", "ClusterJoin, a key a cell"
-METHODS = (S3J, CJ, CJ_TRUE)
 
 
 @dataclass(frozen=True)
@@ -100,14 +99,14 @@ def checked(a_side: int, seed: int) -> list[tuple[str, Check]]:
     return [(row.name, check(rows, s3j(rows, space_of(WORKERS, row.t), find=True)[1], metric, row.t)) for row in FINE]
 
 
-@benchmark(
+@experiment(
     "s3j-selectivity",
     title="Copies and comparisons of a similarity join from 10 % to 0.1 % selectivity, beside ClusterJoin",
     figure=f"{SOURCE}, Fig 2.4 and Table 2.2",
 )
 def selectivity(run: Run) -> Result:
     """Duplication and comparisons ratios of one window, with both denominators."""
-    faster = QUICK_SHARE if run.quick else 1
+    faster = run.pick(1, QUICK_SHARE)
     a_side = RATE * WINDOW_SECONDS // faster
     rows = uniform_window(a_side, run.seed)
     found = {row.name: measure(rows, row.t) for row in run.progress.track(PRINTED, "selectivities")}
@@ -129,31 +128,18 @@ def result_of(
     """Figures, tables and targets."""
     metrics = metrics_of(found, faster) | published_metrics(twins, faster)
     metrics["pairs_wrong"] = sum(one.wrong for _, one in checks)
-    claims = selectivity_claims(metrics)
     estimated: Kind = "measured" if faster == 1 else "simulated"
     return Result(
-        parameters={
-            "records_a_side": a_side,
-            "published_records_a_side": a_side * faster,
-            "window_s": WINDOW_SECONDS,
-            "workers": WORKERS,
-            "virtual_partitions": 500,
-            "dimension": 2,
-            "metric": "angular",
-        },
-        metrics=metrics | tally(claims),
+        parameters=parameters(a_side, faster, WORKERS),
+        metrics=metrics,
         kinds={name: estimated for name in metrics if "comparisons" in name or "fewer" in name},
+        claims=selectivity_claims(metrics),
         tables=[
             _table(found, faster),
             _reasons(found, twins, faster),
             _twins_table(twins, faster),
             _workers_table(found),
-            Table(
-                "pairs of S3J beside brute force",
-                ("selectivity", "pairs", "missing", "extra", "twice"),
-                [(name, one.pairs, one.missing, one.extra, one.repeated) for name, one in checks],
-            ),
-            claims_table(claims),
+            checks_table("selectivity", checks),
         ],
         series=[
             Series(method, [row.t for row in PRINTED], _ratios(found, method, faster), estimated) for method in METHODS
@@ -230,7 +216,7 @@ def _reasons(found: Mapping[str, ByMethod], twins: Twins, faster: int) -> Table:
                 "S3J, comparisons at 0.1 %",
                 "5.82",
                 f"{ours[-1]:.2f}",
-                f"{share:.0%} of it are distances to centroids of worksets, which fall with records a window; the "
+                f"{share:.0%} of it are distances to centroids of worksets, which fall with records per window; the "
                 f"published generator's own streams give {cost.ratio(pairs.nominal, faster):.2f} (nominal) and "
                 f"{cost.ratio(pairs.counted, faster):.2f} (counted)",
             ),
@@ -241,37 +227,12 @@ def _reasons(found: Mapping[str, ByMethod], twins: Twins, faster: int) -> Table:
 
 
 def _table(found: Mapping[str, ByMethod], faster: int) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for row in PRINTED:
-        pairs = found[row.name].pairs
-        for method in METHODS:
-            cost, printed = found[row.name].costs[method], row.of(method)
-            nominal, counted = (cost.ratio(count, faster) for count in (pairs.nominal, pairs.counted))
-            rows.append(
-                (
-                    row.name,
-                    method,
-                    cost.duplication,
-                    printed[0] if printed else None,
-                    nominal,
-                    counted,
-                    printed[1] if printed else None,
-                    nominal / printed[1] - 1 if printed else None,
-                    cost.to_centroids / faster / pairs.nominal,
-                )
-            )
-    columns = (
-        "selectivity",
-        "method",
-        "duplication",
-        "published",
-        "comparisons, nominal pairs",
-        "counted pairs",
-        "published",
-        "difference (nominal)",
-        "of it to centroids",
-    )
-    return Table("Table 2.2: duplication and comparisons ratios", columns, rows)
+    rows: list[tuple[Cell, ...]] = [
+        (row.name, method, *figures_of(cost, found[row.name].pairs, faster, row.of(method)))
+        for row in PRINTED
+        for method, cost in found[row.name].costs.items()
+    ]
+    return Table("Table 2.2: duplication and comparisons ratios", ("selectivity", "method", *FIGURES), rows)
 
 
 def _twins_table(twins: Twins, faster: int) -> Table:
@@ -349,14 +310,13 @@ def _notes(faster: int) -> list[str]:
     return notes
 
 
-@charts.drawing("s3j-selectivity")
-def draw(figure: Figure, result: Result) -> None:
+@selectivity.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Both ratios by selectivity, with crosses where the table has figures."""
-    figure.set_size_inches(12, 4.8)
     names = [row.name for row in PRINTED]
-    table = result.tables[0]
+    table = result.table("Table 2.2")
     copies, printed_copies = columns_of(table, 1, 2), columns_of(table, 1, 3)
-    left, right = panels = figure.subplots(1, 2)
+    left, right = panels = charts.panels(figure, 2, (12, 4.8))
     beside(left, names, {name: copies[name] for name in (S3J, CJ)}, printed_copies)
     beside(right, names, columns_of(table, 1, 4), columns_of(table, 1, 6))
     titles = {"Copies": "copies per record", "Comparisons": "comparisons per nominal pair"}

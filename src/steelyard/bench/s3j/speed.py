@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target, WrongAnswerError
+from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.s3j.baselines import ANGULAR, CELLS, FORMS, broadcast_join, cluster_join, cross_join
 from steelyard.similarity import metric
 from steelyard.workloads.vectors import Vectors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
     from steelyard.similarity.protocol import Floats
@@ -57,40 +53,25 @@ Ways = Mapping[str, Callable[["DataFrame"], "DataFrame"]]
 
 @dataclass(frozen=True)
 class Case:
-    """Windows of records, each joined with itself.
-
-    Parameters
-    ----------
-    title
-        What it is called.
-    vectors
-        The records, window after window.
-    windows
-        How many windows of equal size they are.
-    t
-        Threshold distance.
-    samples
-        Rows of the samples for cross joins.
-    quick
-        Try one form of the cross join only, the one that proved best.
-    """
+    """Windows of records, each joined with itself."""
 
     title: str
+    """What it is called."""
     vectors: Floats
+    """The records, window after window."""
     windows: int
+    """How many windows of equal size they are."""
     t: float
+    """Threshold distance."""
     samples: tuple[int, int]
+    """Rows of the samples for cross joins."""
     quick: bool = False
+    """Try one form of the cross join only, the one that proved best."""
 
     @property
     def dimension(self) -> int:
         """Of the vectors."""
         return int(self.vectors.shape[1])
-
-    @property
-    def window_rows(self) -> int:
-        """Records of a window."""
-        return len(self.vectors) // self.windows
 
     def ways(self) -> Ways:
         """The joins that are timed over all windows in one call."""
@@ -121,28 +102,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Timed:
-    """What was found over one case.
-
-    Parameters
-    ----------
-    title, rows, windows, t, pairs
-        Which case, its records, in how many windows, the threshold distance, and the matches.
-    seconds
-        Of each run of each way, over all windows.
-    samples
-        Of each form of the cross join: seconds by rows.
-    whole
-        Seconds of the best cross join over one window after the other; None where it was not run.
-    """
+    """What was found over one case."""
 
     title: str
     rows: int
     windows: int
     t: float
     pairs: int
+    """Which case, its records, in how many windows, the threshold distance, and the matches."""
     seconds: Mapping[str, Sequence[float]]
+    """Of each run of each way, over all windows."""
     samples: Mapping[str, Mapping[int, float]]
+    """Of each form of the cross join: seconds by rows."""
     whole: float | None
+    """Seconds of the best cross join over one window after the other; None where it was not run."""
 
     @property
     def form(self) -> str:
@@ -308,26 +281,20 @@ def kernel_speeds(seed: int, rows: int = KERNEL_ROWS, repetitions: int = 5) -> d
     return found
 
 
-@benchmark("s3j-speed", title="Similarity join on Spark beside a cross join, ClusterJoin and a broadcast join")
+@experiment("s3j-speed", title="Similarity join on Spark beside a cross join, ClusterJoin and a broadcast join")
 def s3j_speed(run: Run) -> Result:
-    """Records a second of windows joined with themselves, by every way, in one run."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
+    """Records per second of windows joined with themselves, by every way, in one run."""
 
-    kernels = kernel_speeds(run.seed, repetitions=3 if run.quick else 9)
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
-    samples, wide = (QUICK_SAMPLES, QUICK_WIDE_SAMPLES) if run.quick else (SAMPLES, WIDE_SAMPLES)
+    kernels = kernel_speeds(run.seed, repetitions=run.pick(9, 3))
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
+    samples, wide = run.pick((SAMPLES, WIDE_SAMPLES), (QUICK_SAMPLES, QUICK_WIDE_SAMPLES))
     cases = [
-        uniform_case(ROWS, QUICK_WINDOWS if run.quick else WINDOWS, samples, run.seed, run.quick),
-        topics_case(QUICK_WIDE_ROWS if run.quick else WIDE_ROWS, wide, run.seed, run.quick),
+        uniform_case(ROWS, run.pick(WINDOWS, QUICK_WINDOWS), samples, run.seed, run.quick),
+        topics_case(run.pick(WIDE_ROWS, QUICK_WIDE_ROWS), wide, run.seed, run.quick),
     ]
-    spark = sy.session("steelyard bench s3j-speed", master=f"local[{SLOTS}]", config={"spark.driver.memory": "2g"})
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with tempfile.TemporaryDirectory(prefix="steelyard-s3j-") as scratch:
-            patience = 0.0 if run.quick else PATIENCE
-            found = [timed(spark, Path(scratch) / one.title, one, repetitions, patience, run) for one in cases]
-    finally:
-        spark.stop()
+    with spark_for("s3j-speed", SLOTS, {"spark.driver.memory": "2g"}) as (spark, scratch):
+        patience = run.pick(PATIENCE, 0.0)
+        found = [timed(spark, scratch / one.title, one, repetitions, patience, run) for one in cases]
     return result_of(found, kernels, repetitions)
 
 
@@ -408,7 +375,7 @@ def _notes(found: Sequence[Timed], scaled: Sequence[str]) -> list[str]:
     if scaled:
         notes.append(
             f"{' and '.join(scaled)}: the cross join was not run over the whole window. Its time is extrapolated from "
-            "two samples, by the number of pairs; what does not grow with them is counted once a window."
+            "two samples, by the number of pairs; what does not grow with them is counted once per window."
         )
     return notes
 
@@ -435,13 +402,12 @@ def _samples(found: Sequence[Timed]) -> Table:
     return Table("cross joins of samples", ("vectors", "form", "rows", "seconds", "pairs a second"), rows)
 
 
-@charts.drawing("s3j-speed")
-def draw(figure: Figure, result: Result) -> None:
+@s3j_speed.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Records per second of every way, a panel for each kind of vectors."""
-    figure.set_size_inches(13, 4.0)
     joins = result.tables[0].records()
     kinds = list(dict.fromkeys(one["vectors"] for one in joins))
-    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+    for axes, kind in zip(charts.panels(figure, len(kinds), (13, 4.0)), kinds, strict=True):
         own = [one for one in joins if one["vectors"] == kind]
         rates = {one["way"]: one["records a second"] for one in own}
         title = f"{kind}, {own[0]['rows']:,} records"

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.bench.claims import Claim
-from steelyard.bench.result import Number, Table
+from steelyard.bench import Claim, Number, Table, mean
 from steelyard.bench.s3j.windows import WINDOW_SECONDS, space_of, uniform_window
 from steelyard.core.plans import Floats
 from steelyard.similarity import Greedy, WorksetLoad
@@ -19,7 +18,7 @@ from steelyard.similarity.window_join import WindowJoin
 from steelyard.similarity.worksets import Formulation
 
 RATE = 4_000
-"""Records a second of each of the two streams."""
+"""Records per second of each of the two streams."""
 T = 0.001
 """A selectivity of 0.1 %."""
 WORKERS, WINDOWS = 5, 4
@@ -32,22 +31,15 @@ IDLE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Uniform:
-    """Loads of the workers, window by window: comparisons and free pairs.
-
-    Parameters
-    ----------
-    still, moving
-        float64[windows, workers]: with every workset where it was made, and with the plans carried out.
-    moves
-        Worksets that each window began with moving.
-    heaviest
-        Load of the heaviest workset of the last window, over the mean load of a worker.
-    """
+    """Loads of the workers, window by window: comparisons and free pairs."""
 
     still: Floats
     moving: Floats
+    """float64[windows, workers]: with every workset where it was made, and with the plans carried out."""
     moves: Sequence[int]
+    """Worksets that each window began with moving."""
     heaviest: float
+    """Load of the heaviest workset of the last window, over the mean load of a worker."""
 
     def shares(self, loads: Floats) -> Floats:
         """Of an even share: 1 for all would be perfect balance."""
@@ -95,8 +87,8 @@ def balanced(windows: Sequence[Sequence[WorksetLoad]], workers: int = WORKERS) -
         still.append(worker_loads(loads, workers))
         moving.append(worker_loads(before, workers))
         moves.append(len(planned))
-    mean = float(np.mean(moving[-1])) or 1.0
-    return Uniform(np.array(still), np.array(moving), moves, max(each.load for each in before) / mean)
+    even = mean(moving[-1]) or 1.0
+    return Uniform(np.array(still), np.array(moving), moves, max(each.load for each in before) / even)
 
 
 def measure(seed: int, quick: bool) -> Uniform:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.result import Number, Table
-from steelyard.similarity.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
+from steelyard.bench import Cell, Number, Table, charts
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, KEY_GROUPS, TRUE, ClusterJoin
 from steelyard.similarity.members import LEFT, RIGHT, Rows
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.partitions import SpacePartitions, java_doubles
@@ -18,9 +17,6 @@ from steelyard.similarity.protocol import Floats, Ints, Metric
 from steelyard.similarity.window_join import Pairs, WindowJoin
 from steelyard.similarity.worksets import Formulation
 from steelyard.workloads.vectors import Vectors
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Figures = Mapping[str, Sequence[Number | None]]
 """Published figures by method, None where there is none."""
@@ -32,32 +28,35 @@ QUICK_SHARE = 10
 PUBLISHED_SEED = 42
 """Of the published centroids and of both published streams."""
 CENTROID_SEED = 42
+S3J, CJ, CJ_TRUE = "S3J", "ClusterJoin, shared keys", "ClusterJoin, a key a cell"
+METHODS = (S3J, CJ, CJ_TRUE)
+FIGURES = (
+    "duplication",
+    "published",
+    "comparisons, nominal pairs",
+    "counted pairs",
+    "published",
+    "difference (nominal)",
+    "of it to centroids",
+)
+"""Columns of both tables of the chapter, beside what was printed."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method did with one window.
-
-    Attributes
-    ----------
-    records, copies
-        Records that came in, and members that they became: of worksets, or of virtual partitions.
-    to_centroids
-        Distances between records and centroids.
-    comparisons
-        Distances between records.
-    free
-        Pairs that needed no distance.
-    workers
-        int64[P]; both kinds of distances that each worker computes. Those to space partitions are spread evenly.
-    """
+    """What a method did with one window."""
 
     records: int
     copies: int
+    """Records that came in, and members that they became: of worksets, or of virtual partitions."""
     to_centroids: int
+    """Distances between records and centroids."""
     comparisons: int
+    """Distances between records."""
     free: int
+    """Pairs that needed no distance."""
     workers: Ints
+    """int64[P]; both kinds of distances that each worker computes. Those to space partitions are spread evenly."""
 
     @property
     def duplication(self) -> float:
@@ -85,18 +84,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Denominators:
-    """The two numbers of pairs that a comparisons ratio may be divided by.
-
-    Attributes
-    ----------
-    counted
-        Pairs that match, as the text defines the ratio.
-    nominal
-        Selectivity times all pairs. The published ratios agree with this one.
-    """
+    """The two numbers of pairs that a comparisons ratio may be divided by."""
 
     counted: int
+    """Pairs that match, as the text defines the ratio."""
     nominal: float
+    """Selectivity times all pairs. The published ratios agree with this one."""
 
     @classmethod
     def of(cls, rows: Rows, t: float) -> Denominators:
@@ -214,6 +207,36 @@ def check(rows: Rows, pairs: Pairs, metric: Metric, t: float) -> Check:
     return Check(len(wanted), len(wanted) - common, len(once) - common, len(found) - len(once))
 
 
+def figures_of(
+    cost: Cost, pairs: Denominators, faster: int, printed: tuple[float | None, float | None] | None
+) -> tuple[Cell, ...]:
+    """What is under `FIGURES`, where the published rate is so many times as high."""
+    copies, comparisons = printed or (None, None)
+    nominal, counted = (cost.ratio(count, faster) for count in (pairs.nominal, pairs.counted))
+    off = nominal / comparisons - 1 if comparisons else None
+    return cost.duplication, copies, nominal, counted, comparisons, off, cost.to_centroids / faster / pairs.nominal
+
+
+def parameters(a_side: int, faster: int, workers: Any, **more: Any) -> dict[str, Any]:
+    """What both tables depend on."""
+    return {
+        "records_a_side": a_side,
+        "published_records_a_side": a_side * faster,
+        "window_s": WINDOW_SECONDS,
+        "workers": workers,
+        **more,
+        "virtual_partitions": 500,
+        "dimension": 2,
+        "metric": "angular",
+    }
+
+
+def checks_table(what: str, checks: Sequence[tuple[Cell, Check]]) -> Table:
+    """The pairs that S3J really finds, beside brute force."""
+    rows = [(name, one.pairs, one.missing, one.extra, one.repeated) for name, one in checks]
+    return Table("pairs of S3J beside brute force", (what, "pairs", "missing", "extra", "twice"), rows)
+
+
 def space_of(parts: int, t: float, dimension: int = 2) -> SpacePartitions:
     """The published centroids."""
     return SpacePartitions.random(parts, dimension, metric_of("angular"), t, CENTROID_SEED)
@@ -228,7 +251,7 @@ def largest_difference(ours: Sequence[Number], published: Sequence[Number]) -> f
     return max(abs(a - b) / abs(b) for a, b in zip(ours, published, strict=True))
 
 
-def beside(axes: Axes, x: Sequence[str], ours: Mapping[str, Sequence[Number]], published: Figures) -> None:
+def beside(axes: charts.Axes, x: Sequence[str], ours: Mapping[str, Sequence[Number]], published: Figures) -> None:
     """A line for each method over named cases, and crosses of the same colour where a figure was published."""
     places = range(len(x))
     for number, (name, values) in enumerate(ours.items()):

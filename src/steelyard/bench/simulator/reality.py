@@ -5,20 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.bench import charts
+from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment, spark_for
 from steelyard.bench.osg.completion import WORKERS, Completed, Edge, Waiting
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Cell, Result, Series, Table, Target
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.sim import Network, Operator, PerItem, Scenario, Source, simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SLOTS = 4
 ITEMS = 32
@@ -47,7 +41,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Compared:
-    """Mean latency in seconds and rows a second, at one load."""
+    """Mean latency in seconds and rows per second, at one load."""
 
     load: float
     real_latency: float
@@ -106,18 +100,15 @@ def _simulated(seconds: Floats, apart: float, known: Calibrated) -> tuple[float,
     return float((done - found.trace["born"].to_numpy()).mean()), float(rows / done.max())
 
 
-@benchmark("sim-reality", title="The simulator beside resident workers: the same rows in both")
+@experiment("sim-reality", title="The simulator beside resident workers: the same rows in both")
 def sim_reality(run: Run) -> Result:
     """Mean latency and throughput of a map with waits of 2 to 20 ms on 4 instances, measured and simulated."""
-    import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    rows = QUICK_ROWS if run.quick else ROWS
-    repetitions = QUICK_REPETITIONS if run.quick else REPETITIONS
+    rows = run.pick(ROWS, QUICK_ROWS)
+    repetitions = run.pick(REPETITIONS, QUICK_REPETITIONS)
     items, costs = stream(rows, run.seed)
     mean = float(costs[items].mean())
-    spark = sy.session("steelyard bench sim-reality", master=f"local[{WORKERS}]")
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with spark_for("sim-reality", WORKERS) as (spark, _):
         names = [str(item) for item in items]
         work = Waiting({str(item): float(cost) for item, cost in enumerate(costs)})
         edge = Edge(names, work, SLOTS, spark=spark)
@@ -131,8 +122,6 @@ def sim_reality(run: Run) -> Result:
             latency, rate = simulated(items, costs, apart, known)
             real = statistics.median(one.mean for one in runs)
             found.append(Compared(load, real, latency, statistics.median(rate_of(one, apart) for one in runs), rate))
-    finally:
-        spark.stop()
     return result_of(found, known, {"rows": rows, "repetitions": repetitions})
 
 
@@ -219,8 +208,8 @@ def _table(found: Sequence[Compared]) -> Table:
     return Table("measured beside simulated", columns, rows)
 
 
-@charts.drawing("sim-reality")
-def draw(figure: Figure, result: Result) -> None:
+@sim_reality.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """Latencies by load."""
     title = "Latency of resident workers, and of the simulator"
     charts.lines(figure.add_subplot(), result.series, title=title, x="load (1: all slots busy)", y="mean latency, ms")

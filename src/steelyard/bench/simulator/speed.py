@@ -1,15 +1,12 @@
-"""How fast the simulator is: events a second tuple by tuple, and two runs of the size that studies need."""
+"""How fast the simulator is: events per second tuple by tuple, and two runs of the size that studies need."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Series, Table, Target
+from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
 from steelyard.control import Cap, Cooldown, LargestStep
 from steelyard.sim import (
     Autoscaled,
@@ -25,9 +22,6 @@ from steelyard.sim import (
     simulate,
 )
 from steelyard.workloads import Sinusoid, Zipf
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INSTANCES = 16
 LOAD = 0.9
@@ -101,10 +95,10 @@ def timed(work: Callable[[], object]) -> tuple[object, float, float]:
     return found, time.perf_counter() - wall, time.process_time() - processor
 
 
-@benchmark("sim-speed", title="Events a second of the simulator, and how long large runs take")
+@experiment("sim-speed", title="Events a second of the simulator, and how long large runs take")
 def sim_speed(run: Run) -> Result:
     """Events a second with each grouping; 20 minutes of 100 executors; 2 hours of 70 workers under an autoscaler."""
-    tuples, repetitions = (QUICK_TUPLES, QUICK_REPETITIONS) if run.quick else (TUPLES, REPETITIONS)
+    tuples, repetitions = run.pick((TUPLES, REPETITIONS), (QUICK_TUPLES, QUICK_REPETITIONS))
     speeds = {
         grouping: events_per_second(grouping, tuples, repetitions, run.seed)
         for grouping in run.progress.track(GROUPINGS, "groupings")
@@ -153,8 +147,8 @@ def sim_speed(run: Run) -> Result:
     )
 
 
-@charts.drawing("sim-speed")
-def draw(figure: Figure, result: Result) -> None:
+@sim_speed.picture
+def draw(figure: charts.Figure, result: Result) -> None:
     """A bar for each grouping, and what is aimed at."""
     axes = figure.add_subplot()
     speeds = {one["grouping"]: one["million events/s"] for one in result.tables[0].records()}

@@ -8,9 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from steelyard.bench import charts
-from steelyard.bench.registry import Run, benchmark
-from steelyard.bench.result import Result, Table, Target
+from steelyard.bench import Result, Run, Table, Target, charts, experiment
 from steelyard.bench.simulator.theory_cases import Case, Figure, cases
 from steelyard.sim import simulate
 
@@ -71,10 +69,10 @@ def estimates(case: Case, seconds: float, seed: int) -> list[Estimate]:
     ]
 
 
-@benchmark("sim-theory", title="The simulator beside queueing theory")
+@experiment("sim-theory", title="The simulator beside queueing theory")
 def sim_theory(run: Run) -> Result:
     """Waits, times, throughputs and queues of small clusters, each beside the exact figure of theory."""
-    seconds, precision = (QUICK_SECONDS, QUICK_PRECISION) if run.quick else (SECONDS, PRECISION)
+    seconds, precision = run.pick((SECONDS, PRECISION), (QUICK_SECONDS, QUICK_PRECISION))
     found = [one for case in run.progress.track(cases(), "clusters") for one in estimates(case, seconds, run.seed)]
     outside = [one for one in found if not one.inside]
     names = "; ".join(f"{one.case.name}: {one.figure.name}" for one in outside)
@@ -113,7 +111,7 @@ def _row(one: Estimate) -> tuple[str, ...]:
     return one.case.name, one.figure.name, numbers[0], numbers[1] + mark, f"{one.half:.2g}", one.case.by
 
 
-@charts.drawing("sim-theory")
+@sim_theory.picture
 def draw(picture: Picture, result: Result) -> None:
     """How far every figure is from theory, with its interval."""
     rows = result.tables[0].records()

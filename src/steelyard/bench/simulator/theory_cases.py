@@ -53,24 +53,16 @@ Measure = Callable[[SimulationResult, float], float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a cluster.
-
-    Parameters
-    ----------
-    name
-        What it is, with its unit.
-    theory
-        What it should be.
-    found
-        What a run found in the time after its warm-up, which it is told.
-    within
-        0 where theory is exact; otherwise the share by which an approximation may be off.
-    """
+    """One figure of a cluster."""
 
     name: str
+    """What it is, with its unit."""
     theory: float
+    """What it should be."""
     found: Measure
+    """What a run found in the time after its warm-up, which it is told."""
     within: float = 0.0
+    """0 where theory is exact; otherwise the share by which an approximation may be off."""
 
 
 @dataclass(frozen=True)

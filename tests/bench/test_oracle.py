@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from steelyard.bench.prompt.oracle import GapReport, NoPlanError, exact_plan, gap_report, small_cases
 from steelyard.core import KeyCounts
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
-from steelyard.partition.oracle import GapReport, NoPlanError, exact_plan, gap_report, small_cases
 from steelyard.partition.prompt import Prompt
 
 HEURISTICS = [Prompt(), Prompt("insertion"), FirstFitDecreasing(), FragmentationMinimisation()]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.bench.s3j.clusterjoin import COLLAPSED, TRUE, ClusterJoin
 from steelyard.core.errors import OptionError
-from steelyard.similarity.clusterjoin import COLLAPSED, TRUE, ClusterJoin
 from steelyard.similarity.members import LEFT, RIGHT, SELF, Rows
 from steelyard.similarity.metrics import metric as metric_of
 from steelyard.similarity.partitions import SpacePartitions
