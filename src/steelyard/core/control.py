@@ -125,7 +125,7 @@ class OperatorObservation(Work):
         >>> both = InstanceObservation("map#0", busy=0.5, queue=3), InstanceObservation("map#1", busy=1.0, queue=4)
         >>> found = OperatorObservation.of("map", both, {"log": 10.0})
         >>> found.parallelism, found.busy, found.queue, found.lag
-        (2, 0.75, 7, None)
+        (2, 0.75, 7.0, None)
         """
         found: dict[str, Any] = {}
         for one in fields(Work):
