@@ -73,6 +73,35 @@ def test_sessions_of_static_rows_are_plain_sparks(spark, kind, policy):
     same(listed(got), listed(expected), BY)
 
 
+class Even(sy.Aggregator):
+    """A sum that takes no odd numbers."""
+
+    state = "total bigint"
+    result = "bigint"
+
+    def zero(self):
+        return 0
+
+    def add(self, state, values):
+        if (values % 2).any():
+            raise ValueError("odd")
+        return state + int(values.sum())
+
+    def merge(self, left, right):
+        return left + right
+
+    def finish(self, state):
+        return state
+
+
+def test_a_session_of_rows_that_a_python_aggregate_refuses_is_none(spark):
+    rows = [("a", 1, "", ORIGIN), ("b", 2, "", ORIGIN), ("b", 4, "", ORIGIN + timedelta(seconds=1))]
+    frame = spark.createDataFrame(rows, SCHEMA)
+    built = sy.stream(frame).with_watermark("at", DELAY).group_by("k").session_window(GAP).on_bad_rows("drop")
+    got = listed(built.agg(total=Even().of("n")).to_df())
+    assert [(row["k"], row["total"], row["window_start"]) for row in got] == [("b", 6, ORIGIN)]
+
+
 def watched(spark, folder, batches):
     """What plain Spark gives for each batch, with the batch without data that follows it."""
     given, seen = [], set()

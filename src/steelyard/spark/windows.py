@@ -85,7 +85,11 @@ def _merged_sessions(partials: DataFrame, how: Partials, gap: int) -> DataFrame:
     before = F.max(LAST).over(in_order.rowsBetween(Over.unboundedPreceding, -1))
     begins = F.when(before.isNull() | (F.col(FIRST) > before + gap), F.col(FIRST))
     parts = how.merged(partials, how.by_pane).withColumn(START, begins)
-    return how.merged(parts.withColumn(START, F.max(START).over(in_order)), how.by_window)
+    found = how.merged(parts.withColumn(START, F.max(START).over(in_order)), how.by_window)
+    if how.program.builtins:
+        return found
+    # Rows that Python aggregates refused have bounds, which the JVM finds, and no states.
+    return found.where(F.size(quoted(next(iter(how.program.pythons)))) > 0)
 
 
 def of_sessions(merged: DataFrame, how: Partials) -> DataFrame:
