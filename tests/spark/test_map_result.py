@@ -128,7 +128,7 @@ def test_a_function_that_fails_on_every_row_of_a_resident_source_is_a_mistake_of
     tidy = {}
     for function in (typo, picky):
         program = Program(("k",), {}, map=MapFunction(function, SCHEMA, "arrow"))
-        tidy[function] = _Tidy(Bound(program, SCHEMA, SCHEMA), ROWS.schema, drops=False)
+        tidy[function] = _Tidy(Bound(program, SCHEMA, SCHEMA), ROWS.schema, "fail")
     many = pa.concat_batches([ROWS] * 4)
     with pytest.raises(BatchError, match=r"raised on every one of 12 rows.*KeyError.*in typo\)") as raised:
         tidy[typo](many)
