@@ -74,8 +74,7 @@ def dataflow_of(
     program = bound.program
     _require_types(spark, bound)
     tidy = _Tidy(bound, reader.schema, bad_rows)
-    # By name: in which order they are asked for does not matter to states.
-    uses = {name: _aggregate(name, use, bound) for name, use in sorted(program.aggregates.items())}
+    uses = {name: _aggregate(name, use, bound) for name, use in program.aggregates.items()}
     flow = Flow(name, parallelism=width.sources)
     read = flow.source(
         Transformed(reader, tidy, tidy.schema),
