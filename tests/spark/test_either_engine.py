@@ -6,7 +6,6 @@ import json
 import random
 import re
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -124,11 +123,6 @@ def plain(spark, made, size, slide, change=lambda rows: rows):
     )  # fmt: skip
 
 
-def replaced(described, uses):
-    """A description with these aggregates."""
-    return replace(described, _aggregates=uses)
-
-
 SLIDES = st.sampled_from([(10, 10), (20, 5), (6, 2), (45, 15), (7, 7)])
 
 
@@ -206,8 +200,6 @@ def test_the_last_update_of_each_key_is_plain_sparks_answer_and_a_restart_gives_
     for upto in (120, 240):
         if upto == 240:
             pq.write_table(table_of(made[120:]), tmp_path / "in" / "later.parquet")
-            changes = dict(reversed(uses.items()))  # their order does not matter to the resident engine
-            described = described if engine == "microbatch" else replaced(described, changes)
         given = []
         assert described.start().await_termination(120)
         rows = changed(spark.createDataFrame(table_of(made[:upto])))

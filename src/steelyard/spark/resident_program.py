@@ -112,8 +112,7 @@ def aggregated(
     """
     _require_types(spark, bound)
     tidy = _Tidy(bound, reader.schema, bad_rows)
-    # By name: in which order they are asked for does not matter to states.
-    uses = {name: _aggregate(name, use, bound) for name, use in sorted(bound.program.aggregates.items())}
+    uses = {name: _aggregate(name, use, bound) for name, use in bound.program.aggregates.items()}
     return Transformed(reader, tidy, tidy.schema), uses, tidy.good.names
 
 

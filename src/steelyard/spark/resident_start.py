@@ -263,7 +263,7 @@ class Notes:
         if self._before not in (seal, kept["before"]):
             raise damaged(self._file, "of the query's program is not what the newest snapshot was taken with")
         for what, value in self._program.items():
-            if kept["program"].get(what) != value:
+            if json.dumps(kept["program"].get(what)) != json.dumps(value):  # also in another order
                 raise OptionError(
                     f"{checkpoint} belongs to another program: its {what} was {said(what, kept['program'].get(what))}, "
                     f"and is {said(what, value)} now. Give a new checkpoint"
