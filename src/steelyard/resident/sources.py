@@ -57,6 +57,8 @@ class Reader(ABC):
     """Whether `end` tells where splits end by now."""
     refused: int = 0
     """Rows that were left out so far."""
+    added: int = 0
+    """How many more rows were given than `read` was to take, so far: where a function makes them; below 0 for fewer."""
     waited: float = 0.0
     """Seconds in which `read` waited for rows, since there were none."""
 
