@@ -71,7 +71,7 @@ def scenario(policy, rows=1500, instances=4, network=None):
             Operator(
                 "work",
                 PerItem(np.linspace(0.001, 0.03, 9)),
-                instances=instances,
+                parallelism=instances,
                 slowdown=(3.0,) + (1.0,) * (instances - 1),
             ),
         ),
