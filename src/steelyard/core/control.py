@@ -34,6 +34,10 @@ SHOWN = {
     "worksets": "to see worksets of a similarity join",
 }
 """What a policy may need to see, in words for errors."""
+OF_BATCHES = frozenset({"batch", "batch.load"})
+"""What engines of batches show; the load only where batches have an interval."""
+OF_SCENARIOS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers", "latency"})
+"""What simulated tuples show; flows all but the latency."""
 
 
 @dataclass(frozen=True, kw_only=True)
