@@ -341,6 +341,18 @@ class Action:
             if part not in parts and getattr(self, part):
                 raise ActionRefusedError(f"{what} keeps {kept}, got {dict(getattr(self, part))}")
 
+    def require_tasks_only(self, what: str) -> None:
+        """ActionRefusedError where an engine of batches is told more than numbers of blocks and buckets.
+
+        >>> Action({"map": 8}).require_tasks_only("a query")
+        Traceback (most recent call last):
+        steelyard.core.control.ActionRefusedError: a query has numbers of blocks and buckets, got {'map': 8}
+        """
+        self.require_only(what, "parallelism")
+        others = {name: count for name, count in self.parallelism.items() if name not in (BLOCKS, BUCKETS)}
+        if others:
+            raise ActionRefusedError(f"{what} has numbers of {BLOCKS} and {BUCKETS}, got {others}")
+
 
 _KEPT = {
     "parallelism": "its numbers of instances",

@@ -245,7 +245,7 @@ class _Simulation:
 
     def apply(self, action: Action) -> float:
         """From the next batch on that is not scheduled yet; that disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         self._wanted = {**self._wanted, **action.parallelism}
         return 0.0
 

@@ -408,7 +408,7 @@ class MicroBatch(BatchEngine):
 
     def apply(self, action: Action) -> float:
         """Other numbers of tasks from the next batch on, which disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         self.blocks = action.parallelism.get(BLOCKS, self.blocks)
         self.buckets = action.parallelism.get(BUCKETS, self.buckets)
         return 0.0

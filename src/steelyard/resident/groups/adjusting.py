@@ -129,7 +129,7 @@ class Adjuster:
 
     def apply(self, action: Action) -> float:
         """Another plan from the next batch on that can follow it, which disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         run, _, first = self._shown
         tasks = {BLOCKS: run.plan.blocks, BUCKETS: run.plan.buckets} | dict(action.parallelism)
         wanted = ExecutionPlan(tasks[BLOCKS], tasks[BUCKETS], self._workers)
