@@ -13,7 +13,7 @@ from steelyard.core.durable import Described
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
-FORMAT = 4
+FORMAT = 5
 """Of what is kept; another one is not read."""
 _LOG = logging.getLogger(__name__)
 
