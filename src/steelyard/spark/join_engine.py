@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.control import Controller, Guard
-from steelyard.core import Action, Learning, Observation, OptionError, Progress, ScalingPolicy
+from steelyard.core import Action, ActionRefusedError, Learning, Observation, Progress, ScalingPolicy
 from steelyard.core.durations import instant_text
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
@@ -342,7 +342,7 @@ class JoinEngine(BatchEngine):
         most = self.program.workers - 1
         for key, worker in moves.items():
             if not 0 <= worker <= most:
-                raise OptionError(f"workset {key} cannot go to worker {worker}: there are workers 0 to {most}")
+                raise ActionRefusedError(f"workset {key} cannot go to worker {worker}: there are workers 0 to {most}")
         going: dict[int, list[int]] = {}
         keys = np.array([*moves, *cuts], dtype=np.int64)
         for key, worker in zip(keys.tolist(), self.program.workers_of(keys, commit.assignment).tolist(), strict=True):
