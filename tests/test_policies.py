@@ -12,6 +12,8 @@ from steelyard.core import OptionError
 from steelyard.core.registry import Family
 from steelyard.policies import FAMILIES, as_markdown, spelled_out
 from steelyard.resident import Flow, Memory, Rows, count, run
+from steelyard.scaling import Fixed
+from steelyard.scaling.registry import ELASTICITY
 from steelyard.sim import Exactly, Operator, Scenario, Source, simulate
 
 ENTRIES = [
@@ -96,3 +98,17 @@ def test_a_policy_runs_where_the_registry_says_that_it_does(family, entry):
     else:
         with pytest.raises(OptionError, match=entry.name):
             on_workers(entry)
+
+
+@pytest.mark.parametrize(
+    ("needs", "runs"),
+    [
+        ((), ("microbatch", "groups", "simulator")),
+        (("batch.load",), ("microbatch", "groups", "simulator")),
+        (("cpu", "instances"), ("simulator",)),
+        (("batch", "operators"), ()),
+    ],
+)
+def test_an_autoscaler_runs_where_it_sees_what_it_needs(needs, runs):
+    found = type("Mine", (), {"name": "mine", "needs": needs, "decide": Fixed.decide})
+    assert ELASTICITY._runs(found) == runs

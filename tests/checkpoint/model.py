@@ -39,13 +39,13 @@ class Instance:
         self.sent, self.received = Counter(), Counter()
         self.blocked, self.capturing = set(), set()
         self.half = protocol.beside(place)
-        self.number = 0
+        self.number, self.begun = 0, 0.0
 
-    def restore(self, saved):
+    def restore(self, saved, now):
         self.seen, self.next_item = Counter(saved.seen), saved.next_item
         self.sent, self.received = Counter(saved.told.sent), Counter(saved.told.received)
         self.blocked, self.capturing = set(), set()
-        self.number = saved.told.number
+        self.number, self.begun = saved.told.number, now
         self.half = self.protocol.beside(self.place)
         self.half.restore(saved.half)
 
@@ -135,13 +135,13 @@ class World:
         if number is not None:
             self.begin_round(number)
         for one in self.instances.values():
-            if one.half.due(self.clock):
+            if one.half.due(self.clock - one.begun):
                 self._durable(self._checkpoint(one, LOCAL))
         events = self.enabled()
         if events:
             act, what = self.draws.choice(events)
             act(what)
-        if self.forgets and self.protocol.logged and self.draws.random() < 0.1:
+        if self.forgets and self.draws.random() < 0.1:
             self.truncate()
         return bool(events)
 
@@ -191,7 +191,7 @@ class World:
     def truncate(self):
         """Forget what no line can ask for any more."""
         line = self.central.line()
-        self.central.history.forget_before(line)
+        self.central.forget()
         for wire, last in truncation(self.central.history, line).items():
             self.log[wire] = [message for message in self.log[wire] if message[1] > last]
 
@@ -202,15 +202,13 @@ class World:
         history = self.central.history
         assert not list(orphans(history, line)), "a line has no orphans"
         under_way = in_flight(history, line)
-        if hasattr(self.central, "give_up_round"):
-            self.central.give_up_round()
-        history.go_back(line)
+        self.central.went_back()
         self.waiting.clear()
         for channel in self.channels.values():
             channel.clear()
         for name, told in line.items():
             saved = self.saved[name, told.number]
-            self.instances[name].restore(saved)
+            self.instances[name].restore(saved, self.clock)
             for wire, number, item in saved.captured:
                 self.channels[wire].append(("item", number, item, b""))
         if self.protocol.logged:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import Instance
+from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Memory, Rows, count, max, run, sum, variance
 from steelyard.resident.aggregate import PartialAggregate
 from steelyard.resident.aggregates import Aggregation
@@ -18,7 +18,7 @@ from steelyard.resident.windows import Window
 from steelyard.workloads.workload import TIMESTAMP
 
 SCHEMA = pa.schema({"key": pa.string(), "value": pa.int64(), "at": TIMESTAMP})
-HOW = (("n", count()), ("total", sum("value")), ("most", max("value")))
+HOW = (("n", count()), ("total", sum("value")), ("most", max("value")), ("spread", variance("value")))
 SIZE, SLIDE = 10, 5
 rows = st.tuples(st.sampled_from(["a", "b", None]), st.integers(-3, 3), st.integers(0, 40))
 events = st.lists(st.one_of(st.just("epoch"), st.integers(0, 60), st.lists(rows, min_size=1, max_size=5)), max_size=14)

@@ -133,6 +133,14 @@ def test_what_a_job_cannot_show_or_do_is_told(tmp_path):
     job = Job(dataflow, Placement.spread(dataflow, 1), ThreadLauncher(), Settings(store=str(tmp_path)))
     with pytest.raises(ActionRefusedError, match="keeps its numbers of instances"):
         job.apply(Action({"map": 3}))
+    for placement, words in (
+        ({"map#0": 7}, "map#0 is placed on worker 7: there are 1"),
+        ({"mop#0": 0}, "which the dataflow has not"),
+    ):
+        with pytest.raises(ActionRefusedError, match=words):
+            job.apply(Action(placement=placement))
+    with pytest.raises(ActionRefusedError, match="takes a snapshot"):
+        Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher()).apply(Action(placement={"map#0": 1}))
     controller = Controller(job, Fixed())
     job.run()
     controller.run(10.0, every=1.0)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
+from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Memory, Rows, count, mean, run, sum, variance
-from steelyard.resident.aggregate import SessionStep, WindowedAggregate, _partials
+from steelyard.resident.aggregate import PartialAggregate, SessionStep, WindowedAggregate, _partials
 from steelyard.resident.aggregates import Aggregation
-from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
+from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, InstanceContext
 from steelyard.resident.windows import Session
 from tests.resident.test_answers import AGGREGATES, GROUPINGS, SECOND, TIMESTAMP, aggregated, placed, rows, source
 
@@ -182,3 +183,32 @@ def test_two_kinds_of_windows_at_once_and_keys_named_as_ours_are_refused():
 def test_a_snapshot_of_windows_is_none_of_sessions():
     windows = Aggregation(HOW.keys, HOW.aggregates, Session("at", GAP + 1, GAP + 1))
     assert WindowedAggregate(HOW).state_settings != WindowedAggregate(windows).state_settings
+
+
+def test_a_late_row_is_left_out_also_where_keys_are_split_and_one_in_time_is_near():
+    how = Aggregation(("k",), (("n", count()),), Session.of("t", "10 seconds"))
+    rows = pa.schema({"k": pa.string(), "t": pa.timestamp("us")})
+
+    def batch(*seconds):
+        times = pa.array([one * 1_000_000 for one in seconds], pa.int64()).cast(pa.timestamp("us"))
+        return pa.record_batch([pa.array(["a"] * len(seconds)), times], schema=rows)
+
+    def started(logic, given):
+        return logic.start(InstanceContext(Instance("one", 0), 1, [given], logic.output([given])))
+
+    partial = started(PartialAggregate(how), rows)
+    final = started(WindowedAggregate(how, from_partials=True), how.partial_schema(rows))
+    found = []
+    for event in (batch(20), 35, "restart", batch(21, 27), 100):
+        if event == "restart":
+            state, partial = partial.snapshot(1), started(PartialAggregate(how), rows)
+            partial.restore(state)
+        elif isinstance(event, int):
+            partial.on_watermark(event * 1_000_000)
+            found += final.on_watermark(event * 1_000_000)
+        else:
+            for one in partial.process(0, event):
+                found += final.process(0, one)
+    given = [(row["window_start"].second, row["n"]) for one in found for row in one.to_pylist()]
+    assert given == [(20, 1), (27, 1)]
+    assert partial.refused == 1

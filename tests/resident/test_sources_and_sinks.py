@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
 from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
+from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.operator import MIN_WATERMARK, Attempt, InstanceContext
 from steelyard.resident.sources import Read, Reader, Source
 from steelyard.workloads import Zipf
@@ -356,3 +357,18 @@ def test_files_go_through_a_dataflow_into_files(tmp_path):
     assert results.table("memory").num_rows == 100
     with pytest.raises(OptionError, match="unknown sink 'memry': did you mean 'memory'"):
         results.table("memry")
+
+
+def test_a_file_that_was_read_to_its_end_may_be_gone_at_the_next_start(tmp_path):
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path in paths:
+        pq.write_table(pa.table({"n": [1, 2, 3]}), path)
+    flow = Flow("files")
+    flow.source(ParquetFiles(paths)).sink(Memory(), name="out")
+    settings = JobSettings(store=str(tmp_path / "store"), restarts=0)
+    assert run(flow.dataflow(), settings=settings).table("out").num_rows == 6
+    reader = ParquetFiles(paths)
+    os.remove(paths[1])  # of the first one the columns are read
+    flow = Flow("files")
+    flow.source(reader).sink(Memory(), name="out")
+    assert run(flow.dataflow(), settings=settings).outcome.restarts == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -199,6 +202,21 @@ def test_routers_that_observe_lose_no_row_and_go_back_with_a_checkpoint(grouping
     assert simulation.drained
     born = np.round(simulation.trace()["born"].to_numpy(), 6).tolist()
     assert len(set(zip(born, simulation.trace()["item"].to_pylist(), strict=True))) == ROWS
+
+
+def test_rounds_that_a_router_observes_are_numbered():
+    class Noting:
+        name = "noting"
+        seen: ClassVar[dict[int, list[int]]] = {}
+
+        def router(self, blocks, partitioner=0):
+            router, seen = Hash().router(blocks), self.seen.setdefault(partitioner, [])
+            router = SimpleNamespace(blocks=blocks, route=router.route, state=router.state, restore=router.restore)
+            router.observe = lambda observation: seen.append(observation.number)
+            return router
+
+    sent_by_source(Noting(), source_instances=2)
+    assert Noting.seen == {0: [0, 1, 2], 1: [0, 1, 2]}
 
 
 def test_auto_leaves_what_makes_one_instance_slow():

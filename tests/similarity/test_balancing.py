@@ -84,6 +84,18 @@ def test_loads_of_a_plan_that_was_refused_are_in_the_next_one():
     assert Noting.asked == [2, 4, 6, 2]
 
 
+def test_of_a_plan_that_was_refused_a_balancer_learns_nothing():
+    policy = Balancing(EveryWindow(), Bandit(seed=1))
+    for number in range(3):
+        loads = seen([WorksetLoad(0, n, 0, 4.0 - n) for n in range(4)], number, window_started=True)
+        before = {name: array.tolist() for name, array in policy.state().items()}
+        assert policy.decide(loads).moves
+        if number % 2 == 0:
+            policy.refused()
+        after = {name: array.tolist() for name, array in policy.state().items()}
+        assert (before == after) == (number % 2 == 0)
+
+
 def test_worksets_that_are_no_more_are_forgotten():
     policy = Balancing(EveryWindow())
     assert policy.decide(seen([WorksetLoad(0, n, 0, 5.0) for n in range(4)])).is_nothing

@@ -24,7 +24,7 @@ from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.files import Folder
 from steelyard.spark.join_state import JoinFolder, write_segment
-from steelyard.spark.resident_start import _Notes
+from steelyard.spark.resident_start import Notes
 from steelyard.spark.spark_log import SparkLog
 from steelyard.spark.state import StateFolder
 from tests.damages import DAMAGES, damaged, files_of, kind_of, olders
@@ -407,51 +407,51 @@ def test_a_batch_that_does_not_follow_the_newest_commit_is_refused(spark, window
 
 
 def test_a_checkpoint_of_a_resident_query_keeps_its_identity_and_one_begun_anew_has_another(tmp_path):
-    first = _Notes(tmp_path / "a", {})
+    first = Notes(tmp_path / "a", {})
     first.write()
     shutil.copytree(tmp_path / "a", tmp_path / "moved")
-    assert {_Notes(tmp_path / name, {}).identity for name in ("a", "moved")} == {first.identity}
+    assert {Notes(tmp_path / name, {}).identity for name in ("a", "moved")} == {first.identity}
     shutil.rmtree(tmp_path / "a")
-    assert _Notes(tmp_path / "a", {}).identity != first.identity
+    assert Notes(tmp_path / "a", {}).identity != first.identity
 
 
 def test_a_checkpoint_of_an_earlier_release_goes_on_under_the_name_that_was_made_of_its_path(tmp_path):
     checkpoint, file = tmp_path / "a", tmp_path / "a" / "resident.json"
-    _Notes(checkpoint, {}).write()
+    Notes(checkpoint, {}).write()
     body, _ = opened(file.read_bytes(), file, "it")
     del body["identity"]
     file.write_text(sealed(body))
-    again = _Notes(checkpoint, {})
+    again = Notes(checkpoint, {})
     assert again.identity == hashlib.sha256(str(checkpoint).encode()).hexdigest()[:16]
     again.write()
     shutil.copytree(checkpoint, tmp_path / "moved")
-    assert _Notes(tmp_path / "moved", {}).identity == again.identity
+    assert Notes(tmp_path / "moved", {}).identity == again.identity
 
 
 def test_damaged_notes_of_a_resident_query_are_refused(tmp_path):
-    first = _Notes(tmp_path, {"keys": "a"})
+    first = Notes(tmp_path, {"keys": "a"})
     first.known["files"] = ["1"]
     first.write()
     file = tmp_path / "resident.json"
     before = file.read_bytes()
-    again = _Notes(tmp_path, {"keys": "a"})
+    again = Notes(tmp_path, {"keys": "a"})
     again.known["files"].append("2")
     seal = again.write()
     again.store.commit(Manifest(1, "a-0", {}, {}, seal))
-    assert _Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
-    _Notes(tmp_path, {"keys": "a"}).write()  # a start that takes no snapshot
-    assert _Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
+    assert Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
+    Notes(tmp_path, {"keys": "a"}).write()  # a start that takes no snapshot
+    assert Notes(tmp_path, {"keys": "a"}).known == {"files": ["1", "2"]}
     for how in ("delete", "truncate", "flip"):
         with damaged(file, how, None), pytest.raises(StateError, match=r"resident\.json of the query's program is"):
-            _Notes(tmp_path, {"keys": "b"})
+            Notes(tmp_path, {"keys": "b"})
     now = file.read_bytes()
     file.write_bytes(before)
     with pytest.raises(StateError, match=r"resident\.json .* not what the newest snapshot was taken with"):
-        _Notes(tmp_path, {"keys": "a"})
+        Notes(tmp_path, {"keys": "a"})
     file.write_bytes(now)
     shutil.rmtree(tmp_path / "snapshots")
     with pytest.raises(StateError, match=r"head\.json of the newest epoch is missing"):
-        _Notes(tmp_path, {"keys": "a"})
+        Notes(tmp_path, {"keys": "a"})
 
 
 def test_the_logs_of_all_sources_are_described_where_one_is_read_twice(spark, tmp_path):

@@ -12,6 +12,7 @@ from steelyard.control import Cooldown, LargestStep
 from steelyard.core import Action, OptionError
 from steelyard.scaling import Zones
 from steelyard.similarity import Balancing, Bandit, ImbalanceAbove
+from steelyard.similarity.members import ID_BITS
 from tests.spark.test_similarity_join import SCHEMA, SECOND, Fed, brute_force, frame, same, self_join, vectors
 
 pytestmark = pytest.mark.spark
@@ -120,19 +121,22 @@ def test_in_a_cooldown_nothing_moves_and_the_engine_does_what_a_policy_of_the_us
     [
         (lambda one: Action(moves={one.id: 7}), "cannot go to worker 7: there are workers 0 to 2"),
         (lambda one: Action(cuts={one.id: 1}), "cut into 2 to"),
+        (lambda one: Action(cuts={(one.id[0], one.id[1] | 1 << ID_BITS): 2}), "is cut already"),
         (lambda one: Action({"blocks": 3}), "a similarity join keeps its numbers of instances"),
     ],
 )
-def test_what_a_join_cannot_do_fails_it_and_changes_nothing(spark, tmp_path, wanted, message):
+def test_what_a_join_cannot_do_is_written_down_and_changes_nothing(spark, tmp_path, wanted, message):
     class Wrong:
         def decide(self, observation):
             return wanted(observation.join.worksets[0])
 
     join = self_join(spark, vectors(20, seed=1), window="1 hour").balance(Wrong())
     fed = Fed(spark, join, tmp_path)
-    with pytest.raises(OptionError, match=message):
-        fed.give(join.rows)
-    assert fed.engine.last.batch == -1
+    assert fed.give(join.rows).moves == 0
+    (decision,) = fed.engine._controller.decisions
+    assert message in decision.refused
+    assert decision.done.is_nothing
+    assert (fed.engine.last.batch, fed.engine.last.assignment, fed.engine.last.splits) == (0, {}, {})
 
 
 def test_a_policy_that_needs_batches_is_refused_and_queries_do_not_share_one(spark, tmp_path):

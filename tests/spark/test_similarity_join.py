@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core import BadRowError, OptionError, SteelyardError
+from steelyard.core import Action, BadRowError, OptionError, SteelyardError
 from steelyard.similarity import Balancing, Bandit, EveryWindow, ImbalanceAbove, metric
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.join_engine import JoinEngine
@@ -227,7 +227,7 @@ def test_a_workset_that_is_too_heavy_to_move_is_cut_in_mid_window(spark, tmp_pat
     same(fed.pairs(), brute_force(rows, rows, "angular", 0.02, 3600), ordered=False)
 
 
-def test_what_a_balancer_learnt_survives_a_restart(spark, tmp_path):
+def test_what_a_balancer_learnt_survives_a_restart_and_no_other_policy_gets_it(spark, tmp_path, caplog):
     join = self_join(spark, vectors(60, seed=5), window="1 hour")
     fed = Fed(spark, join, tmp_path / "join", policy=Balancing(ImbalanceAbove(0.0), Bandit()))
     for n in range(3):
@@ -236,6 +236,25 @@ def test_what_a_balancer_learnt_survives_a_restart(spark, tmp_path):
     fed.start()
     assert {name: array.tolist() for name, array in fed.engine.settings.policy.state().items()} == known
     assert known["plans"] != [0]
+    for other in (Balancing(ImbalanceAbove(0.0), Bandit(seed=7)), Counting()):
+        fed.settings = replace(fed.settings, policy=other)
+        fed.start()
+        assert not fed.engine.settings.policy.state().get("plans", np.zeros(1)).any()
+        assert "the balancing policy begins anew, since another one had learnt" in caplog.text
+        caplog.clear()
+
+
+class Counting:
+    """A policy that learns something else."""
+
+    def decide(self, observation):
+        return Action()
+
+    def state(self):
+        return {"looks": np.zeros(1)}
+
+    def restore(self, state):
+        self.looks = state["looks"]
 
 
 def test_a_closed_window_leaves_nothing_but_its_geometry(spark, tmp_path):

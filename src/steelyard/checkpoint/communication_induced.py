@@ -131,8 +131,8 @@ class CommunicationInduced(Uncoordinated):
     interval, intervals, logged, deduplicates
         As those of `uncoordinated`.
     rule
-        `"hmnr"`, which forces few and has notes that grow with the instances, or `"bcs"`, which forces more and has
-        notes of four bytes.
+        `"hmnr"`, whose notes grow with the instances, or `"bcs"`, with notes of four bytes. Where checkpoints come at
+        random moments `hmnr` forces fewer; where all timers are alike, `bcs` may.
     """
 
     rule: str = "hmnr"

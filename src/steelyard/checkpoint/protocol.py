@@ -100,14 +100,14 @@ class Beside:
         return NOTHING
 
     def took(self, kind: str) -> None:
-        """A checkpoint was taken, of this kind."""
+        """A checkpoint is taken, of this kind: called before `state`, which is part of it."""
 
     def state(self) -> dict[str, Any]:
-        """What it knows, as plain values: part of the instance's checkpoint."""
+        """What it knows right behind the checkpoint that was just taken, as plain values: part of that checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from what `state` gave. Called once, on a new half: what an old one knew is of no use any more."""
 
 
 class Central:
@@ -134,11 +134,20 @@ class Central:
         """Where all instances would go back to now."""
         return recovery_line(self.history)
 
+    def went_back(self) -> list[Checkpoint]:
+        """All instances go on from `line`; gives the checkpoints that came behind it, which never happened."""
+        return self.history.go_back(self.line())
+
+    def forget(self) -> list[Checkpoint]:
+        """Gives the checkpoints before `line`, which nobody needs any more, and knows of them no more."""
+        return self.history.forget_before(self.line())
+
 
 class Rounds(Central):
     """The same, of a protocol in which all instances take part in rounds.
 
-    A line is that of the last round in which all have; the next round begins when one is complete.
+    A line is that of the last round in which all have; the next round begins when one is complete. No number of a round
+    is used twice: what is left of one that was given up belongs to no other.
 
     Parameters
     ----------
@@ -152,14 +161,16 @@ class Rounds(Central):
         super().__init__(instances, wires)
         self.interval = interval
         self.begun = self.complete = 0
+        self._under_way = False
         self._next = interval
         self._reported: dict[int, dict[str, Checkpoint]] = {0: self.history.newest()}
 
     def next_round(self, now: float) -> int | None:
         """The next one, where it is time and the one before is complete."""
-        if now < self._next or self.begun > self.complete:
+        if now < self._next or self._under_way:
             return None
         self._next = now + self.interval
+        self._under_way = True
         self.begun += 1
         return self.begun
 
@@ -170,16 +181,18 @@ class Rounds(Central):
         parts[checkpoint.instance] = checkpoint
         if len(parts) == len(self.history.checkpoints):
             self.complete = checkpoint.round
+            self._under_way = False
             self._reported = {number: one for number, one in self._reported.items() if number >= self.complete}
 
     def line(self) -> dict[str, Checkpoint]:
         """The checkpoints of the last complete round."""
         return dict(self._reported[self.complete])
 
-    def give_up_round(self) -> None:
-        """The round that was begun will not be complete: instances go back to the one before."""
-        self.begun = self.complete
+    def went_back(self) -> list[Checkpoint]:
+        """All instances go on from `line`; a round that was begun will not be complete."""
+        self._under_way = False
         self._reported = {self.complete: self._reported[self.complete]}
+        return super().went_back()
 
 
 class CheckpointProtocol:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from steelyard.checkpoint.protocol import Beside, CheckpointProtocol, Place, require_interval
+from steelyard.core import OptionError
 
 
 class OwnTimer(Beside):
@@ -40,7 +41,7 @@ class OwnTimer(Beside):
 class Uncoordinated(CheckpointProtocol):
     """Let every instance take checkpoints by its own clock, and find a line of them when one is needed.
 
-    An instance without state writes nothing but the numbers of its messages.
+    Every instance takes part, those without state too: without the numbers of its messages no line could be found.
 
     Parameters
     ----------
@@ -67,6 +68,8 @@ class Uncoordinated(CheckpointProtocol):
     paper: ClassVar[str] = "Siachamis 2025, section 3"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.intervals, Mapping | None):
+            raise OptionError(f"intervals of {self.name} is a dictionary by operator, got {self.intervals!r}")
         for seconds in (self.interval, *(self.intervals or {}).values()):
             require_interval(self.name, seconds)
 

@@ -34,6 +34,10 @@ SHOWN = {
     "worksets": "to see worksets of a similarity join",
 }
 """What a policy may need to see, in words for errors."""
+OF_BATCHES = frozenset({"batch", "batch.load"})
+"""What engines of batches show; the load only where batches have an interval."""
+OF_SCENARIOS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers", "latency"})
+"""What simulated tuples show; flows all but the latency."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +340,18 @@ class Action:
         for part, kept in _KEPT.items():
             if part not in parts and getattr(self, part):
                 raise ActionRefusedError(f"{what} keeps {kept}, got {dict(getattr(self, part))}")
+
+    def require_tasks_only(self, what: str) -> None:
+        """ActionRefusedError where an engine of batches is told more than numbers of blocks and buckets.
+
+        >>> Action({"map": 8}).require_tasks_only("a query")
+        Traceback (most recent call last):
+        steelyard.core.control.ActionRefusedError: a query has numbers of blocks and buckets, got {'map': 8}
+        """
+        self.require_only(what, "parallelism")
+        others = {name: count for name, count in self.parallelism.items() if name not in (BLOCKS, BUCKETS)}
+        if others:
+            raise ActionRefusedError(f"{what} has numbers of {BLOCKS} and {BUCKETS}, got {others}")
 
 
 _KEPT = {

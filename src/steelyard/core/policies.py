@@ -202,7 +202,7 @@ class Insisting(Protocol):
     """A policy that begins to count anew when it gets what it wants, and goes on where it does not."""
 
     def refused(self) -> None:
-        """Called right after `decide` where guards left nothing of the change that it wants."""
+        """Called right after `decide` where guards or the engine left nothing of the change that it wants."""
         ...
 
 

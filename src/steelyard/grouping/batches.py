@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KEPT = 0.8
 """Share of what is known that stays with every batch, so that costs may change."""
-_INSTANCE, _REPORT = "instance/", "report"
+_INSTANCE, _REPORT, _BLOCKS, _FIRST = "instance/", "report", "blocks", "first block"
 
 
 def in_batches(named: str | Grouping) -> Placer:
@@ -64,12 +64,13 @@ class ScheduledRows:
         return Routed(((chosen + self._first) % self.blocks).astype(np.int32), np.ones(len(keys), np.bool_))
 
     def state(self) -> State:
-        """The scheduler's."""
-        return self.scheduler.state()
+        """The scheduler's, and what it calls blocks: another source partition may go on from it."""
+        return {**self.scheduler.state(), _FIRST: np.array(self._first)}
 
     def restore(self, state: State) -> None:
-        """Go on as the scheduler that gave this state would."""
-        self.scheduler.restore(state)
+        """Go on as the scheduler that gave this state would, which calls each block as that one did."""
+        self._first = int(state[_FIRST])
+        self.scheduler.restore({name: array for name, array in state.items() if name != _FIRST})
 
     def feedback(self, reports: Sequence[Matrices]) -> None:
         """What blocks reported, under the numbers that the scheduler has for them."""
@@ -95,6 +96,8 @@ class GroupedBatches:
     policy: Grouping
     _instances: dict[int, State] = field(default_factory=dict, init=False, repr=False)
     _reports: list[Matrices] = field(default_factory=list, init=False, repr=False)
+    _blocks: int = field(default=0, init=False, repr=False)
+    """How many there were when both were learnt: with another number all begin anew."""
 
     @property
     def name(self) -> str:
@@ -118,13 +121,15 @@ class GroupedBatches:
     def learner(self, blocks: int, block: int) -> Learner:
         """An instance, with what the one of this block had learnt."""
         instance = self.policy.instance(blocks, block)
-        if block in self._instances:
+        if blocks == self._blocks and block in self._instances:
             instance.restore(self._instances[block])
-        return _Reporting(instance)
+        return _Reporting(instance, blocks)
 
     def learn(self, found: Mapping[int, State]) -> None:
         """Keep what instances know, and what they report until schedulers are told."""
         for block, state in found.items():
+            if self._blocks != (blocks := int(state[_BLOCKS])):
+                self._blocks, self._instances, self._reports = blocks, {}, []
             self._instances[block] = _within(_INSTANCE, state)
             number = 0
             while (cells := state.get(f"{_REPORT} {number} cells")) is not None:
@@ -133,7 +138,7 @@ class GroupedBatches:
 
     def synchronise(self, states: Mapping[int, State], blocks: int) -> Mapping[int, State]:
         """Schedulers, with what was reported to them since the last time."""
-        reports, self._reports = [one for one in self._reports if one.sender < blocks], []
+        reports, self._reports = self._reports if blocks == self._blocks else [], []
         told: dict[int, State] = {}
         for number, state in states.items():
             router = ScheduledRows(self.policy.scheduler(blocks), number % blocks)
@@ -144,19 +149,21 @@ class GroupedBatches:
 
     def state(self) -> State:
         """What instances know; schedulers have states of their own."""
-        return {f"{block}/{name}": array for block, one in self._instances.items() for name, array in one.items()}
+        known = {f"{block}/{name}": array for block, one in self._instances.items() for name, array in one.items()}
+        return {**known, _BLOCKS: np.array(self._blocks)}
 
     def restore(self, state: State) -> None:
         """Go on from it."""
-        blocks = {name.partition("/")[0] for name in state}
-        self._instances = {int(block): _within(f"{block}/", state) for block in blocks}
+        numbers = {name.partition("/")[0] for name in state if name != _BLOCKS}
+        self._instances = {int(block): _within(f"{block}/", state) for block in numbers}
+        self._blocks = int(state[_BLOCKS])
 
 
 class _Reporting:
     """An instance whose reports are kept for the driver. Its clock is the work that the batch has brought it."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance, self._now = instance, 0.0
+    def __init__(self, instance: Instance, blocks: int) -> None:
+        self._instance, self._blocks, self._now = instance, blocks, 0.0
         self._reports: list[Matrices] = []
 
     def executed(self, items: Ints, seconds: Floats) -> None:
@@ -167,6 +174,7 @@ class _Reporting:
 
     def state(self) -> State:
         arrays = {f"{_INSTANCE}{name}": array for name, array in self._instance.state().items()}
+        arrays[_BLOCKS] = np.array(self._blocks)
         for number, one in enumerate(self._reports):
             arrays[f"{_REPORT} {number} cells"] = one.cells
             arrays[f"{_REPORT} {number} totals"] = np.array([one.tuples, one.time])

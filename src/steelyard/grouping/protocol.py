@@ -212,7 +212,7 @@ class Grouping(Protocol):
       which; to one that has not, all rows are the same item.
     - `learns` (True): whether instances are to report to schedulers what tuples took.
     - `needs_costs` (False): whether `choose` must be given exact costs, which only a simulator knows.
-    - `in_batches()`: what stands for it in micro-batches (`core.CostPolicy`).
+    - `in_batches()`: what stands for it in micro-batches (`core.Placer`).
     """
 
     @property

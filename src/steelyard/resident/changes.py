@@ -81,8 +81,13 @@ class ChangedAggregate(OperatorLogic):
 
 
 def _marked(batch: pa.RecordBatch, how: Aggregation, from_partials: bool) -> pa.RecordBatch:
-    """Rows or partials that are new."""
-    return batch.append_column(how.names[NEW, "max"] if from_partials else NEW, pa.repeat(_ONE, batch.num_rows))
+    """Rows or partials that are new; the column stands where merged partials have it, before states."""
+    if not from_partials:
+        return batch.append_column(NEW, pa.repeat(_ONE, batch.num_rows))
+    with_states = {name for name, _ in how.states}
+    states = {own for (name, _), own in how.names.items() if name in with_states}
+    at = min((i for i, own in enumerate(batch.schema.names) if own in states), default=batch.num_columns)
+    return batch.add_column(at, how.names[NEW, "max"], pa.repeat(_ONE, batch.num_rows))
 
 
 def _known(partials: pa.Table, how: Aggregation) -> pa.Table:

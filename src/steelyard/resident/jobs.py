@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from steelyard.core import Action, Observation, OptionError
+from steelyard.core import Action, ActionRefusedError, Observation, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.shown import Shown
 from steelyard.core.topology import Instance, Placement
@@ -140,7 +140,10 @@ class Job(Generations[Coordinator]):
         action.require_only(self.what, "placement")
         there = self._wanted or self._placement  # a move that is under way is not taken back
         places = {**there.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
-        self.move(Placement(places, there.workers))
+        try:
+            self.move(Placement(places, there.workers))
+        except OptionError as error:
+            raise ActionRefusedError(str(error)) from error
         return 0.0
 
     def run(self) -> Outcome:

@@ -222,8 +222,10 @@ def decoded(columns: Columns, kind: pa.DataType) -> Made:
     try:
         return column.cast(kind), None
     except pa.ArrowInvalid:
-        texts = [None if value is None else _text(value) for value in column.to_pylist()]
-        return pa.array(texts, kind), pa.array([text is None for text in texts])
+        values = column.to_pylist()
+        texts = [None if value is None else _text(value) for value in values]
+        wrong = [text is None and value is not None for text, value in zip(texts, values, strict=True)]
+        return pa.array(texts, kind), pa.array(wrong)
 
 
 def _text(value: bytes) -> str | None:

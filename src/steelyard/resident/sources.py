@@ -57,6 +57,8 @@ class Reader(ABC):
     """Whether `end` tells where splits end by now."""
     refused: int = 0
     """Rows that were left out so far."""
+    added: int = 0
+    """How many more rows were given than `read` was to take, so far: where a function makes them; below 0 for fewer."""
     waited: float = 0.0
     """Seconds in which `read` waited for rows, since there were none."""
 
@@ -153,6 +155,8 @@ class SourceStep:
         self._offset = {split: reader.begin(split) for split in splits}
         self._newest = dict.fromkeys(splits, MIN_WATERMARK)
         self._turn = list(splits)
+        self._at_end: set[str] = set()
+        """Splits that were read to their ends."""
         self._meter = LagMeter()
 
     def _own(self) -> list[str]:
@@ -176,11 +180,17 @@ class SourceStep:
 
     def behind(self) -> Behind | None:
         """How far it is behind the ends of its splits, where those are known. Not for the thread that reads."""
-        ends = [self._reader.end(split) for split in list(self._offset)] if self._reader.tells_end else [None]
+        if not self._reader.tells_end:
+            return None
+        offset, at_end = dict(self._offset), set(self._at_end)
+        try:  # a file that was read to its end may be gone; of others the next read tells
+            ends = [at if split in at_end else self._reader.end(split) for split, at in offset.items()]
+        except OSError:
+            return None
         known = [end for end in ends if end is not None]
         if len(known) < len(ends):
             return None
-        return self._meter.look(sum(known), sum(self._offset.values()), time.monotonic())
+        return self._meter.look(sum(known), sum(offset.values()), time.monotonic())
 
     @property
     def watermark(self) -> int:
@@ -201,7 +211,9 @@ class SourceStep:
             split = self._turn.pop(0)
             found = self._reader.read(split, self._offset[split], self._logic.batch_rows)
             self._offset[split] = found.offset
-            if not found.ended:
+            if found.ended:
+                self._at_end.add(split)
+            else:
                 self._turn.insert((self._reader.at_once or len(self._turn) + 1) - 1, split)
             if found.batch is not None and found.batch.num_rows:
                 self._see(split, found.batch)
@@ -242,6 +254,7 @@ class SourceStep:
             self._offset |= {name: int(offset) for name, offset in offsets.items()}
             self._newest = dict.fromkeys(new, MIN_WATERMARK) | {name: int(at) for name, at in state["newest"].items()}
             self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
+            self._at_end = set(self._offset) - set(self._turn)
 
     def committed(self, epoch: int) -> None:
         """Offsets are in the snapshot: there is nothing else to do."""

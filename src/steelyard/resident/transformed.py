@@ -60,6 +60,11 @@ class Transformed(Reader):
         return self._counted.get("refused", 0)
 
     @property
+    def added(self) -> int:  # type: ignore[override]
+        """Rows that the function gave beyond those that it took."""
+        return self.reader.added + self._counted.get("added", 0)
+
+    @property
     def tells_end(self) -> bool:  # type: ignore[override]
         """As what is read."""
         return self.reader.tells_end
@@ -88,6 +93,7 @@ class Transformed(Reader):
             return found
         made, refused = self.function(found.batch)
         self._counted["refused"] = self.refused + refused
+        self._counted["added"] = self._counted.get("added", 0) + made.num_rows - found.batch.num_rows
         return Read(made, found.offset, found.ended)
 
     def fresh(self) -> Reader:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import ScalingPolicy
+from steelyard.core.control import OF_BATCHES, OF_SCENARIOS
 from steelyard.core.registry import Family
+
+_RUNS = (("microbatch", OF_BATCHES), ("groups", OF_BATCHES), ("simulator", OF_BATCHES), ("simulator", OF_SCENARIOS))
+"""Whose numbers of tasks or instances can be changed, and what it shows."""
+
+
+def _runs(kind: type[Any]) -> tuple[str, ...]:
+    """Where a policy of a class sees all that it needs; what depends on parameters is looked at when it is made."""
+    needs = getattr(kind, "needs", ())
+    known = needs if isinstance(needs, tuple) else ()
+    return tuple(dict.fromkeys(engine for engine, shows in _RUNS if shows.issuperset(known)))
+
 
 ELASTICITY: Family[ScalingPolicy] = Family(
     "steelyard.scaling",
     "elasticity policy",
     ".elastic(...) and autoscale(...): how many tasks a batch has, how many instances an operator",
     ("decide",),
-    lambda kind: ("simulator",) if "operators" in _needs(kind) else ("microbatch", "groups", "simulator"),
+    _runs,
 )
-
-
-def _needs(kind: type[Any]) -> tuple[str, ...]:
-    """What every policy of a class needs to see; what depends on parameters is looked at when there is an object."""
-    needs = getattr(kind, "needs", ())
-    return needs if isinstance(needs, tuple) else ()
 
 
 def elasticity_names() -> list[str]:

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import Action, Observation, OptionError
+from steelyard.core.control import OF_SCENARIOS
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.flows import flow_of, like_hash
 from steelyard.sim.layout import layout_of
-from steelyard.sim.observed import SHOWS, observed
+from steelyard.sim.observed import observed
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
 from steelyard.workloads import Rate
@@ -49,7 +50,7 @@ class FluidSimulation:
     """
 
     what: ClassVar[str] = "a simulation as flows"
-    shows: ClassVar[frozenset[str]] = SHOWS
+    shows: ClassVar[frozenset[str]] = OF_SCENARIOS - {"latency"}
 
     def __init__(self, scenario: Scenario, step: float = STEP, downtime: float = 0.0) -> None:
         if not step > 0:

@@ -83,7 +83,8 @@ class Grouped:
         rows = []
         for number, (row, edge) in enumerate(zip(self._edges, self._ends, strict=True)):
             if self._plain is not None:
-                rows.append((edge.sender, edge.receiver, _grouping_of(edge).name, *self._plain.traffic[number]))
+                *traffic, size = self._plain.traffic[number]
+                rows.append((edge.sender, edge.receiver, _grouping_of(edge).name, *traffic, None, size))
                 continue
             assert self._groupings is not None
             groupings, rule = self._groupings, self._groupings.rules[row["rule"]]

@@ -29,6 +29,7 @@ from steelyard.core import (
     ScalingPolicy,
     tell_no_effect,
 )
+from steelyard.core.control import OF_BATCHES
 from steelyard.core.counts import Ints
 from steelyard.core.plans import BlockPlan, Floats
 from steelyard.kernels.xxhash import spark_hash
@@ -194,7 +195,7 @@ class _Simulation:
     """Batch after batch, each by the numbers of tasks that hold for it."""
 
     what: ClassVar[str] = "a simulation of micro-batches"
-    shows: ClassVar[frozenset[str]] = frozenset({"batch", "batch.load"})
+    shows: ClassVar[frozenset[str]] = OF_BATCHES
 
     def __init__(self, query: MicroBatches, seed: int) -> None:
         self.query = query
@@ -244,7 +245,7 @@ class _Simulation:
 
     def apply(self, action: Action) -> float:
         """From the next batch on that is not scheduled yet; that disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         self._wanted = {**self._wanted, **action.parallelism}
         return 0.0
 

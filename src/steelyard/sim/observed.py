@@ -13,7 +13,6 @@ from steelyard.sim.scenario import Scenario, Vertex
 
 Columns = Mapping[str, Any]
 """Arrays by name, as long as each other."""
-SHOWS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers"})
 
 
 def observed(

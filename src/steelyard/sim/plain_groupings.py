@@ -30,7 +30,7 @@ from steelyard.kernels.cluster_service import leave_machine, travel
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.osg_state import NOT_MARKED
 
-MATRICES, REQUESTS, REPLIES, EPOCHS, BYTES = range(5)
+MATRICES, REQUESTS, REPLIES, BYTES = range(4)
 """Places in what an edge has counted."""
 REQUEST_BYTES = 16
 
@@ -73,8 +73,8 @@ class PlainGroupings:
             self._edges.append(_Grouped(row, policy, senders, instances))
         self._mail: dict[int, Report] = {}
         self._outgoing: list[tuple[int, Report]] = []
-        self.traffic = [[0] * 5 for _ in edges]
-        """By edge: matrices, requests, replies, epochs and bytes."""
+        self.traffic = [[0] * 4 for _ in edges]
+        """By edge: matrices, requests, replies and bytes. Epochs are a matter of the schedulers alone."""
 
     def run(self, cluster: Cluster, until: float) -> int:
         """As `run_until`, which comes back for what is done here."""

@@ -84,8 +84,8 @@ class SimulationResult(Shown):
     `memory` with the `machine` that had too little) and the `downtime_seconds`.
 
     `messages` has a row for each edge whose grouping goes by cost: `matrices` and `replies` that came to its
-    schedulers, `requests` that tuples carried, `epochs` of synchronisation, and the `bytes` of all; requests are part
-    of their tuples, and take no time of their own on a line.
+    schedulers, `requests` that tuples carried, `epochs` of synchronisation (None where a grouping of the scenario is
+    not compiled), and the `bytes` of all; requests are part of their tuples, and take no time of their own on a line.
     """
 
     scenario: Scenario

@@ -30,6 +30,8 @@ class Round:
     senders: range
     every: float
     due: float
+    number: int = 0
+    """Of the next one."""
 
 
 MOST_PARTS = 1_024
@@ -129,7 +131,7 @@ class Routers:
                     for sender, state in one.policy.synchronise(states, len(one.receivers)).items():
                         self._routers[one.senders.start + sender].restore(state)
                 self._show(cluster, number, one)
-                one.due = now + one.every
+                one.due, one.number = now + one.every, one.number + 1
 
     def _show(self, cluster: Cluster, number: int, one: Round) -> None:
         """Show routers that observe what the rows cost that they have decided since the last time.
@@ -153,7 +155,7 @@ class Routers:
                 took = sent.rows * np.where(rows > 0, each, mean)
                 beside = max(0.0, min(waited, one.every) - float(took.max()))
                 found = sent.rows.tolist(), sent.clusters().tolist(), took.tolist(), beside
-                seen = BatchObservation.of_edge(number, *found, len(one.senders))
+                seen = BatchObservation.of_edge(one.number, *found, len(one.senders))
                 router.observe(seen.at(float(cluster.now[0])))
                 self._sent[sender] = Sent(len(one.receivers))
 

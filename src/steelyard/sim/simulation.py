@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import Action, Observation, OptionError
+from steelyard.core.control import OF_SCENARIOS
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_windows import more_keys
 from steelyard.sim.build import build, log_chunk
@@ -17,7 +18,6 @@ from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.grouped import Grouped, summed
 from steelyard.sim.layout import layout_of
 from steelyard.sim.logs import Log
-from steelyard.sim.observed import SHOWS
 from steelyard.sim.results import CHECKPOINTS, FAILURES, SimulationResult
 from steelyard.sim.routing import Routers
 from steelyard.sim.samples import Sampler
@@ -65,7 +65,7 @@ class Simulation:
     """
 
     what: ClassVar[str] = "a simulation tuple by tuple"
-    shows: ClassVar[frozenset[str]] = SHOWS | {"latency"}
+    shows: ClassVar[frozenset[str]] = OF_SCENARIOS
 
     def __init__(self, scenario: Scenario, seed: int = 0, trace: bool = False, downtime: float = 0.0) -> None:
         self.scenario = scenario

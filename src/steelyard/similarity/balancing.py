@@ -50,7 +50,9 @@ class Balancing:
     def __post_init__(self) -> None:
         self._known: dict[WorksetId, WorksetLoad] = {}
         self._planned: dict[WorksetId, WorksetLoad] = {}
-        """What the newest plan was made from."""
+        """What the newest plan was made from, and"""
+        self._learnt: State = {}
+        """what the balancer had learnt before it."""
 
     def decide(self, observation: Observation) -> Action:
         """Which worksets move and which are cut, if it is time to."""
@@ -64,6 +66,7 @@ class Balancing:
         verdict = self.trigger.should(replace(seen, loads=loads, worksets=worksets))
         if not verdict:
             return Action(reason=verdict.reason)
+        self._learnt = self.state()
         planned = self.balancer.moves(worksets, workers)
         self._planned, self._known = self._known, {}
         cuts = dict.fromkeys(_heavy(worksets, workers), max(2, workers)) if self.split else {}
@@ -73,8 +76,9 @@ class Balancing:
         )
 
     def refused(self) -> None:
-        """Nothing of the plan may be done: go on adding up."""
+        """Nothing of the plan may be done: go on adding up, and the balancer has not seen these loads."""
         self._known = self._planned
+        self.restore(self._learnt)
 
     def state(self) -> State:
         """What the balancer has learnt. Loads are counted anew after a restart."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core.errors import OptionError
+from steelyard.core.control import ActionRefusedError
 from steelyard.similarity.blocks import ranges
 from steelyard.similarity.members import ID_BITS, LEFT, PIECE_BITS, RIGHT, SELF, Members, split_key
 from steelyard.similarity.protocol import Ints, Metric
@@ -58,9 +58,9 @@ class Splits:
     def cut(self, workset: int, parts: int) -> None:
         """Cut a workset, given by its global key, into the pieces that `parts` parts make."""
         if not 2 <= parts <= MOST_PARTS:
-            raise OptionError(f"parts={parts}: a workset is cut into 2 to {MOST_PARTS} parts")
+            raise ActionRefusedError(f"parts={parts}: a workset is cut into 2 to {MOST_PARTS} parts")
         if workset in self._parts or int(split_key(np.array(workset))[2]):
-            raise OptionError(f"workset {workset} is cut already: choose the number of parts when it is cut first")
+            raise ActionRefusedError(f"workset {workset} is cut already: choose how many parts when it is cut first")
         self._parts[workset] = parts
 
     def apply(self, metric: Metric, members: Members) -> Members:

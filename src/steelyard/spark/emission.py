@@ -25,6 +25,7 @@ from steelyard.spark.windows import (
     last_end,
     merged_windows,
     of_sessions,
+    with_states,
 )
 
 COMPACT_AFTER = 24
@@ -86,7 +87,8 @@ class Emission:
             return self._expired(commit), 0
         if self.mode == "complete":
             merged = merged_windows(self.log.read(spark, commit.log), self.partials, None)
-            return commit, self.sink.write(self.partials.finished(merged), commit.batch)
+            given = with_states(merged, self.partials)
+            return commit, self.sink.write(self.partials.finished(given), commit.batch)
         touched = self.log.touched(spark, commit.log, commit.batch)
         merged = merged_windows(touched, self.partials, self._still_open(before)).where(NEW)
         return self._expired(commit), self.sink.write(self.partials.finished(merged), commit.batch)
@@ -107,7 +109,8 @@ class Emission:
         """
         found = merged_windows(self.log.read(spark, commit.log), self.partials, None)
         over = is_over(session, commit.watermark)
-        results = self.sink.write(self.partials.finished(found.where(over)), commit.batch)
+        given = with_states(found.where(over), self.partials)
+        results = self.sink.write(self.partials.finished(given), commit.batch)
         if not results:
             return commit, 0
         left = self.log.rewrite(of_sessions(found.where(~over), self.partials), commit.batch, commit.log)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from steelyard.control import Controller, Guard
-from steelyard.core import Action, Learning, Observation, OptionError, Progress, ScalingPolicy, State
+from steelyard.core import Action, ActionRefusedError, Learning, Observation, Progress, ScalingPolicy
 from steelyard.core.durations import instant_text
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
@@ -41,7 +41,7 @@ from steelyard.spark.join_state import (
     write_segment,
 )
 from steelyard.spark.join_tasks import JOIN, PLACE, mover
-from steelyard.spark.routing import packed, unpacked
+from steelyard.spark.memory import begin_from, identity, restore_text, text_of
 from steelyard.spark.said import join_progress
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.tasklog import TaskLog
@@ -146,8 +146,10 @@ class JoinEngine(BatchEngine):
         self._dealt_anew = False
         self._centroids: pa.ChunkedArray | None = None
         self._learning: Learning | None = policy if isinstance(policy, Learning) else None
+        self._identity = identity(policy)
         if self._learning is not None and self.last.balancer:
-            self._learning.restore(unpacked(base64.b64decode(self.last.balancer)))
+            give_back = partial(restore_text, self._learning, self.last.balancer)
+            begin_from("balancing", self.last.balancer_of, self._identity, give_back)
 
     def _process(self, batch: DataFrame, number: int) -> Progress:
         # The first records, and dead letters, are read beside the join: Spark is to count its input rows once.
@@ -340,7 +342,7 @@ class JoinEngine(BatchEngine):
         most = self.program.workers - 1
         for key, worker in moves.items():
             if not 0 <= worker <= most:
-                raise OptionError(f"workset {key} cannot go to worker {worker}: there are workers 0 to {most}")
+                raise ActionRefusedError(f"workset {key} cannot go to worker {worker}: there are workers 0 to {most}")
         going: dict[int, list[int]] = {}
         keys = np.array([*moves, *cuts], dtype=np.int64)
         for key, worker in zip(keys.tolist(), self.program.workers_of(keys, commit.assignment).tolist(), strict=True):
@@ -370,8 +372,8 @@ class JoinEngine(BatchEngine):
 
     def _finish(self, commit: JoinCommit, report: Progress, clock: Clock) -> Progress:
         with clock.phase("commit"):
-            learnt: State = self._learning.state() if self._learning is not None else {}
-            self.last = replace(commit, balancer=base64.b64encode(packed(learnt)).decode() if learnt else "")
+            learnt = text_of(self._learning) if self._learning is not None else ""
+            self.last = replace(commit, balancer=learnt, balancer_of=self._identity if learnt else "")
             self.state.commit(self.last)
         times = clock.phases | {"total": clock.total()}
         watermark = instant_text(commit.watermark) if commit.watermark > MIN_WATERMARK else None

@@ -85,6 +85,8 @@ class JoinCommit:
     """Worksets that are cut, and into how many parts."""
     balancer: str = ""
     """What the policy has learnt that moves worksets, as text."""
+    balancer_of: str = ""
+    """The `identity` of that policy."""
     centroids: Segment | None = None
     """The file of the space partitions' centroids."""
 

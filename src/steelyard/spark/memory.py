@@ -6,6 +6,8 @@ import base64
 import dataclasses
 import json
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from steelyard.core import Learning, Partitioner, ScalingPolicy, TuplePolicy
@@ -13,7 +15,7 @@ from steelyard.core.durable import Described
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
-FORMAT = 4
+FORMAT = 5
 """Of what is kept; another one is not read."""
 _LOG = logging.getLogger(__name__)
 
@@ -21,8 +23,8 @@ _LOG = logging.getLogger(__name__)
 class PolicyMemory:
     """The state of a query's policies, written at each commit as `policy/12-<run>` under the checkpoint.
 
-    A policy that was changed at a restart, by its kind or by a parameter, begins anew. So does one whose memory is not
-    as it was written, with a warning: it is a help, not part of the answers.
+    A policy that was changed at a restart, by its kind or by a parameter, begins anew with a warning. So does one whose
+    memory is not as it was written: it is a help, not part of the answers.
 
     Parameters
     ----------
@@ -37,11 +39,14 @@ class PolicyMemory:
         self.partitioners = None if isinstance(partitioner, Partitioner) else Partitioners(partitioner)
         policies = {"partitioner": partitioner, "elastic": elastic}
         self._learning: dict[str, Learning] = {n: p for n, p in policies.items() if isinstance(p, Learning)}
-        self._identity = {"format": FORMAT, **{name: identity(policy) for name, policy in policies.items()}}
+        self._identity: dict[str, Any] = {
+            "format": FORMAT,
+            **{name: identity(policy) for name, policy in policies.items()},
+        }
 
     def keep(self, batch: int) -> Described | None:
         """Write what was learnt; gives the file as a commit describes it."""
-        known = {name: base64.b64encode(packed(policy.state())).decode() for name, policy in self._learning.items()}
+        known = {name: text_of(policy) for name, policy in self._learning.items()}
         if self.partitioners is not None:
             known["routers"] = self.partitioners.to_text()
         if not known:
@@ -66,17 +71,46 @@ class PolicyMemory:
             return
         for part, text in kept["known"].items():
             owner = "partitioner" if part == "routers" else part
-            try:
-                if kept["of"][owner] == self._identity[owner]:
-                    self._give_back(part, text)
-            except Exception as error:  # noqa: BLE001 - as above
-                _LOG.warning("the %s policy begins anew, since what it had learnt cannot be read: %r", owner, error)
+            begin_from(owner, kept["of"].get(owner), self._identity[owner], partial(self._give_back, part, text))
 
     def _give_back(self, part: str, text: str) -> None:
         if part == "routers" and self.partitioners is not None:
             self.partitioners.restore(text)
         elif part in self._learning:
-            self._learning[part].restore(unpacked(base64.b64decode(text)))
+            restore_text(self._learning[part], text)
+
+
+def begin_from(owner: str, of: str | None, now: str, give_back: Callable[[], None]) -> None:
+    """Give a policy back what was learnt; where another one learnt it, or it cannot be read, it begins anew.
+
+    Parameters
+    ----------
+    owner
+        Which policy of the query, for the warning.
+    of, now
+        The `identity` of the policy that learnt it, and of the one that there is now.
+    give_back
+        Does it.
+    """
+    if of != now:
+        _LOG.warning("the %s policy begins anew, since another one had learnt: it is %s, and was %s", owner, now, of)
+        return
+    try:
+        give_back()
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the query can go on without
+        _LOG.warning("the %s policy begins anew, since what it had learnt cannot be read: %r", owner, error)
+
+
+def text_of(policy: Learning) -> str:
+    """What it has learnt as text; empty for nothing."""
+    learnt = policy.state()
+    return base64.b64encode(packed(learnt)).decode() if learnt else ""
+
+
+def restore_text(policy: Learning, text: str) -> None:
+    """The inverse of `text_of`."""
+    if text:
+        policy.restore(unpacked(base64.b64decode(text)))
 
 
 def identity(policy: Any) -> str:

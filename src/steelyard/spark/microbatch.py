@@ -31,6 +31,7 @@ from steelyard.core import (
     RowRule,
 )
 from steelyard.core import Observation as Seen
+from steelyard.core.control import OF_BATCHES
 from steelyard.core.durations import instant_text
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
@@ -387,7 +388,7 @@ class MicroBatch(BatchEngine):
     @property
     def shows(self) -> frozenset[str]:
         """What `observe` has: how long a batch may take only where the query has an interval."""
-        return frozenset({"batch", "batch.load"} if self.settings.interval else {"batch"})
+        return OF_BATCHES if self.settings.interval else OF_BATCHES - {"batch.load"}
 
     def observe(self) -> Seen:
         """The batch that is being finished."""
@@ -407,7 +408,7 @@ class MicroBatch(BatchEngine):
 
     def apply(self, action: Action) -> float:
         """Other numbers of tasks from the next batch on, which disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         self.blocks = action.parallelism.get(BLOCKS, self.blocks)
         self.buckets = action.parallelism.get(BUCKETS, self.buckets)
         return 0.0

@@ -16,7 +16,7 @@ from steelyard.spark.routing import Partitioners
 from steelyard.spark.rows import BAD, BLOCK, ITEM, SPLIT, judged, mapped, quoted, reasons, tidied
 from steelyard.spark.settings import Settings
 from steelyard.spark.statistics import FREQUENT, exact_counts
-from steelyard.spark.windows import merged_windows
+from steelyard.spark.windows import merged_windows, with_states
 
 TOGETHER_BYTES = 64 << 20
 """Partitions are read together as long as they have no more, by Spark's own estimate: half of what it reads at once."""
@@ -40,7 +40,7 @@ def aggregate_once(rows: DataFrame, bound: Bound, settings: Settings) -> DataFra
     if how.reduced_is_merged:
         return how.results_of(clean, settings.buckets, settings.bad.policy)
     partials = _checked(how.of_rows(clean, settings.buckets, None, 1), settings)
-    return how.finished(merged_windows(partials, how, None))
+    return how.finished(with_states(merged_windows(partials, how, None), how))
 
 
 def _is_plain_sparks(bound: Bound, settings: Settings) -> bool:

@@ -31,7 +31,7 @@ from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
 from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.files import Folder, local_path
-from steelyard.spark.program import Bound, Session
+from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
 from steelyard.spark.resident_program import LETTER, LETTERS, SINK, Width, columns_read, dataflow_of, result_schema
@@ -85,7 +85,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
     program = {**bound.signature(), "blocks": settings.blocks, "buckets": settings.buckets}
-    notes = Notes.at(spark, how, program if settings.mode == "append" else {**program, "output mode": settings.mode})
+    notes = Notes.at(spark, how, {**program, "output mode": settings.mode})
     workers = how.workers or max(1, slots - 1)
     letters = settings.bad.path
     if letters is not None:
@@ -164,10 +164,6 @@ def _require(bound: Bound, settings: Settings) -> None:
             f"partition_by: {settings.partitioner.name} goes by what the map function takes, which engine('resident') "
             "runs where rows are read: use engine('microbatch')"
         )
-    if isinstance(bound.program.window, Session) and settings.mode != "append":
-        raise OptionError(
-            "engine('resident') gives a session once, when it closes: use engine('microbatch') for 'update'"
-        )
     if not isinstance(settings.elastic, Fixed):
         raise OptionError(
             f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"
@@ -198,6 +194,7 @@ def _sink(
         delivery = how.options.get("delivery", EXACTLY_ONCE)
         return Kafka(config, how.options["topic"], bound.program.keys, notes.identity, delivery), None
     if isinstance(made, FileSink):
+        made.require_no_batch_id(bound.result_columns)
         claimable(spark, made.path, notes.identity)
     return Memory(), made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -129,6 +129,11 @@ class FileSink:
     """Of Spark's writer."""
 
     _folder: Folder | None = field(default=None, init=False, repr=False, compare=False)
+
+    def require_no_batch_id(self, columns: Iterable[str]) -> None:
+        """OptionError where a column of the results would be hidden by that of the parts."""
+        if "batch_id" in map(str.lower, columns):
+            raise OptionError(f"the {self.format} sink has a column batch_id of its own: give yours another name")
 
     def open(self, spark: SparkSession, schema: T.StructType, owner: str) -> None:
         """Take the folder, unless it is another query's."""

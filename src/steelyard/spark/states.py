@@ -1,6 +1,6 @@
 """The steps of a Python aggregate over groups, in either of its forms: one call per group, or one for all of them.
 
-Both engines go through here, so that a class gives the same answers on both. States are Arrow columns where they cross
+All engines go through here, so that a class gives the same answers on each. States are Arrow columns where they cross
 tasks; in between they are what the form that ran has made of them.
 """
 

@@ -271,8 +271,8 @@ class Stream(Description):
             return self._start(lambda: start_resident(self.rows, bound, settings, self._resident()))
         kind, options = self._sink
         target = make_sink(kind, self._keys, spark, settings.mode, options)
-        if isinstance(target, FileSink) and "batch_id" in map(str.lower, bound.result_columns):
-            raise OptionError(f"the {kind} sink has a column batch_id of its own: give yours another name")
+        if isinstance(target, FileSink):
+            target.require_no_batch_id(bound.result_columns)
         if self._engine == "groups":
             return self._start(lambda: start_groups(self.rows, bound, settings, self._resident(), target))
         if "batch.load" in getattr(settings.elastic, "needs", ()) and not settings.interval:

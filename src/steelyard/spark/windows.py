@@ -85,11 +85,14 @@ def _merged_sessions(partials: DataFrame, how: Partials, gap: int) -> DataFrame:
     before = F.max(LAST).over(in_order.rowsBetween(Over.unboundedPreceding, -1))
     begins = F.when(before.isNull() | (F.col(FIRST) > before + gap), F.col(FIRST))
     parts = how.merged(partials, how.by_pane).withColumn(START, begins)
-    found = how.merged(parts.withColumn(START, F.max(START).over(in_order)), how.by_window)
-    if how.program.builtins:
-        return found
-    # Rows that Python aggregates refused have bounds, which the JVM finds, and no states.
-    return found.where(F.size(quoted(next(iter(how.program.pythons)))) > 0)
+    return how.merged(parts.withColumn(START, F.max(START).over(in_order)), how.by_window)
+
+
+def with_states(sessions: DataFrame, how: Partials) -> DataFrame:
+    """Without sessions of rows that Python aggregates refused: they have bounds, which the JVM finds, and no states."""
+    if how.program.session is None or how.program.builtins:
+        return sessions
+    return sessions.where(F.size(quoted(next(iter(how.program.pythons)))) > 0)
 
 
 def of_sessions(merged: DataFrame, how: Partials) -> DataFrame:

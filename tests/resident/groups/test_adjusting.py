@@ -15,7 +15,7 @@ class Wishes:
 
     def decide(self, seen):
         tasks = next(self._wanted)
-        return Action({BLOCKS: tasks, BUCKETS: tasks}, f"{tasks} wanted")
+        return tasks if isinstance(tasks, Action) else Action({BLOCKS: tasks, BUCKETS: tasks}, f"{tasks} wanted")
 
 
 def plan(tasks):
@@ -51,3 +51,11 @@ def test_a_plan_that_was_sent_before_the_next_wish_holds_when_it_is_cut_by():
         (5, 10, "8 wanted"),
         (8, 20, "2 wanted"),
     ]
+
+
+def test_a_number_of_what_batches_have_not_is_refused_and_not_said_to_be_done():
+    changing, _ = adjuster(Action({"map": 8, BLOCKS: 2}))
+    changing.show(ran(0), 0.5, 0, 10)
+    assert changing.pending is None
+    (decision,) = changing._controller.decisions
+    assert decision.refused == "a job of groups of batches has numbers of blocks and buckets, got {'map': 8}"

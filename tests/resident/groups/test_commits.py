@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import shutil
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +105,45 @@ def test_a_job_goes_on_from_its_commits_whatever_ended_it(tmp_path, windowed):
         assert dict(zip(keys, whole["n"].to_pylist(), strict=True)) == closed
     else:
         close(newest(handed.got.values()), by_key(table))
+
+
+@pytest.mark.parametrize("snapshot", [1, 3, 50])
+def test_a_slow_sink_gets_every_window_once_and_a_driver_that_ends_doubles_none(tmp_path, snapshot):
+    """Commits are left out while it is behind; none may have results of batches that are made again after it."""
+    table = rows(900)
+    shape = {"window": "10 seconds", "time": "at", "open_end": True, "batch_rows": 25}
+    program = BatchProgram(Rows(table, pieces=1), ("key",), {"n": count()}, **shape)
+    how = Scheduling(interval=0.01, group=3, ahead=1, snapshot=snapshot, blocks=3, buckets=2)
+    ended = threading.Event()
+
+    def started(name, deliver, tell=lambda event: None):
+        keeping = Keeping(str(tmp_path / name), deliver)
+        return GroupJob(program, how, 2, ThreadLauncher(GroupWorker), keeping=keeping, tell=tell)
+
+    def slow(batch, part):
+        assert ended.wait(20)
+        handed(batch, part)
+
+    def after_each(event):
+        if event.batch == 20:  # as it would be found if the driver were killed now
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")
+        if event.batch == 30:
+            ended.set()
+
+    handed = Handed()
+    outcome = started("run", slow, after_each).run()
+    assert outcome.saved == outcome.delivered
+    whole = pa.concat_tables(handed.got.values()).sort_by([("key", "ascending"), ("window_start", "ascending")])
+    assert whole.num_rows == len(set(zip(whole["key"].to_pylist(), whole["window_start"].to_pylist(), strict=True)))
+    again = Handed()
+    started("killed", again).run()
+    assert pa.concat_tables(again.got.values()).sort_by([("key", "ascending"), ("window_start", "ascending")]) == whole
+
+
+def test_commits_of_windows_that_the_end_closes_are_refused(tmp_path):
+    program = BatchProgram(Rows(rows(10)), ("key",), {"n": count()}, window="1 second", time="at")
+    with pytest.raises(OptionError, match=r"at the end of the source cannot: give BatchProgram\(open_end=True\)"):
+        run(program, keeping=Keeping(str(tmp_path), Handed()))
 
 
 def test_commits_of_other_receivers_are_refused(tmp_path):

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from steelyard.resident.groups.dealing import Share
 from steelyard.resident.groups.frames import one_batch, table_in_frames, together
 from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.sources import Read, Reader
+from steelyard.resident.transformed import Transformed
 from steelyard.workloads.rates import Constant
 
 ONE = Scheduling(interval=0.02, blocks=1, buckets=1, slots=1)
@@ -133,6 +135,24 @@ def test_rows_that_are_not_what_they_were_are_named():
     job._commit = lambda batch, table: job._driver.abort("a worker died") if batch == 1 else None
     with pytest.raises(JobError, match=r"split 'topic:0' came to offset 1004 before, and to 1009 now"):
         job.run()
+
+
+def doubled(batch):
+    return pa.concat_batches([batch, batch]), 0
+
+
+def few(batch):
+    return batch.filter(pc.equal(pc.bit_wise_and(batch["k"], 1023), 1023)), 0
+
+
+@pytest.mark.parametrize(("function", "batch_rows"), [(doubled, 100), (few, 700)])
+def test_batches_are_made_again_though_a_function_gives_more_or_fewer_rows_than_were_read(function, batch_rows):
+    table = pa.table({"k": range(20 * batch_rows)})
+    source = Transformed(Rows(table, pieces=1), function, table.schema)
+    program = BatchProgram(source, ("k",), {"n": count()}, batch_rows=batch_rows, running=True)
+    _, got = failing(program, replace(ONE, snapshot=50, silence=2.0), at=3)
+    given = {row["k"]: row["n"] for part in got.values() for row in part.to_pylist()}
+    assert given == Counter(function(table.to_batches()[0])[0]["k"].to_pylist())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from steelyard.control import Controller, Guard
 from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, Progress, ScalingPolicy
+from steelyard.core.control import OF_BATCHES
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import Scheduling
@@ -34,7 +35,7 @@ class Adjuster:
     """
 
     what: ClassVar[str] = "a job of groups of batches"
-    shows: ClassVar[frozenset[str]] = frozenset({"batch", "batch.load"})
+    shows: ClassVar[frozenset[str]] = OF_BATCHES
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Adjuster:
 
     def apply(self, action: Action) -> float:
         """Another plan from the next batch on that can follow it, which disturbs nobody."""
-        action.require_only(self.what, "parallelism")
+        action.require_tasks_only(self.what)
         run, _, first = self._shown
         tasks = {BLOCKS: run.plan.blocks, BUCKETS: run.plan.buckets} | dict(action.parallelism)
         wanted = ExecutionPlan(tasks[BLOCKS], tasks[BUCKETS], self._workers)

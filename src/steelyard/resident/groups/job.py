@@ -44,6 +44,7 @@ class GroupJob(Generations[CentralScheduler]):
         Between `elastic` and the plan.
     keeping
         Where commits are, with which a job goes on after its driver has ended: results are handed on by it instead.
+        Windows must be those of a program with `open_end=True`.
     tell
         Gets an event for each batch, decision and failure that is survived.
     """
@@ -64,6 +65,11 @@ class GroupJob(Generations[CentralScheduler]):
     ) -> None:
         if workers < 1:
             raise OptionError(f"workers must be 1 or more, got {workers}")
+        if keeping is not None and program.window is not None and not program.open_end:
+            raise OptionError(
+                "keeping= is for a job that can go on, and windows that are closed at the end of the source cannot: "
+                "give BatchProgram(open_end=True), or leave keeping= out"
+            )
         launcher.require(workers)
         self._batches, self._workers = Batches(program, scheduling), workers
         super().__init__(launcher, self._batches, credentials)

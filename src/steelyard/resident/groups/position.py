@@ -33,7 +33,7 @@ class Position:
     splits: tuple[str, ...] = ()
     offsets: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
-    """Rows that were read of each; an offset need not count them."""
+    """Rows that were read of each, before any function; an offset need not count them."""
     ended: tuple[bool, ...] = ()
     newest: tuple[int, ...] = ()
     """The latest event time that was read of each split."""

@@ -42,7 +42,7 @@ class BatchProgram:
     rate
         Rows per second that have come at a moment; None takes `batch_rows` rows per batch, whenever it is.
     batch_rows
-        The most rows of a batch without a rate.
+        The most rows that are read for a batch without a rate.
     function
         Called with the rows of each block in its map task; gives rows of the columns `schema`.
     schema

@@ -260,14 +260,16 @@ class Receiver:
                     idle.add(split)
 
     def _read_some(self, split: int, rows: int, moment: float) -> int:
-        """Up to so many rows of a split; how many there were."""
+        """Up to so many rows of a split; how many there were, before a function that makes more or fewer of them."""
         if rows <= 0:
             return 0
+        added = self._reader.added
         found = self._reader.read(self._splits[split], self._position.offsets[split], min(rows, _CHUNK))
         count, newest = 0, MIN_WATERMARK
         if found.batch is not None and found.batch.num_rows:
             count, newest = found.batch.num_rows, self._newest(found.batch)
             self._cutter.add(found.batch.replace_schema_metadata(None), moment)
+        count -= self._reader.added - added
         self._position = self._position.after(split, found.offset, count, found.ended, newest)
         return count
 
