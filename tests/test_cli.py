@@ -157,7 +157,7 @@ def test_a_family_is_told_in_full(capsys):
     assert main(["policies", "partition"]) == 0
     said = capsys.readouterr().out
     assert "prompt?residual_order=ascending&zigzag_start=restart" in said
-    assert "Abdelhamid 2021, Algorithm 2; runs in microbatch, resident, simulator; partition/prompt.py" in said
+    assert "Abdelhamid 2021, Algorithm 2; runs in microbatch, groups, resident, simulator; partition/prompt.py" in said
     assert "zones" not in said
     assert main(["policies", "partitions"]) == 2
     assert "did you mean 'partition'?" in capsys.readouterr().err

@@ -132,7 +132,9 @@ def test_names_that_are_mistyped_get_the_nearest(fares):
     join = sy.similarity_join(fares, on="user", id="user", metric="jaccard", similarity=0.9)
     with pytest.raises(OptionError, match=r"unknown trigger 'every_windw': did you mean 'every_window'\?"):
         join.balance("every_windw")
-    assert join.balance("imbalance_above?limit=0.5", "greedy?migration=0.1").settings.trigger == ImbalanceAbove(0.5)
+    assert join.balance("imbalance_above?limit=0.5", "greedy?migration=0.1").settings.policy.trigger == ImbalanceAbove(
+        0.5
+    )
     with pytest.raises(OptionError, match=r"sy.stream takes a Spark DataFrame, got a pandas.DataFrame"):
         sy.stream(fares.toPandas())
     with pytest.raises(OptionError, match=r"similarity must be a number, as in similarity=0.9, got '0.9'"):

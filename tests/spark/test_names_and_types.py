@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import OptionError
+from steelyard.partition.allocator import PromptAllocator
 from steelyard.spark.combine import ROWS, _local_buckets
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.rows import PANE
@@ -233,7 +234,8 @@ def test_clusters_go_to_the_same_buckets_in_whatever_order_they_are_met(drawn, r
         keys, panes, split = (list(part) for part in zip(*some, strict=True)) if some else ([], [], [])
         columns = {"key": pa.array(keys, pa.string()), PANE: pa.array(panes, pa.int64())}
         columns[ROWS] = pa.array([rng.randint(1, 9) for _ in some], pa.int64())
-        found = _local_buckets(columns, pa.array(split, pa.bool_()).to_numpy(zero_copy_only=False), buckets)
+        flags = pa.array(split, pa.bool_()).to_numpy(zero_copy_only=False)
+        found = _local_buckets(columns, flags, lambda *given: PromptAllocator().allot(*given, buckets, 0))
         return dict(zip(((key, pane) for key, pane, _ in some), found.to_pylist(), strict=True))
 
     again = list(drawn)

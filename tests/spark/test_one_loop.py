@@ -27,10 +27,10 @@ class Restless:
             workers = len(observation.join.loads)
             worksets = sorted(observation.join.worksets, key=lambda one: (-one.load, one.id))
             return Action(moves={one.id: (one.worker + 1) % workers for one in worksets}, reason="all go round")
-        if observation.placement:
-            return Action(placement={name: 1 - at for name, at in observation.placement.items()}, reason="all change")
         wanted = {name: count + 2 for name, count in observation.parallelism.items() if name in (BLOCKS, "left")}
-        return Action(wanted, "two more")
+        if wanted:
+            return Action(wanted, "two more")
+        return Action(placement={name: 1 - at for name, at in observation.placement.items()}, reason="all change")
 
 
 class Notes(Guard):

@@ -173,6 +173,8 @@ class Worker(ServingWorker):
             if self._store is not None:
                 written = self._store.write(order["epoch"], runner.instance, state, self._attempt)
                 files[str(runner.instance)] = written
+        with self._reporting:  # what is said of an epoch when it is committed has all of its rows
+            self._tell("metrics", **self.metrics())
         return {"files": files}
 
     def _finish(self, order: dict[str, Any]) -> None:
