@@ -5,10 +5,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.demo-ready
+CLASSES := $(VENV)/spark-classes.jsa
 MINUTES ?= 10
 WHERE ?=
 
-.PHONY: install demo check test fuzz lint bench lock clean check-java
+# Tests start about a hundred processes: what Python compiled is kept, also where the environment says otherwise.
+test check fuzz: export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: install demo check test fuzz lint style types layers bench lock clean check-java
 
 install: $(READY)
 
@@ -35,16 +39,27 @@ demo: check-java $(if $(wildcard $(READY)),install,$(DEMO_READY))  # what the de
 check: install lint  # what needs neither Spark nor a broker: minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not spark"
 
-test: check-java install lint
+test: check-java install
+	@$(MAKE) --no-print-directory -j 4 style types layers $(CLASSES)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+
+$(CLASSES): $(READY)  # what JVMs of the tests start from, in half the time
+	@$(BIN)/python -m tests.spark_classes
 
 fuzz: check-java install  # make fuzz MINUTES=60 WHERE=tests/sim: new cases for every property test
 	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(WHERE)
 
 lint: install
+	@$(MAKE) --no-print-directory -j 3 style types layers
+
+style:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+types:
 	@$(BIN)/mypy
+
+layers:
 	@$(BIN)/lint-imports
 
 bench: check-java install

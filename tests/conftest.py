@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import steelyard as sy
+from tests.tiny_spark import tiny
 
 # Machines that run this are busy: an example may take long without being wrong.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
@@ -16,22 +17,45 @@ settings.register_profile("fuzz", PATIENT, derandomize=False)  # new ones, for t
 settings.load_profile("same")
 
 
+COMPILING_FIRST = (
+    "src/steelyard/sim/run.py",
+    "src/steelyard/bench/osg/distributions.py",
+    "tests/bench/test_osg_experiments.py",
+    "src/steelyard/partition/dalton.py",
+)
+"""Files whose first test compiles much, where nothing is compiled yet: a process that came to the same kernel while
+another compiles it would do so too."""
 LONGEST_FIRST = (
     "tests/spark/test_answers_equal_plain_spark.py",
     "tests/spark/test_differential.py",
     "tests/crash/test_kill_nine.py",
-    "tests/crash/test_join_crash.py",
     "tests/kafka/test_kafka.py",
     "tests/cluster/test_killed_workers.py",
     "tests/spark/test_examples.py",
+    "tests/crash/test_join_crash.py",
+    "tests/cluster/test_equal_answers.py",
+    "tests/crash/test_staying_crash.py",
+    "tests/spark/test_either_engine.py",
+    "tests/resident/test_killed_drivers.py",
+    "tests/spark/test_three_engines.py",
+    "tests/spark/test_similarity_join.py",
 )
 """Files that take minutes: where one of them came last, the other process would wait for its end."""
 
 
+NEEDS_JAVA = {"spark", "kafka_servers", "connector", "repository", "new_driver"}
+"""Fixtures with a JVM behind them: who takes one is left out where there is no Java."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are looked at
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if NEEDS_JAVA.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+
     def rank(item):
-        name = item.nodeid.partition("::")[0]
-        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+        name, first = item.nodeid.partition("::")[0], COMPILING_FIRST + LONGEST_FIRST
+        return first.index(name) if name in first else len(first)
 
     items.sort(key=rank)
 
@@ -47,23 +71,7 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def spark():
-    session = sy.session(
-        "steelyard-tests",
-        master="local[2]",
-        config={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
-            "spark.driver.memory": "2g",
-            "spark.ui.enabled": "false",
-            # tiny plans: compiling each would cost more than running it
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            # nor does a tiny plan run long enough to be worth the second compiler, or to be read as text
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
-            "spark.sql.ui.explainMode": "simple",
-            "spark.sql.debug.maxToStringFields": "1",
-        },
-    )
+    session = sy.session("steelyard-tests", master="local[2]", config={**tiny(), "spark.driver.memory": "2g"})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

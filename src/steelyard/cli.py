@@ -286,7 +286,7 @@ def _policies(options: argparse.Namespace) -> int:
         if options.family in (None, name):
             say(f"[bold]{name}[/bold]: {escape(family.title)}")
             for one in family.entries.values():
-                say(f"  {escape(one.name):<20}{escape(one.what)}")
+                say(f"  {escape(one.name):<22} {escape(one.what)}")
                 if options.family:
                     say(f"{'':22}{escape(spelled_out(one))}")
                     say(f"{'':22}{escape(one.paper or 'made here')}; runs in {', '.join(one.runs)}; {escape(one.file)}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
+from steelyard.checkpoint.registry import PROTOCOLS
 from steelyard.core.registry import Entry, Family
 from steelyard.grouping.registry import GROUPINGS
 from steelyard.partition.registry import PARTITIONERS
@@ -16,6 +17,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
     "partition": PARTITIONERS,
     "grouping": GROUPINGS,
     "scaling": ELASTICITY,
+    "checkpoint": PROTOCOLS,
     "balance": BALANCERS,
     "trigger": TRIGGERS,
 }

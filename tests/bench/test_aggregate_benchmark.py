@@ -16,7 +16,7 @@ QUIET = Run(quick=True, progress=Reporter(Console(quiet=True)))
 def case(keys, exponent, ours=2.0):
     seconds = {aggregate.PANDAS: 20.0, aggregate.ARROW: 6.0, aggregate.GROUPED: 5.0, aggregate.OURS: ours}
     seconds |= {aggregate.BY_HAND: 3.0, aggregate.BY_HAND_ARROW: 0.6, aggregate.OURS_BLOCK: 0.4}
-    return aggregate.Case(keys, exponent, keys, seconds | {aggregate.JVM: 1.0, aggregate.OURS_BUILTIN: 1.1})
+    return aggregate.Case(keys, exponent, keys, seconds | {aggregate.JVM: 1.0, aggregate.OURS_BUILTIN: 1.1}, tasks=2)
 
 
 def cost(rows, source, total=1.0):
@@ -35,6 +35,7 @@ def test_all_ways_give_the_same_answers(spark, tmp_path):
     seconds, distinct = aggregate.time_case(spark, folder, dict.fromkeys(aggregate.WAYS, 1))
     assert set(seconds) == set(aggregate.WAYS)
     assert distinct == pq.read_table(folder).column("key").combine_chunks().unique().__len__()
+    assert 1 <= aggregate.map_tasks(spark, folder) <= aggregate.FILES
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.partition.streaming_metrics import RoutedWindows
 
 from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
 from steelyard.bench.dalton import adaptivity as dalton_adaptivity
@@ -23,7 +24,6 @@ from steelyard.bench.dalton.cooperation import ALONE, COOPERATIVE, shared, synci
 from steelyard.bench.dalton.policies import ALL, contenders, evaluate, timeline
 from steelyard.bench.dalton.stage_model import OperatorCosts, Plan, Stages, Trace, Window
 from steelyard.bench.registry import choose, experiments
-from steelyard.partition.streaming_metrics import RoutedWindows
 from steelyard.workloads.ranks import rank_table
 
 ROW_AT_A_TIME = OperatorCosts(2.0, 0.0, 4.0)

@@ -69,13 +69,24 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
     assert choose(["partition-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_a_stream_that_was_not_tried_has_no_ratio_and_no_aim(tmp_path):
+    found = {1.5: {name: sustained(name, 1.5, s) for name, s in (("hash", 3.0), ("prompt", 1.0), ("dalton", 1.0))}}
+    result = partition_spark.result_of(found, [], batches=2)
+    assert {name: value for name, value in result.metrics.items() if "_vs_" in name} == {
+        "prompt_vs_hash": 3.0,
+        "dalton_vs_hash": 3.0,
+    }
+    assert [target.metric for target in result.targets] == ["prompt_vs_hash", "dalton_vs_hash"]
+    assert choose(["partition-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
+
+
 @pytest.mark.spark
 def test_policies_are_fed_the_same_rows_and_compared(spark, tmp_path):
-    folders = partition_spark.write_batches(tmp_path / "rows", 3_000, 1.5, batches=1, seed=1)
+    shape = partition_spark.Shape(1.5, 1.0, 3_000)
+    folders = partition_spark.write_batches(tmp_path / "rows", shape, batches=1, seed=1)
     sizes = [pq.read_table(folder).num_rows for folder in folders]
     assert sizes == [300, 300, 300, 3_000, 300]
     assert pq.read_table(folders[0]) != pq.read_table(folders[1])
-    shape = partition_spark.Shape(1.5, 1.0, 3_000)
     found = partition_spark.sustained(spark, tmp_path, folders, shape, ("hash", "dalton"), Run(quick=True))
     assert {name: one.rows for name, one in found.items()} == {"hash": 3_000, "dalton": 3_000}
     assert found["hash"].largest_over_mean > 1.5

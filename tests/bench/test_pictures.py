@@ -73,9 +73,10 @@ def _bad_texts(figure):
             yield f"{text.get_text()!r} is cut off"
     titles = [text for axes in figure.axes for text in (axes._left_title, axes.xaxis.label, axes.yaxis.label)]
     ticks = [text for axes in figure.axes for text in (*_ticks(axes.xaxis), *_ticks(axes.yaxis))]
-    for first, second in itertools.combinations([*titles, *ticks], 2):
-        if _overlap(first.get_window_extent(), second.get_window_extent()):
-            yield f"{first.get_text()!r} lies over {second.get_text()!r}"
+    boxes = [(text.get_text(), text.get_window_extent()) for text in (*titles, *ticks)]
+    for (first, one), (second, other) in itertools.combinations(boxes, 2):
+        if _overlap(one, other):
+            yield f"{first!r} lies over {second!r}"
 
 
 def _texts(axes):

@@ -12,7 +12,19 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from steelyard.checkpoint import FORCED, LOCAL, ROUND, Checkpoint, Place, Wire, in_flight, orphans, truncation
+from steelyard.checkpoint import (
+    FORCED,
+    LOCAL,
+    ROUND,
+    Checkpoint,
+    Place,
+    Reaction,
+    Wire,
+    in_flight,
+    lost,
+    orphans,
+    truncation,
+)
 
 HOPS = 4
 """Instances that an item goes through at most, where the graph is a cycle and nobody says otherwise."""
@@ -36,7 +48,7 @@ class Instance:
     def __init__(self, name, place, protocol, items):
         self.name, self.place, self.protocol, self.items = name, place, protocol, items
         self.seen, self.next_item = Counter(), 0
-        self.sent, self.received = Counter(), Counter()
+        self.sent, self.received, self.unlogged = Counter(), Counter(), Counter()
         self.blocked, self.capturing = set(), set()
         self.half = protocol.beside(place)
         self.number, self.begun = 0, 0.0
@@ -44,6 +56,7 @@ class Instance:
     def restore(self, saved, now):
         self.seen, self.next_item = Counter(saved.seen), saved.next_item
         self.sent, self.received = Counter(saved.told.sent), Counter(saved.told.received)
+        self.unlogged = Counter(saved.told.unlogged)
         self.blocked, self.capturing = set(), set()
         self.number, self.begun = saved.told.number, now
         self.half = self.protocol.beside(self.place)
@@ -53,8 +66,8 @@ class Instance:
 class World:
     """A graph, a protocol, and what is under way."""
 
-    def __init__(self, names, edges, protocol, items=20, seed=0, hops=HOPS):
-        self.draws, self.hops = random.Random(seed), hops
+    def __init__(self, names, edges, protocol, items=20, seed=0, hops=HOPS, room=10**9):
+        self.draws, self.hops, self.room = random.Random(seed), hops, room
         self.wires = [Wire(number, a, b) for number, (a, b) in enumerate(edges)]
         self.protocol = protocol
         self.instances = {}
@@ -68,6 +81,8 @@ class World:
         for one in self.instances.values():
             told = Checkpoint(one.name, 0)
             self.saved[one.name, 0] = Saved(told, Counter(), 0, one.half.state())
+        self.orders = {name: deque() for name in names}
+        """Rounds that sources have not begun yet, since they wait for room."""
         self.waiting = {}
         """Checkpoints that are not whole before all markers have come, by instance."""
         self.clock = 0.0
@@ -80,8 +95,10 @@ class World:
         one.sent[wire] += 1
         message = ("item", one.sent[wire], item, one.half.note(wire))
         self.channels[wire].append(message)
-        if self.protocol.logged:
+        if self.protocol.logged and one.half.logs(wire):
             self.log[wire].append(message)
+        elif self.protocol.logged:
+            one.unlogged[wire] = one.sent[wire]
 
     def _forward(self, one, item, hops):
         """To one receiver of each operator behind, the same every time."""
@@ -91,7 +108,9 @@ class World:
 
     def _checkpoint(self, one, kind, round_number=0):
         one.number += 1
-        told = Checkpoint(one.name, one.number, dict(one.sent), dict(one.received), kind, round_number)
+        rows, waited = one.seen.total(), one.half.waited
+        of = (dict(one.sent), dict(one.received), kind, round_number, dict(one.unlogged), rows, waited)
+        told = Checkpoint(one.name, one.number, *of)
         one.half.took(kind)
         self.taken[kind] += 1
         return Saved(told, Counter(one.seen), one.next_item, one.half.state())
@@ -100,14 +119,14 @@ class World:
         self.saved[saved.told.instance, saved.told.number] = saved
         self.central.reported(saved.told)
 
-    def _react(self, one, wire, round_number, reaction, ahead=()):
-        """`ahead`: what waits in front of the marker."""
+    def _react(self, one, wire, round_number, plan, reaction, ahead=()):
+        """`ahead`: what waits in front of the marker, which carries `plan`."""
         if reaction.block:
             one.blocked.add(wire)
         if reaction.checkpoint:
             saved = self._checkpoint(one, ROUND, round_number)
             for output in one.place.outputs:
-                self.channels[output.number].append(("marker", round_number, None, b""))
+                self.channels[output.number].append(("marker", round_number, plan, b""))
             one.blocked.clear()
             one.capturing = set(reaction.capture)
             self.waiting[one.name] = saved
@@ -121,12 +140,17 @@ class World:
     def enabled(self):
         found = []
         for wire in self.wires:
-            if self.channels[wire.number] and wire.number not in self.instances[wire.receiver].blocked:
+            one, channel = self.instances[wire.receiver], self.channels[wire.number]
+            if channel and wire.number not in one.blocked and (channel[0][0] == "marker" or self.has_room(one)):
                 found.append((self.process, wire))
         for one in self.instances.values():
-            if one.next_item < one.items:
+            if one.next_item < one.items and self.has_room(one):
                 found.append((self.read, one))
         return found
+
+    def has_room(self, one):
+        """Whether whatever it sends next would find room."""
+        return all(len(self.channels[wire.number]) < self.room for wire in one.place.outputs)
 
     def step(self):
         """One event; whether anything could happen."""
@@ -135,6 +159,12 @@ class World:
         if number is not None:
             self.begin_round(number)
         for one in self.instances.values():
+            if self.orders[one.name] and self.has_room(one):
+                number, plan = self.orders[one.name].popleft()
+                self._react(one, -1, number, plan, one.half.on_round(number, self.clock - one.begun, plan))
+            late = one.half.overdue(self.clock - one.begun)
+            if late is not None:
+                self._react(one, -1, *late, Reaction(checkpoint=True))
             if one.half.due(self.clock - one.begun):
                 self._durable(self._checkpoint(one, LOCAL))
         events = self.enabled()
@@ -149,7 +179,7 @@ class World:
         if self.protocol.markers:
             for one in self.instances.values():
                 if one.place.is_source:
-                    self._react(one, -1, number, one.half.on_round(number))
+                    self.orders[one.name].append((number, self.central.plan))
             return
         while (events := self.enabled()) and any(act == self.process for act, _ in events):  # all comes to rest
             act, wire = self.draws.choice([event for event in events if event[0] == self.process])
@@ -169,11 +199,11 @@ class World:
                 if message[0] == "marker":
                     del channel[place]
                     ahead = [(wire.number, number, item) for _, number, item, _ in list(channel)[:place]]
-                    self._react(one, wire.number, message[1], one.half.on_marker(wire.number, message[1]), ahead)
+                    self._marker(one, wire.number, message, ahead)
                     return
         kind, number, value, note = channel.popleft()
         if kind == "marker":
-            self._react(one, wire.number, number, one.half.on_marker(wire.number, number))
+            self._marker(one, wire.number, (kind, number, value, note))
             return
         if self.protocol.deduplicates and number <= one.received[wire.number]:
             return
@@ -186,6 +216,11 @@ class World:
         item, hops = value
         one.seen[value] += 1
         self._forward(one, item, hops)
+
+    def _marker(self, one, wire, message, ahead=()):
+        _, number, plan, _ = message
+        reaction = one.half.on_marker(wire, number, self.clock - one.begun, plan)
+        self._react(one, wire, number, plan, reaction, ahead)
 
     # -- failures ----------------------------------------------------------------------------------------------------
     def truncate(self):
@@ -201,9 +236,12 @@ class World:
         line = self.central.line()
         history = self.central.history
         assert not list(orphans(history, line)), "a line has no orphans"
+        assert not list(lost(history, line)), "and loses nothing"
         under_way = in_flight(history, line)
         self.central.went_back()
         self.waiting.clear()
+        for orders in self.orders.values():
+            orders.clear()
         for channel in self.channels.values():
             channel.clear()
         for name, told in line.items():

@@ -17,6 +17,7 @@ from steelyard.checkpoint import (
     CommunicationInduced,
     Coordinated,
     History,
+    Hybrid,
     NoCheckpoints,
     Place,
     StopTheWorld,
@@ -36,10 +37,16 @@ EXACT = [
     Uncoordinated(interval=6.0),
     CommunicationInduced(interval=6.0),
     CommunicationInduced(interval=6.0, rule="bcs"),
+    Hybrid(interval=6.0),
+    Hybrid(interval=6.0, begins="coordinated", adaptive=False),
+    Hybrid(interval=6.0, begins="coordinated", patience=0.5, calm=1),
     NoCheckpoints(),
 ]
-SPREAD = (["s0", "s1", "a0", "a1", "b0", "b1"], [(a, b) for a in ("s0", "s1") for b in ("a0", "a1")])
-SHUFFLED = (SPREAD[0], SPREAD[1] + [(a, b) for a in ("a0", "a1") for b in ("b0", "b1")])
+SPREAD = (
+    [f"{one}#{number}" for one in "sab" for number in (0, 1)],
+    [(f"s#{i}", f"a#{j}") for i in (0, 1) for j in (0, 1)],
+)
+SHUFFLED = (SPREAD[0], SPREAD[1] + [(f"a#{i}", f"b#{j}") for i in (0, 1) for j in (0, 1)])
 CYCLE = (["s", "a", "b", "c"], [("s", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("b", "a")])
 GRAPHS = {"shuffled": SHUFFLED, "cycle": CYCLE}
 
@@ -132,7 +139,7 @@ def test_the_graph_and_the_offsets_give_the_same_line(seeds):
 @pytest.mark.parametrize("rule", ["hmnr", "bcs"])
 def test_forced_checkpoints_leave_none_that_is_useless(rule):
     forced = 0
-    for seed in range(150):
+    for seed in range(300):
         world = drawn(CommunicationInduced(interval=10.0, rule=rule), seed, 2 + seed % 4, 200)
         assert not useless(world), seed
         forced += world.taken[FORCED]
@@ -198,19 +205,19 @@ def test_logs_and_histories_stay_short(protocol):
     for _ in range(3_000):
         world.step()
         longest = max(longest, *(len(kept) for kept in world.central.history.checkpoints.values()))
-    assert max(world.instances["a0"].sent.values()) > 100
+    assert max(world.instances["a#0"].sent.values()) > 100
     assert longest < 40
     world.truncate()
     assert max(map(len, world.log.values())) < 60
 
 
 def test_operators_may_have_intervals_of_their_own():
-    protocol = Uncoordinated(interval=5.0, intervals={"join": 1.0})
+    protocol = Uncoordinated(interval=5.0, intervals="join:1")
     wires = [Wire(0, "read#0", "join#0")]
     places = [Place.of(name, ["read#0", "join#0"], wires) for name in ("read#0", "join#0")]
     assert [protocol.interval_of(place) for place in places] == [5.0, 1.0]
     with pytest.raises(OptionError, match="by operator"):
-        PROTOCOLS.named("uncoordinated?intervals=join:1")
+        PROTOCOLS.named("uncoordinated?intervals=join")
 
 
 class PlainHmnr:

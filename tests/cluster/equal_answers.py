@@ -24,6 +24,7 @@ from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Memory, Rows, Stream, count, max, mean, min, sum
 from steelyard.spark import resident
 from steelyard.workloads.workload import TIMESTAMP
+from tests.tiny_spark import tiny
 
 KINDS = ("windows", "join", "running", "windowed join", "join, then aggregate", "union")
 GROUPINGS = ("hash", "hash", "shuffle", "pk2", "dalton", "prompt")
@@ -219,12 +220,9 @@ def compared(spark: SparkSession, number: int, slots: int) -> dict[str, Any]:
 def main() -> None:
     master, slots, cases, report = sys.argv[1:5]
     config = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **tiny(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.executor.memory": "512m",
     }
     spark = sy.session("equal answers", master=master, config=config)

@@ -1,7 +1,8 @@
 """A resident job whose workers are killed: python -m tests.cluster.killed_job MASTER VICTIM KILLS FOLDER REPORT.
 
 An endless job runs until so many kills are done, stops, and is followed by one that goes on from its snapshot and
-comes to an end. Victims are `python`, the process that a worker said it is, or `jvm`, the executor that started it.
+comes to an end. Victims are `worker`, the process that a worker said it is, `supervisor`, the one that forked it, or
+`jvm`, the executor that this is a task of. With victim `driver` it goes on until somebody else kills it.
 """
 
 from __future__ import annotations
@@ -13,72 +14,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import steelyard as sy
-from steelyard.core.dataflow import Dataflow
-from steelyard.resident import Flow, Generated, Parquet, Settings, count, sum
+from steelyard.core.topology import Placement
+from steelyard.resident import Settings
+from steelyard.resident.jobs import Job
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.spark import resident
-from steelyard.workloads import Zipf
-from steelyard.workloads.rates import Constant
+from steelyard.spark.resident import SparkLauncher
+from tests.cluster.killed_flow import ENDLESS, PATIENCE, WORKERS, dataflow, eventually, rows_read
 from tests.cluster.programs import kill_nine
+from tests.tiny_spark import tiny
 
-KEYS, SEED, WORKERS, PIECES, BLOCK = 20, 3, 2, 2, 64
-WINDOW_MS = 500
-ENDLESS = 10**9
-PATIENCE = 120.0
 BEGUN = time.monotonic()
 
 
-def reader(rows: int, pace: bool = True) -> Generated:
-    """Rows of a skewed stream, at a pace."""
-    zipf = Zipf(keys=KEYS, seed=SEED)
-    return Generated(zipf, rows=rows, pace=Constant(2500) if pace else None, pieces=PIECES, block_rows=BLOCK)
+ABOVE = {"worker": 0, "supervisor": 1, "jvm": 3}
+"""Generations of processes: Python's daemon, which the JVM started, forks supervisors, and these fork workers."""
 
 
-def dataflow(rows: int, folder: Path) -> Dataflow:
-    """Counts in windows, and totals in the end, into Parquet files."""
-    flow = Flow("killed", parallelism=WORKERS)
-    read = flow.source(reader(rows), time="event_time", batch_rows=BLOCK, name="read")
-    keyed = read.shuffle().map(lambda batch: batch, name="pass").key_by("key")
-    keyed.aggregate(window=f"{WINDOW_MS} milliseconds", n=count(), name="count").sink(
-        Parquet(str(folder / "windows")), name="windows"
-    )
-    keyed.aggregate(n=count(), total=sum("value"), emit="end", name="total").sink(
-        Parquet(str(folder / "totals")), name="totals"
-    )
-    return flow.dataflow()
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {PATIENCE:g} s in vain for {what}")
-        time.sleep(0.01)
-
-
-def executor_of(pid: int) -> int:
-    """The JVM that started Python's daemon, which forked this worker."""
-    for _ in range(2):
+def above(pid: int, generations: int) -> int:
+    """The process that a process comes from."""
+    for _ in range(generations):
         asked = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
         pid = int(asked.stdout)
     return pid
-
-
-def rows_read(store: SnapshotStore) -> int:
-    """The least number of rows that has all that were read so far."""
-    manifest = store.newest()
-    assert manifest is not None
-    last = 0
-    for name, file in manifest.files.items():
-        if name.startswith("read#"):
-            for split, offset in store.load(file)["step offsets"].items():
-                block, within = divmod(offset, BLOCK)
-                last = max(last, (block * PIECES + int(split)) * BLOCK + within)
-    return last
 
 
 def say(what: str) -> None:
@@ -89,12 +50,13 @@ def say(what: str) -> None:
 def main() -> None:
     master, victim, kills, place, report = sys.argv[1:6]
     folder = Path(place)
-    config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.executor.memory": "512m"}
+    config = {**tiny(), "spark.executor.memory": "512m"}
     spark = sy.session("killed", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     settings = Settings(store=str(folder / "store"), interval=0.2, heartbeat=0.1, restarts=10**6)
     store, draw = SnapshotStore(folder / "store"), random.Random(7)
-    job = resident.job(spark, dataflow(ENDLESS, folder), workers=WORKERS, settings=settings)
+    launcher, endless = SparkLauncher(spark), dataflow(ENDLESS, folder)
+    job = Job(endless, Placement.spread(endless, WORKERS), launcher, settings)
     ended: list[object] = []
 
     def work() -> None:
@@ -113,6 +75,10 @@ def main() -> None:
         there = job.workers
         return len(there) == WORKERS and all(one.generation > generation for one in there.values())
 
+    if victim == "driver":
+        eventually(come, "workers")
+        say("workers have come")
+        thread.join()
     for _ in range(int(kills)):
         eventually(come, "the next generation")
         say("workers have come")
@@ -125,7 +91,7 @@ def main() -> None:
         assert chosen.pid != os.getpid()
         generation = chosen.generation
         say(f"kills worker of generation {generation}, after epoch {store.latest()}")
-        kill_nine(executor_of(chosen.pid) if victim == "jvm" else chosen.pid)
+        kill_nine(above(chosen.pid, ABOVE[victim]))
     eventually(come, "the last generation")
     job.stop()
     thread.join(PATIENCE)
@@ -133,7 +99,7 @@ def main() -> None:
     (outcome,) = ended
     rows = rows_read(store) + 500
     again = resident.run(spark, dataflow(rows, folder), workers=WORKERS, settings=settings)
-    found = {"restarts": outcome.restarts, "rows": rows, "epochs": again.outcome.epochs}
+    found = {"restarts": outcome.restarts, "rows": rows, "epochs": again.outcome.epochs, "jobs": launcher.gangs}
     say("came to its end")
     Path(report).write_text(json.dumps(found))
     spark.stop()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 
 from steelyard.spark.java import require_java
+from tests import tiny_spark
 from tests.cluster.programs import ROOT, Program
 
 HOME = Path(pyspark.__file__).parent
@@ -40,7 +41,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[str]:
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": tiny_spark.java(),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "PYSPARK_PYTHON": sys.executable,
     }

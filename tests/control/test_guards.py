@@ -145,3 +145,21 @@ def test_a_change_of_which_nobody_knows_what_it_takes_counts_as_it_is_told_to():
 def test_wrong_limits_are_refused(wrong):
     with pytest.raises(OptionError):
         wrong()
+
+
+def test_the_guards_of_the_contest_are_the_published_scale_manager():
+    """Siachamis 2024, section 4: no more than 15 more of each at once, one at least, 70 in all; then five minutes."""
+    guards = LargestStep(up=15), Bounds(least=1), Cap(70), Cooldown(300.0)
+
+    def allowed(wanted, **now):
+        action = Action(wanted, "why")
+        for guard in guards:
+            action = guard.allowed(action, seen(**now))
+        return dict(action.parallelism)
+
+    assert allowed({"a": 40, "b": 30, "c": 20}, a=40, b=30, c=20) == {"a": 31, "b": 23, "c": 16}
+    assert allowed({"a": 40, "b": 2}, a=5, b=2) == {"a": 20, "b": 2}
+    assert allowed({"a": 60, "b": 60, "c": 10}, a=30, b=30, c=10) == {"a": 32, "b": 31, "c": 7}, (
+        "45, 45 and 10 squeezed"
+    )
+    assert allowed({"a": 1}, a=50, b=3) == {"a": 1}, "there is no largest step down"

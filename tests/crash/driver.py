@@ -1,4 +1,4 @@
-"""A driver program that a test kills and starts again: python -m tests.crash.driver FOLDER SOURCE JAVA_OPTION...
+"""A driver program that a test kills and starts again: python -m tests.crash.driver FOLDER SOURCE
 
 It makes its session, says `ready`, and waits for `begin` on its standard input before it touches the query's
 folders: the next driver can get ready while one works. Then it says each step of each batch, and at last `finished`.
@@ -24,8 +24,9 @@ from steelyard.spark.sinks import FileSink
 from steelyard.spark.state import StateFolder
 from steelyard.workloads import workload
 from tests.spark.cases import Mean
+from tests.tiny_spark import tiny
 
-ROWS_PER_BATCH, BATCHES = 200, 24
+ROWS_PER_BATCH, BATCHES = 200, 12
 SECONDS_PER_BATCH, JITTER = 4, 6
 MICROS = 1_000_000
 ORIGIN = 1_700_000_000 * MICROS
@@ -34,12 +35,12 @@ STEPS = (BEGUN, WRITING, COMMITTING, COMMITTED)
 """What the driver says as a batch goes on."""
 
 
-def write_input(folder: Path) -> None:
+def write_input(folder: Path, batches: int = BATCHES) -> None:
     """A file for each batch, of a skewed stream whose events come out of order."""
     folder.mkdir()
     law = workload("zipf", keys=50, exponent=1.2, seed=11)
     rng = np.random.default_rng(5)
-    for batch in range(BATCHES):
+    for batch in range(batches):
         newest = ORIGIN + batch * SECONDS_PER_BATCH * MICROS
         times = newest - rng.integers(0, JITTER * MICROS, ROWS_PER_BATCH)
         drawn = law.rows(batch * ROWS_PER_BATCH, ROWS_PER_BATCH, times)
@@ -109,17 +110,7 @@ def work(
 ) -> None:
     """What a driver program does: `start` makes its query, `told` has the arguments of `say_when`."""
     folder, source = (Path(word) for word in sys.argv[1:3])
-    config = {
-        "spark.default.parallelism": "2",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # a driver that lives for seconds has no time to compile much
-        "spark.driver.extraJavaOptions": " ".join(
-            ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", *sys.argv[3:]]
-        ),
-    }
-    spark = sy.session("crash", master=master, config=config)
+    spark = sy.session("crash", master=master, config=tiny())
     spark.sparkContext.setLogLevel("OFF")
     for one in told:
         say_when(*one)

@@ -1,4 +1,4 @@
-"""A driver program with a similarity join: python -m tests.crash.join_driver FOLDER SOURCE JAVA_OPTION...
+"""A driver program with a similarity join: python -m tests.crash.join_driver FOLDER SOURCE
 
 It behaves as `tests.crash.driver` does, and says also when worksets are shipped from worker to worker; at its end it
 says how many tasks of Spark's failed.

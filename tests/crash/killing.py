@@ -21,11 +21,11 @@ WRITTEN, UNSAID = "results are written and not committed", "the batch is committ
 class Driver:
     """A driver in a session of its own, with all that it starts: the JVM, and Python's workers."""
 
-    def __init__(self, module: str, folder: Path, source: Path, java: str) -> None:
+    def __init__(self, module: str, folder: Path, source: Path) -> None:
         self.log = folder / "driver.log"
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, str(folder), str(source), java],
+                [sys.executable, "-m", module, str(folder), str(source)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -76,14 +76,22 @@ class Driver:
             kill_nine(rng.choice(workers))
         return bool(workers)
 
-    def live(self, steps: int, pause: float, longest: Mapping[str, float]) -> None:
+    def live(
+        self,
+        steps: int,
+        pause: float,
+        longest: Mapping[str, float],
+        each: Callable[[str], None] = lambda said: None,
+    ) -> None:
         """Work for some steps and a share `pause` of the next, then die; `longest` has the seconds of each step.
 
-        Without a pause it dies just there: no machine is too fast or too slow for that.
+        Without a pause it dies just there, and with one at the end of the next step at the latest: no machine is too
+        fast or too slow for that. `each` is told each step.
         """
-        self.begin(0 if pause else steps)
+        self.begin(steps + 1 if pause else steps)
         for _ in range(steps):
             said = self.next_line()
+            each(said)
         if not self.ends_within(pause * longest[said]):
             self.kill()
 
@@ -118,9 +126,9 @@ def driver_starter() -> Iterator[Callable[..., Driver]]:
     """For a fixture: starts drivers, and leaves none behind."""
     drivers: list[Driver] = []
 
-    def new(module: str, folder: Path, source: Path, java: str) -> Driver:
+    def new(module: str, folder: Path, source: Path) -> Driver:
         folder.mkdir(exist_ok=True)
-        drivers.append(Driver(module, folder, source, java))
+        drivers.append(Driver(module, folder, source))
         return drivers[-1]
 
     yield new
@@ -134,10 +142,15 @@ def newest(paths: Iterable[Path]) -> int:
     return max((int(path.stem.removeprefix("batch_id=")) for path in paths), default=-1)
 
 
+def newest_commit(folder: Path) -> int:
+    """The last batch that a query committed; -1 before the first."""
+    return newest((folder / "checkpoint" / "steelyard" / "commits").glob("[0-9]*.json"))
+
+
 def place_of_death(folder: Path, batches: int) -> str:
     """Where in a batch a driver died, by what it left behind."""
     written = newest((folder / "out").glob("batch_id=*"))
-    committed = newest((folder / "checkpoint" / "steelyard" / "commits").glob("[0-9]*.json"))
+    committed = newest_commit(folder)
     known = newest((folder / "checkpoint" / "spark" / "commits").glob("[0-9]*"))
     assert known < batches - 1, "the driver died after its last batch: make lives shorter"
     return WRITTEN if written > committed else UNSAID if committed > known else "before results are written"

@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from steelyard.spark.join_engine import JoinEngine
 from tests.crash.driver import BEGUN, COMMITTED, COMMITTING, WRITING
-from tests.crash.join_driver import BATCHES, FAILED, SHIPPING, write_input
-from tests.crash.killing import batches_of, place_of_death, results
+from tests.crash.join_driver import BATCHES, FAILED, SHIPPING, start, write_input
+from tests.crash.killing import Driver, batches_of, newest_commit, place_of_death, results
 from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -27,11 +31,10 @@ COLUMNS = {"left_id", "right_id", "distance", "similarity", "window_start", "win
 
 
 class Undisturbed(NamedTuple):
-    """A run that nobody disturbed, what it read, and what makes the next JVM start faster."""
+    """A run that nobody disturbed, and what it read."""
 
     source: Path
     pairs: list[dict]
-    classes: str
 
 
 def pairs_of(folder: Path) -> list[dict]:
@@ -40,17 +43,19 @@ def pairs_of(folder: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, new_driver):
+def undisturbed(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("join")
-    source, classes = folder / "in", folder / "classes.jsa"
+    source, shipped = folder / "in", []
     write_input(source)
-    said = new_driver(MODULE, folder / "undisturbed", source, f"-XX:ArchiveClassesAtExit={classes}").finish()
-    assert batches_of(said) == BATCHES
-    assert said.count(SHIPPING) > 1, "worksets must move"
+    with pytest.MonkeyPatch.context() as patched:
+        ship = JoinEngine._shipped
+        patched.setattr(JoinEngine, "_shipped", lambda *given: shipped.append(SHIPPING) or ship(*given))
+        start(spark, folder / "undisturbed", source).await_termination()
+    assert newest_commit(folder / "undisturbed") == BATCHES - 1
+    assert len(shipped) > 1, "worksets must move"
     pairs = pairs_of(folder / "undisturbed")
     assert pairs[0].keys() == COLUMNS
-    yield Undisturbed(source, pairs, f"-XX:SharedArchiveFile={classes}")
-    classes.unlink(missing_ok=True)
+    return Undisturbed(source, pairs)
 
 
 def same_pairs(folder: Path, undisturbed: Undisturbed) -> None:
@@ -59,10 +64,19 @@ def same_pairs(folder: Path, undisturbed: Undisturbed) -> None:
     same(pairs, undisturbed.pairs, ["left_id", "right_id", "window_start"])
 
 
-def test_a_join_whose_driver_is_killed_gives_every_pair_once(tmp_path, new_driver, undisturbed):
-    def new():
-        return new_driver(MODULE, tmp_path / "killed", undisturbed.source, undisturbed.classes)
+class Killed(NamedTuple):
+    """A run that somebody disturbed."""
 
+    folder: Path
+    places: Counter[str]
+    """Where in a batch drivers were killed."""
+    workers: int
+    """That were killed."""
+    said: list[str]
+    """By the driver that came to the end."""
+
+
+def with_killed_drivers(new: Callable[[], Driver], folder: Path) -> Killed:
     rng = random.Random(6)
     places: Counter[str] = Counter()
     following = new()
@@ -70,17 +84,12 @@ def test_a_join_whose_driver_is_killed_gives_every_pair_once(tmp_path, new_drive
         driver, following = following, new()  # the next one gets ready meanwhile
         driver.live(rng.randint(1, LONGEST_LIFE), rng.choice([0.0, rng.random()]), LONGEST_PAUSE)
         assert driver.process.returncode == -signal.SIGKILL
-        places[place_of_death(tmp_path / "killed", BATCHES)] += 1
-    assert len(places) > 1, places
-    said = following.finish()
-    assert 0 < batches_of(said) < BATCHES, "the last driver goes on where the others were"
-    same_pairs(tmp_path / "killed", undisturbed)
+        places[place_of_death(folder, BATCHES)] += 1
+    return Killed(folder, places, 0, following.finish())
 
 
-def test_a_join_whose_python_workers_are_killed_gives_every_pair_once(tmp_path, new_driver, undisturbed):
-    driver = new_driver(MODULE, tmp_path / "workers", undisturbed.source, undisturbed.classes)
-    rng = random.Random(3)
-    killed = 0
+def with_killed_workers(new: Callable[[], Driver], folder: Path) -> Killed:
+    driver, rng, killed = new(), random.Random(3), 0
 
     def kill_in_a_while(said: str) -> None:
         nonlocal killed
@@ -89,7 +98,31 @@ def test_a_join_whose_python_workers_are_killed_gives_every_pair_once(tmp_path, 
             killed += driver.kill_a_worker(rng)
 
     said = driver.finish(kill_in_a_while)
-    assert killed == WORKER_KILLS
-    assert batches_of(said) == BATCHES
-    assert int(said[-1].removeprefix(FAILED)) > 0, "some of them were at work"
-    same_pairs(tmp_path / "workers", undisturbed)
+    return Killed(folder, Counter(), killed, said)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, new_driver, undisturbed):
+    """Both kinds side by side: who is killed mostly waits."""
+    with ThreadPoolExecutor() as pool:
+        runs = {}
+        for kind in (with_killed_drivers, with_killed_workers):
+            folder = tmp_path_factory.mktemp(kind.__name__)
+            new = partial(new_driver, MODULE, folder, undisturbed.source)
+            runs[kind] = pool.submit(kind, new, folder)
+        yield runs
+
+
+def test_a_join_whose_driver_is_killed_gives_every_pair_once(killed, undisturbed):
+    run = killed[with_killed_drivers].result()
+    assert len(run.places) > 1, run.places
+    assert 0 < batches_of(run.said) < BATCHES, "the last driver goes on where the others were"
+    same_pairs(run.folder, undisturbed)
+
+
+def test_a_join_whose_python_workers_are_killed_gives_every_pair_once(killed, undisturbed):
+    run = killed[with_killed_workers].result()
+    assert run.workers == WORKER_KILLS
+    assert batches_of(run.said) == BATCHES
+    assert int(run.said[-1].removeprefix(FAILED)) > 0, "some of them were at work"
+    same_pairs(run.folder, undisturbed)

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.driver import BATCHES, BEGUN, COMMITTED, COMMITTING, STEPS, WRITING, write_input
-from tests.crash.killing import UNSAID, WRITTEN, batches_of, place_of_death, results
+from tests.crash.driver import BATCHES, BEGUN, COMMITTED, COMMITTING, STEPS, WRITING, start, write_input
+from tests.crash.killing import UNSAID, WRITTEN, newest_commit, place_of_death, results
 from tests.spark.cases import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -21,19 +21,14 @@ LONGEST_PAUSE = {BEGUN: 1.5, WRITING: 0.5, COMMITTING: 0.05, COMMITTED: 0.05}
 MODULE = "tests.crash.driver"
 
 
-def test_a_driver_that_is_killed_ten_times_gives_every_result_once(tmp_path, new_driver):
+def test_a_driver_that_is_killed_ten_times_gives_every_result_once(spark, tmp_path, new_driver):
     undisturbed, killed, source = tmp_path / "undisturbed", tmp_path / "killed", tmp_path / "in"
-    classes = tmp_path / "classes.jsa"  # Java starts in half the time from classes that another JVM has loaded
     write_input(source)
-    said = new_driver(MODULE, undisturbed, source, f"-XX:ArchiveClassesAtExit={classes}").finish()
-    assert batches_of(said) == BATCHES
-
     rng = random.Random(4)
     places: Counter[str] = Counter()
-    following = new_driver(MODULE, killed, source, f"-XX:SharedArchiveFile={classes}")
+    following = new_driver(MODULE, killed, source)
     for _ in range(KILLS):
-        driver, following = following, new_driver(MODULE, killed, source, f"-XX:SharedArchiveFile={classes}")
-        # the next one gets ready meanwhile
+        driver, following = following, new_driver(MODULE, killed, source)  # the next one gets ready meanwhile
         driver.live(rng.randint(1, LONGEST_LIFE), rng.choice([0.0, rng.random()]), LONGEST_PAUSE)
         assert driver.process.returncode == -signal.SIGKILL
         places[place_of_death(killed, BATCHES)] += 1
@@ -41,5 +36,6 @@ def test_a_driver_that_is_killed_ten_times_gives_every_result_once(tmp_path, new
     assert places[WRITTEN] > 0, places
     assert places[UNSAID] > 0, places
     following.finish()
-    classes.unlink(missing_ok=True)
+    start(spark, undisturbed, source).await_termination()
+    assert newest_commit(killed) == newest_commit(undisturbed) == BATCHES - 1
     same(results(killed), results(undisturbed), ["window_start", "key"])

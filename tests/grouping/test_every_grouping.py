@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
 from steelyard.grouping import CompiledGrouping, Grouping, Instance, Scheduler, grouping, grouping_names
-from steelyard.sim.shuffle import ShuffleEdge
 
 NAMES = grouping_names()
 COMPILED = [name for name in NAMES if isinstance(grouping(name), CompiledGrouping)]

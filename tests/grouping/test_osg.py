@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.grouping import OSG, Matrices, Reply, Requests, TrackingOSG, grouping
-from steelyard.sim.shuffle import ShuffleEdge
 
 SMALL = OSG(rows=2, columns=8, window=10, tolerance=0.5)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance, Placement
 from steelyard.grouping import Grouping, Scheduler, grouping
@@ -19,7 +20,6 @@ from steelyard.resident.snapshot import SnapshotStore
 from steelyard.sim import Checkpoints, Edge, Failure, Network, Operator, PerItem, Scenario, Simulation, Source, simulate
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.plain_groupings import PlainGroupings
-from steelyard.sim.shuffle import ShuffleEdge
 from tests.grouping.own import Alike, Astray, LeastWork
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.grouping import FullKnowledge, theory
+from steelyard.grouping import FullKnowledge
 from steelyard.kernels.osg_sketch import add, coefficients, estimate
+from tests.grouping import theory
 
 times_of_tuples = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=8)
 

@@ -49,7 +49,7 @@ def test_records_go_through_the_broker_and_back_with_key_value_and_batch_header(
     assert found["record_with_a_null"] == ['{"medallion":"7A31"}', '{"medallion":"7A31","total":null}']
 
 
-def test_steelyard_totals_a_topic_as_plain_spark_does_and_continues_after_a_restart(run_program):
+def test_steelyard_totals_a_topic_as_plain_spark_does_and_continues_after_a_restart(run_program, programs):
     first = run_program("steelyard_totals", first=0, last=COUNT)
 
     assert first["answer"] == expected_totals(COUNT)
@@ -57,6 +57,7 @@ def test_steelyard_totals_a_topic_as_plain_spark_does_and_continues_after_a_rest
     assert repeats(first["written"]) == []
 
     # Another process, with the same checkpoint, more trips, and then a start that finds nothing new.
+    programs.end()
     second = run_program("steelyard_totals", first=COUNT, last=2 * COUNT, again=True)
 
     assert second["answer"] == expected_totals(2 * COUNT)
@@ -75,4 +76,10 @@ def test_windows_over_a_topic_are_the_same_on_both_engines(run_program):
     windows = {row[0] for row in found["microbatch"]}
     assert len(windows) == 19  # of 800 seconds, of which the last 600 may still get rows
     assert found["resident"] == found["microbatch"]
+    assert found["topic"] == found["microbatch"]
+
+
+def test_groups_of_batches_go_from_topic_to_topic_over_several_starts(run_program):
+    found = run_program("groups_of_a_topic", parts=[7000, 8000, 9000])
+    assert len({row[0] for row in found["microbatch"]}) == 29  # of 900 seconds, of which the last 600 may get rows
     assert found["topic"] == found["microbatch"]

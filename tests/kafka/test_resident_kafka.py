@@ -128,8 +128,8 @@ class FailOnce(Step):
             raise RuntimeError("a failure in the middle")
         yield batch
 
-    def committed(self, epoch):
-        self.epochs = epoch
+    def committed(self, number):
+        self.epochs = number
 
 
 def test_results_are_in_the_topic_once_after_a_failure(topic, kafka_servers, tmp_path):

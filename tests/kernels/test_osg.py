@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.grouping import grouping
 from steelyard.kernels import osg_sketch
 from steelyard.kernels.osg_sketch import PRIME, coefficients, column
-from steelyard.sim.shuffle import ShuffleEdge
 from tests.kernels.twins.osg import PlainQueues
 from tests.kernels.twins.osg_sketch import PlainSketch, column_plain
 

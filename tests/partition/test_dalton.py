@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError, Router, TuplePolicy
 from steelyard.partition.dalton import Dalton
-from steelyard.partition.heavy_hitters import heavy_hitters, hot_until
-from steelyard.partition.mdp import bandit_values, load_vectors, rows_between_influences, state_actions, states
-from steelyard.partition.streaming_metrics import RoutedWindows, imbalance
+from tests.partition.heavy_hitters import heavy_hitters, hot_until
+from tests.partition.mdp import bandit_values, load_vectors, rows_between_influences, state_actions, states
+from tests.partition.streaming_metrics import RoutedWindows, imbalance
 
 WINDOW, SLIDE, ROWS = 60_000, 1_000, 120_000
 

@@ -15,7 +15,7 @@ from steelyard.core import Cooperative, OptionError, Router, TuplePolicy
 from steelyard.partition.cooperation import CooperativeDalton, CooperativeRouter, Phase
 from steelyard.partition.dalton import Dalton, QTable
 from steelyard.partition.qtable_reducer import Feedback, QTableReducer, SyncMessage
-from steelyard.partition.streaming_metrics import RoutedWindows
+from tests.partition.streaming_metrics import RoutedWindows
 
 BLOCKS = 4
 POLICY = CooperativeDalton(window=400, slide=100, epsilon=0.3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.partition.cooperation import CooperativeDalton
 from steelyard.partition.dalton import Dalton
-from steelyard.partition.forwarding import SharedSplits, forwardable, whole
+from tests.partition.forwarding import SharedSplits, forwardable, whole
 
 BLOCKS, SLIDE, PANES = 5, 40, 4
 

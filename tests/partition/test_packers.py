@@ -17,10 +17,10 @@ from steelyard.partition.allocator import HashAllocator, PromptAllocator
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.prompt import Prompt
-from steelyard.partition.reference import ReferenceTables
 from steelyard.partition.shuffle import Shuffle
 from tests.kernels.twins.best_fit import best_fit_plain
 from tests.partition.key_counts import key_counts, zipf_counts
+from tests.partition.reference import ReferenceTables
 
 EIGHT_KEYS = KeyCounts.of({"K1": 140, "K2": 88, "K3": 45, "K4": 40, "K5": 30, "K6": 22, "K7": 12, "K8": 8})
 PACKERS = [FirstFitDecreasing(), FragmentationMinimisation()]

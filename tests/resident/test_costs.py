@@ -13,6 +13,7 @@ from steelyard.grouping import OSG, Matrices, Reply, Requests, RoundRobin, TimeS
 from steelyard.resident import Flow, Memory, Rows, Settings, count, run
 from steelyard.resident.costs import CostMeter, schedulers_of
 from steelyard.resident.deployment import Deployment, Events
+from steelyard.resident.keys import key_ids
 from steelyard.resident.reports import (
     MOST_REQUESTS,
     packed_reports,
@@ -20,7 +21,7 @@ from steelyard.resident.reports import (
     unpacked_reports,
     unpacked_requests,
 )
-from steelyard.resident.routing import ByCost, distributor, key_ids
+from steelyard.resident.routing import ByCost, distributor
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.wire import Frame, Kind, WireError
 

@@ -71,7 +71,7 @@ def kept(tmp_path_factory):
     root = tmp_path_factory.mktemp("resident")
     now = root / "now"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_ParquetStep, "_publish", lambda self: None)
+        patch.setattr(_ParquetStep, "committed", lambda self, number: None)
         with pytest.raises(Exception, match="killed"):
             run(dataflow(now, killed=True), settings=settings(now))
     shutil.copytree(now, root / "kept")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import steelyard as sy
 from steelyard.core import OptionError
 from steelyard.core.dataflow import FORWARD, Dataflow, Edge, Grouping, Operator, Route
 from steelyard.core.topology import DataflowError, Instance, Placement
@@ -184,6 +185,13 @@ def test_channels_are_all_pairs_of_instances_that_may_talk(readers, counters, wo
     placement = Placement.spread(dataflow, workers)
     hosted = [instance for worker in range(workers) for instance in placement.hosted(worker)]
     assert sorted(hosted) == sorted(dataflow.instances)
+
+
+@pytest.mark.parametrize("use", [sy.sum("start"), sy.count(), "sum", sum])
+def test_an_aggregate_of_something_else_is_named_with_the_remedy(use):
+    _, rows = links()
+    with pytest.raises(OptionError, match=r"aggregate 't' must be one of steelyard.resident, as count"):
+        rows.key_by("start").aggregate(t=use)
 
 
 def test_another_parallelism_gives_another_dataflow():

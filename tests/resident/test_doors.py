@@ -506,12 +506,12 @@ def a_worker(kind, credentials, number=1):
 
 
 def run_of(worker, driver):
-    """A worker in a thread, as one of two, and what it will raise."""
+    """A worker in a thread, and what it will raise."""
     raised = []
 
     def run():
         with pytest.raises(WorkerError) as error:
-            worker.run(driver.address, [worker.address, worker.address])
+            worker.run(driver.address)
         raised.append(str(error.value))
 
     thread = threading.Thread(target=run, daemon=True)
@@ -520,7 +520,15 @@ def run_of(worker, driver):
 
 
 DEPLOY = {
-    Worker: {"do": "deploy", "round": 1, "placement": {}, "store": None, "attempt": "a-0", "files": None},
+    Worker: {
+        "do": "deploy",
+        "round": 1,
+        "placement": {},
+        "store": None,
+        "attempt": "a-0",
+        "parallelism": {},
+        "line": None,
+    },
     GroupWorker: {
         "do": "begin",
         "first": 0,
@@ -545,7 +553,7 @@ def test_a_worker_that_waits_for_others_hears_a_stop(kind, number):
     if number:
         worker.address = silent.getsockname()
     thread, raised = run_of(worker, driver)
-    order = dict(DEPLOY[kind])
+    order = {**DEPLOY[kind], "peers": [worker.address, worker.address]}
     if kind is Worker:
         order["placement"] = {str(one): 0 for one in counted().instances}
     driver.say(**order)

@@ -145,7 +145,7 @@ class Total(Step):
     def finish(self):
         return [pa.record_batch({"n": [self._n]})]
 
-    def snapshot(self, epoch):
+    def snapshot(self, number):
         return {"n": self._n}
 
     def restore(self, state):

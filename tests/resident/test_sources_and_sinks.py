@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
-from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, run, sources
-from steelyard.resident.coordinator import Settings as JobSettings
+from steelyard.resident import Flow, Generated, JsonLines, Memory, Parquet, ParquetFiles, Rows, generated, run
 from steelyard.resident.operator import MIN_WATERMARK, Attempt, InstanceContext
+from steelyard.resident.settings import Settings as JobSettings
 from steelyard.resident.sources import Read, Reader, Source
+from steelyard.resident.transformed import Transformed
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
 from steelyard.workloads.workload import TIMESTAMP
@@ -150,6 +152,22 @@ def test_a_source_that_lacks_a_split_of_its_snapshot_is_refused():
         source([1, 2], pieces=1).restore(source([1, 2], pieces=2).snapshot(1))
 
 
+def test_rows_that_are_left_out_by_one_function_behind_another_are_all_counted():
+    def without(number):
+        def left(batch):
+            kept = batch.filter(pc.not_equal(batch.column("x"), number))
+            return kept, batch.num_rows - kept.num_rows
+
+        return left
+
+    table = pa.table({"x": pa.array([1, 2, 2, 3, 3, 3])})
+    reader = Transformed(Transformed(Rows(table), without(2), table.schema), without(3), table.schema)
+    (split,) = reader.splits(1)
+    assert reader.read(split, 0, 2).batch.num_rows == 1
+    assert reader.read(split, 2, 9).batch is not None
+    assert (reader.refused, reader.added) == (5, -5)
+
+
 class Growing(Reader):
     """Splits of these names, two rows each."""
 
@@ -226,7 +244,7 @@ def test_a_snapshot_that_does_not_know_how_splits_were_shared_out_goes_on_as_lon
 
 def test_a_paced_source_goes_on_at_once_where_it_was(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(generated, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 5e8 + now[0]))
 
     def paced():
         reader = Generated(Zipf(keys=5), rows=1000, pace=Constant(10), pieces=2, block_rows=10)
@@ -242,6 +260,10 @@ def test_a_paced_source_goes_on_at_once_where_it_was(monkeypatch):
     assert again.read("0", 205, 100).batch is None  # row 405: the next comes in a tenth of a second
     now[0] += 0.25
     assert again.read("0", 205, 100).offset == 207
+    followed = paced()  # by workers of the same run: what came while there were none is there
+    followed.set_clock(first.clock())
+    now[0] += 0.5
+    assert followed.read("0", 3, 100).offset == 10
 
 
 def parquet_step(folder, generation=0, run="r", name="out"):
@@ -313,6 +335,24 @@ def test_what_a_generation_showed_without_a_snapshot_is_taken_back(tmp_path):
     first.committed(1)
     parquet_step(tmp_path, generation=1).restore({})
     assert shown(tmp_path) == []
+
+
+def test_what_runs_of_the_same_store_left_is_removed_though_no_snapshot_knows_of_them(tmp_path):
+    """Drivers may be killed one after the other, each before the line of checkpoints has moved."""
+    first = parquet_step(tmp_path, run="store.a")
+    first.restore({})
+    first.process(0, batch(1))
+    state = first.snapshot(1)
+    for name in ("store.b", "store.c", "another.d"):
+        step = parquet_step(tmp_path, run=name)
+        step.restore(state if name.startswith("store") else {})
+        step.process(0, batch(2))
+        step.snapshot(2)
+    (tmp_path / "._staged-epoch-000003-part-0000-out-store.c-0.parquet.4f").touch()  # killed in the middle of it
+    parquet_step(tmp_path, run="store.e").restore(state)
+    assert not list(tmp_path.glob(".*"))
+    assert [file.name for file in staged(tmp_path)] == ["_staged-epoch-000002-part-0000-out-another.d-0.parquet"]
+    assert shown(tmp_path) == [1]
 
 
 def test_other_runs_and_other_sinks_may_write_into_the_same_folder(tmp_path):

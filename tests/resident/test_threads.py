@@ -147,11 +147,11 @@ class Passing(Step):
     def process(self, port, batch):
         return [batch]
 
-    def snapshot(self, epoch):
+    def snapshot(self, number):
         self._may_raise("snapshot")
         return {}
 
-    def committed(self, epoch):
+    def committed(self, number):
         self._may_raise("committed")
 
     def close(self):

@@ -1,11 +1,9 @@
 """The policy that changes nothing."""
 
-import pickle
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core import Action, BatchObservation, ScalingPolicy
+from steelyard.core import Action, BatchObservation
 from steelyard.scaling import Fixed
 
 
@@ -17,8 +15,3 @@ from steelyard.scaling import Fixed
 )
 def test_the_numbers_of_tasks_stay_whatever_the_load(blocks, buckets, rows, seconds):
     assert Fixed().decide(BatchObservation(7, rows, 3, blocks, buckets, seconds, 1.0).at()) == Action()
-
-
-def test_it_is_an_elasticity_policy_that_pickles():
-    assert isinstance(Fixed(), ScalingPolicy)
-    assert pickle.loads(pickle.dumps(Fixed())) == Fixed()

@@ -1,8 +1,5 @@
 """Elasticity zones: when tasks are added and removed, how many, and of which stage."""
 
-import copy
-import pickle
-from dataclasses import fields
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from steelyard.core import BLOCKS, BUCKETS, BatchObservation, Learning, OptionError, ScalingPolicy
+from steelyard.core import BLOCKS, BUCKETS, BatchObservation, Learning, OptionError
 from steelyard.scaling import Zones, elasticity, elasticity_names
 
 ROWS, KEYS = 10_000, 1_000
@@ -276,7 +273,7 @@ def test_a_name_with_parameters_makes_the_policy():
 
 
 def test_a_wrong_name_or_parameter_names_the_right_ones():
-    with pytest.raises(OptionError, match=r"did you mean 'zones'.*There are: ds2, fixed, zones"):
+    with pytest.raises(OptionError, match=f"did you mean 'zones'.*There are: {', '.join(elasticity_names())}"):
         elasticity("zonez")
     with pytest.raises(OptionError, match="did you mean 'patience'"):
         elasticity("zones?patince=2")
@@ -313,16 +310,6 @@ def test_a_parameter_that_cannot_be_names_itself(parameter, value):
 def test_a_bound_below_the_other_is_refused():
     with pytest.raises(OptionError, match="most_blocks of zones must be 0, or at least least_blocks, got 2"):
         Zones(least_blocks=3, most_blocks=2)
-
-
-@pytest.mark.parametrize("name", elasticity_names())
-def test_every_policy_has_its_name_pickles_and_says_its_parameters(name):
-    policy = elasticity(name)
-    assert isinstance(policy, ScalingPolicy)
-    assert policy.name == name
-    assert all(f"{field.name}=" in repr(policy) for field in fields(policy))
-    again = pickle.loads(pickle.dumps(policy))
-    assert followed(again, steady(1.2, 7)) == followed(copy.deepcopy(policy), steady(1.2, 7))
 
 
 def test_zones_have_a_state_to_keep():

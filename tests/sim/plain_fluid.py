@@ -10,36 +10,60 @@ from steelyard.kernels.fluid import NONE, ROUNDS, Floats, Flow, Rows
 def step_plain(flow: Flow, arrivals: Floats, step: float) -> None:
     """One step, with `arrivals` float64[sources]; changes the flow's queues, inflows and sums."""
     rows, operators = flow.instances, flow.operators
-    rows["can"] = _share_cores(flow, step)
+    for number in range(len(operators)):
+        _end_pane(flow, number, step)
+    _share_cores(flow, step)
     operators["limit"] = np.inf
     for _ in range(ROUNDS):
         _weigh_edges(flow)
         for number in reversed(range(len(operators))):
             own = _own(flow, number)
             operators["limit"][number] = _limit(flow, number)
-            rows["accept"][own] = _accepted(rows[own], float(operators["limit"][number]))
+            limit = np.inf if operators["gives"][number] else float(operators["limit"][number])
+            rows["accept"][own] = _accepted(rows[own], limit)
             _share_places(flow, number)
     from_logs = rows["source"] != NONE
     rows["inflow"] = 0.0
     rows["inflow"][from_logs] = arrivals[rows["source"][from_logs]]
     for number in range(len(operators)):
         _process(flow, number, step)
+    operators["left"] -= step
 
 
-def _share_cores(flow: Flow, step: float) -> Floats:
+def _end_pane(flow: Flow, number: int, step: float) -> None:
+    """Results of a window that ended wait; what the oldest pane had is kept no longer."""
+    operator, own = flow.operators[number], _own(flow, number)
+    if not operator["panes"] or operator["left"] >= step / 2:
+        return
+    operator["left"] += operator["pane"]
+    operator["newest"] = (operator["newest"] + 1) % operator["panes"]
+    kept, keys = flow.instances["kept"][own], flow.instances["keys"][own]
+    if operator["gives"]:
+        new = kept * operator["new_keys"]
+        bounded = np.where(np.isfinite(keys), keys, 1.0)
+        flow.instances["results"][own] += np.where(np.isfinite(keys), bounded * (1 - np.exp(-new / bounded)), new)
+    flow.instances["kept"][own] = np.maximum(kept - flow.panes[own, operator["newest"]], 0.0)
+    flow.panes[own, operator["newest"]] = 0.0
+
+
+def _share_cores(flow: Flow, step: float) -> None:
     rows, budget = flow.instances, flow.machines["cores"] * step
-    available, costs = rows["queue"] + rows["inflow"], rows["core_seconds"] > 0
-    full = np.where(costs, np.where(np.isfinite(rows["rate"]), rows["rate"], 0.0) * step, 0.0)
-    share = np.zeros(len(flow.machines))
+    rows["seconds"] = rows["service"] + rows["growth"] * rows["kept"]
+    full, share = rows["threads"] * step, np.zeros(len(flow.machines))
+    work = (rows["queue"] + rows["inflow"]) * rows["seconds"] + rows["results"] * rows["result_seconds"]
     for _ in range(ROUNDS):
-        active = costs & (available > 0)
-        bounded = active & (available <= full * share[rows["machine"]])
-        taken = np.bincount(rows["machine"], np.where(bounded, available, 0.0) * rows["core_seconds"], len(share))
-        wish = np.bincount(rows["machine"], np.where(active & ~bounded, full, 0.0) * rows["core_seconds"], len(share))
+        bounded = work <= full * share[rows["machine"]]
+        taken = np.bincount(rows["machine"], np.where(bounded, work * rows["cpu"], 0.0), len(share))
+        wish = np.bincount(rows["machine"], np.where(~bounded, full * rows["cpu"], 0.0), len(share))
         some = wish > 0
         share[some] = np.minimum(1.0, (budget - taken)[some] / wish[some])
         share[~some & (taken == 0)] = 1.0
-    return np.where(costs, full * share[rows["machine"]], np.inf)
+    rows["time"] = full * share[rows["machine"]]
+    first = np.minimum(rows["results"] * rows["result_seconds"], rows["time"])
+    for_one = np.where(rows["result_seconds"] > 0, rows["result_seconds"], 1.0)
+    rows["can_give"] = np.where(rows["result_seconds"] > 0, first / for_one, rows["results"])
+    dear = rows["seconds"] > 0
+    rows["can"] = np.where(dear, (rows["time"] - first) / np.where(dear, rows["seconds"], 1.0), np.inf)
 
 
 def _accepted(own: Rows, limit: float) -> Floats:
@@ -68,8 +92,8 @@ def _weigh_edges(flow: Flow) -> None:
     edges, rows = flow.edges, flow.instances
     want = np.minimum(rows["queue"] + rows["inflow"], rows["can"])
     for number, edge in enumerate(edges):
-        sender = flow.operators[edge["sender"]]
-        wanted = min(want[_own(flow, edge["sender"])].sum(), sender["limit"])
+        sender, own = flow.operators[edge["sender"]], _own(flow, edge["sender"])
+        wanted = min((rows["can_give"] if sender["gives"] else want)[own].sum(), sender["limit"])
         edges["demand"][number] = wanted * sender["outputs"] * edge["share"]
 
 
@@ -107,18 +131,31 @@ def _process(flow: Flow, operator: int, step: float) -> None:
     rest = float((want - need).sum())
     held_back = min(1.0, max(0.0, row["limit"] - need.sum()) / rest) if rest > 0 else 0.0
     done = need + (want - need) * held_back
+    given = np.zeros(len(rows))
+    if row["gives"]:
+        wished = rows["can_give"].sum()
+        done, given = want, rows["can_give"] * (min(1.0, row["limit"] / wished) if wished > 0 else 0.0)
+    out = given if row["gives"] else done
     rows["received"] += rows["inflow"]
     rows["queue"] = np.maximum(rows["queue"] + rows["inflow"] - done, 0.0)
     rows["processed"] += done
-    rows["sent"] += done * row["outputs"] * row["sends"]
-    bounded = np.isfinite(rows["rate"]) & (rows["can"] > 0)
-    most = np.where(bounded, rows["can"], np.where(want > 0, want, 1.0))
-    rows["busy"] += np.where(bounded, rows["threads"] * step * done / most, 0.0)
-    rows["blocked"] += rows["threads"] * step * (want - done) / most
+    rows["sent"] += out * row["outputs"] * row["sends"]
+    timed = (rows["time"] > 0) & ((rows["seconds"] > 0) | (rows["result_seconds"] > 0))
+    time = np.where(timed, rows["time"], 1.0)
+    worked = np.where(timed, done * rows["seconds"] + given * rows["result_seconds"], 0.0)
+    results_held = (rows["can_give"] - given if row["gives"] else 0.0) * rows["result_seconds"]
+    held = np.where(timed, (want - done) * rows["seconds"] + results_held, 0.0) / time
+    rows["busy"] += rows["threads"] * step * worked / time
+    rows["blocked"] += rows["threads"] * step * np.where(timed, held, (want - done) / np.where(want > 0, want, 1.0))
+    rows["worked"] += worked * rows["cpu"]
+    rows["results"] = np.maximum(rows["results"] - given, 0.0)
+    if row["panes"]:
+        rows["kept"] += done
+        flow.panes[own, row["newest"]] += done
     rows["area"] += rows["queue"] * step
     rows["peak"] = np.maximum(rows["peak"], rows["queue"])
     flow.instances[own] = rows
     for number, edge in enumerate(flow.edges):
         if edge["sender"] == operator:
-            outputs = done.sum() * row["outputs"] * _shares(flow, number)
+            outputs = out.sum() * row["outputs"] * _shares(flow, number)
             flow.instances["inflow"][_own(flow, edge["receiver"])] += outputs

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.control import Cap, Cooldown, LargestStep
+from steelyard.core import Action, OptionError
 from steelyard.kernels.fluid import run_steps
 from steelyard.scaling import DS2
 from steelyard.sim import (
@@ -15,11 +19,13 @@ from steelyard.sim import (
     Exactly,
     Exponential,
     FluidSimulation,
+    Growing,
     Machine,
     Operator,
     PerItem,
     Scenario,
     Source,
+    Window,
     autoscale,
     simulate,
 )
@@ -30,6 +36,7 @@ from tests.sim.plain_fluid import step_plain
 from tests.sim.test_event_loop import scenarios, some_branches
 
 SKEWED = Zipf(exponent=1.1, keys=500, seed=3)
+SIXTY = np.random.default_rng(1).integers(0, 60, 997).tolist()
 COSTS = np.random.default_rng(5).uniform(0.0005, 0.003, 500)
 
 
@@ -50,6 +57,208 @@ def test_a_step_is_that_of_the_plain_twin(scenario, queues, arrivals):
         step_plain(plain, given_rows, 0.05)
     for field in ("queue", "processed", "received", "sent", "busy", "blocked", "area", "peak"):
         assert compiled.instances[field] == pytest.approx(plain.instances[field], abs=1e-9), field
+
+
+some_windows = st.sampled_from(
+    [
+        Window(0.1),
+        Window(0.05, per_result=0.00513),
+        Window(0.15, per_result=0.0017, slide=0.05),
+        Window(0.2, per_result=0.03, slide=0.1, new_keys=0.3),
+    ]
+)
+joins = st.sampled_from(
+    [Growing(0.0013, 0.00031), Growing(0.0013, 0.0031, window=0.1), Growing(0.0, 0.00131, ttl=1.5), Growing(0.001, 0.0)]
+)
+
+
+@st.composite
+def stateful(draw):
+    """Operators with windows, joins, and some for which a processor is used for part of the time."""
+    scenario = draw(scenarios(branches=some_branches, groupings=("shuffle", "hash", "forward", "broadcast")))
+    changed = []
+    for one in scenario.operators:
+        if isinstance(one, Operator):
+            window = draw(st.one_of(st.none(), some_windows))
+            service = draw(st.one_of(st.just(one.service), joins))
+            outputs = 1.0 if window else one.outputs
+            cpu = draw(st.sampled_from([1.0, 0.4]))
+            one = replace(one, window=window, service=service, outputs=outputs, cpu=cpu)  # noqa: PLW2901
+        changed.append(one)
+    return replace(scenario, operators=tuple(changed))
+
+
+@settings(max_examples=60)
+@given(
+    scenario=stateful(),
+    queues=st.lists(st.sampled_from([0.0, 0.5, 2.0, 7.0]), min_size=14, max_size=14),
+    arrivals=st.lists(st.floats(0, 5), min_size=2, max_size=2),
+)
+def test_a_step_with_state_is_that_of_the_plain_twin(scenario, queues, arrivals):
+    layout = layout_of(scenario)
+    compiled, plain = flow_of(layout), flow_of(layout)
+    for flow in (compiled, plain):
+        flow.instances["queue"] = queues[: len(flow.instances)]
+    for _ in range(9):
+        given_rows = np.array(arrivals)
+        run_steps(compiled, given_rows[None, :], 0.05, True)
+        step_plain(plain, given_rows, 0.05)
+    for field in ("queue", "kept", "results", "processed", "received", "sent", "busy", "worked", "blocked", "area"):
+        assert compiled.instances[field] == pytest.approx(plain.instances[field], abs=1e-9), field
+    assert compiled.panes == pytest.approx(plain.panes, abs=1e-9)
+    if not scenario.machines:  # where cores are shared, work takes longer than its own time
+        assert compiled.instances["worked"] == pytest.approx(compiled.instances["busy"] * compiled.instances["cpu"])
+
+
+def joined(law, rate=100.0, **of_operator):
+    return Scenario.chain(Source("log", rate), Operator("join", law, **of_operator))
+
+
+def test_a_join_gets_dearer_with_what_it_keeps_until_its_window_ends():
+    """As tuple by tuple: a sawtooth."""
+    scenario = joined(Growing(0.0002, per_kept=1e-5, window=10.0, bytes_per_kept=50.0))
+    exact = simulate(scenario, 40.0, seed=1, every=1.0).instances.filter(pc.field("operator") == "join")
+    flows = FluidSimulation(scenario, step=0.02)
+    for _ in range(40):
+        flows.advance(1.0)
+        flows.sample()
+    found = flows.result().instances.filter(pc.field("operator") == "join")
+    for column in ("busy_seconds", "useful_seconds", "processed"):
+        assert found[column].to_numpy() == pytest.approx(exact[column].to_numpy(), abs=0.02, rel=0.02), column
+    kept = found["state_bytes"].to_numpy()
+    assert kept[8] == pytest.approx(900 * 50.0, rel=0.02)
+    assert kept.max() == pytest.approx(1000 * 50.0, rel=0.02)
+
+
+def test_a_time_to_live_forgets_each_tuple_at_its_time():
+    flows = FluidSimulation(joined(Growing(0.001, per_kept=1e-6, ttl=30.0, bytes_per_kept=10.0)))
+    flows.advance(20.0)
+    assert flows.state_bytes == pytest.approx(20.0 * 100 * 10.0, rel=0.01)
+    flows.advance(60.0)
+    assert flows.state_bytes == pytest.approx(30.0 * 100 * 10.0, rel=0.05)
+    flows.observe()
+    flows.advance(10.0)
+    join = flows.observe().operators[1]
+    assert join.busy == pytest.approx(100 * (0.001 + 1e-6 * 3000), rel=0.05)
+    assert join.state_bytes == pytest.approx(30_000, rel=0.05)
+
+
+@pytest.mark.parametrize("grouping", ["hash", "shuffle"])
+@pytest.mark.parametrize("keys", [None, SIXTY], ids=["ever new keys", "60 keys"])
+def test_results_of_windows_come_in_bursts_as_tuple_by_tuple(grouping, keys):
+    window = Window(5.0, per_result=0.002)
+    operators = (
+        Source("log", 90.0, keys=keys, arrivals="poisson"),
+        Operator("count", Exactly(0.001), parallelism=2, window=window),
+        Operator("sink", Exactly(0.0005)),
+    )
+    scenario = Scenario(operators, (Edge("log", "count", grouping), Edge("count", "sink")))
+    exact = simulate(scenario, 60.0, seed=3, every=2.5)
+    flows = FluidSimulation(scenario, step=0.02)
+    for _ in range(24):
+        flows.advance(2.5)
+        flows.sample()
+    fluid = flows.result()
+    for name, column in (("count", "sent"), ("count", "useful_seconds"), ("sink", "processed")):
+        one, other = (
+            result.instances.filter(pc.field("operator") == name)
+            .group_by("time")
+            .aggregate([(column, "sum")])
+            .sort_by("time")[f"{column}_sum"]
+            .to_numpy()
+            for result in (exact, fluid)
+        )
+        assert other[2::2].sum() == pytest.approx(one[2::2].sum(), rel=0.05), (name, column)
+        assert other[3::2].sum() == pytest.approx(one[3::2].sum(), rel=0.05, abs=1.0), (name, column)
+
+
+def test_a_window_that_slides_gives_the_keys_of_its_whole_length_at_each_slide():
+    scenario = Scenario.chain(
+        Source("log", 100.0),
+        Operator("count", Exactly(0.0001), window=Window(30.0, slide=10.0, new_keys=0.5, bytes_per_key=8.0)),
+        Operator("sink", Exactly(0.0001)),
+    )
+    flows, gave = FluidSimulation(scenario), []
+    flows.advance(5.0)
+    for _ in range(6):
+        flows.advance(10.0)
+        gave.append(flows.observe().operators[1].sent_per_second * flows.observe().seconds)
+    assert gave == pytest.approx([500.0, 1000.0, 1500.0, 1500.0, 1500.0, 1500.0], rel=0.01)
+
+
+def test_an_operator_that_waits_for_memory_uses_less_of_a_processor_than_of_its_time():
+    scenario = Scenario.chain(Source("log", 100.0), Operator("count", Exactly(0.009), cpu=0.5))
+    flows = FluidSimulation(scenario)
+    flows.advance(10.0)
+    flows.observe()
+    flows.advance(10.0)
+    count = flows.observe().operators[1]
+    assert (count.busy, count.cpu) == pytest.approx((0.9, 0.45))
+    shared = replace(
+        scenario,
+        operators=(*scenario.operators, Operator("more", Exactly(0.009), cpu=0.5)),
+        edges=(*scenario.edges, Edge("log", "more")),
+        machines=(Machine(cores=1),),
+    )
+    flows = FluidSimulation(shared)
+    flows.advance(20.0)
+    assert [one.lag for one in flows.observe().operators[:1]] == [pytest.approx(0.0, abs=20.0)], "one core is enough"
+
+
+def test_work_that_varies_is_by_chance_dearer_or_cheaper_and_on_average_as_it_is():
+    def busy(noise, seed):
+        flows, found = FluidSimulation(joined(Exactly(0.005), parallelism=4), noise=noise, seed=seed), []
+        for _ in range(40):
+            flows.advance(15.0)
+            found += [one.busy for one in flows.observe().operators[1].instances]
+        return np.array(found)
+
+    assert np.ptp(busy(0.0, 1)) < 1e-6
+    found = busy(0.2, 1)
+    assert found.tolist() == busy(0.2, 1).tolist() != busy(0.2, 2).tolist()
+    assert found.mean() == pytest.approx(0.125, rel=0.05)
+    assert 0.125 * 0.799 <= found.min() < 0.125 * 0.85
+    assert 0.125 * 1.15 < found.max() <= 0.125 * 1.201
+
+
+def test_a_restart_takes_longer_the_more_state_there_is_and_keeps_all_of_it():
+    scenario = Scenario(
+        (
+            Source("log", 100.0),
+            Operator("join", Growing(0.0001, 1e-7, ttl=600.0, bytes_per_kept=1000.0), parallelism=2),
+            Operator("count", Exactly(0.0001), window=Window(45.0, new_keys=0.1, bytes_per_key=500.0)),
+            Operator("sink", Exactly(0.0)),
+        ),
+        (Edge("log", "join"), Edge("join", "count"), Edge("count", "sink")),
+    )
+    flows = FluidSimulation(scenario, downtime=10.0, state_bandwidth=1e6)
+    flows.advance(100.0)
+    kept = 100.0 * 100 * 1000.0 + 10.0 * 100 * 0.1 * 500.0
+    assert flows.state_bytes == pytest.approx(kept, rel=0.01)
+    took = flows.apply(Action({"join": 5, "count": 3}))
+    assert took == pytest.approx(10.0 + kept / 1e6, rel=0.01)
+    assert flows.state_bytes == pytest.approx(kept, rel=0.01)
+    flows.advance(took - 0.5)
+    assert flows.observe().operators[1].processed_per_second == 0.0
+    flows.advance(30.5)
+    assert flows.observe().operators[2].sent_per_second == 0
+    flows.advance(10.0)
+    gave = flows.observe().operators[2].sent_per_second * 10.0
+    assert gave == pytest.approx((45.0 + took) * 100 * 0.1, rel=0.02), "45 s of work, and rows that came in the pause"
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Operator("a", Exactly(0.001), window=Window(2.0, slide=1.0)),
+        Operator("a", Exactly(0.001), window=Window(2.0, new_keys=0.1)),
+        Operator("a", Growing(0.001, 0.0, ttl=3.0)),
+        Operator("a", Exactly(0.001), cpu=0.5),
+    ],
+)
+def test_what_only_flows_know_is_refused_tuple_by_tuple(operator):
+    with pytest.raises(OptionError, match="run it as flows"):
+        simulate(Scenario.chain(Source("log", 10.0), operator), 1.0)
 
 
 CASES = {

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
 from steelyard.grouping import CompiledGrouping, FullKnowledge, RoundRobin, TrackingOSG, grouping, grouping_names
 from steelyard.kernels import cluster_state as state
@@ -30,7 +31,6 @@ from steelyard.sim import (
     grouped,
     simulate,
 )
-from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads import Zipf
 
 UNIT = 1 / 1024

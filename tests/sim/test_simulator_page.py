@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
 
 def test_the_programs_on_the_page_run(capsys):
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(programs) == 3
+    assert len(programs) == 4
     names: dict[str, object] = {}
     for program in programs:
         exec(compile(program, str(PAGE), "exec"), names)

@@ -48,6 +48,16 @@ def test_a_pause_makes_every_tuple_later_that_is_not_done():
     assert total.utilisation == pytest.approx(0.2 / 6.12)
 
 
+def test_who_is_slowed_down_takes_longer_from_the_next_tuple_on():
+    simulation = Simulation(one_server(rows=4), trace=True)
+    simulation.advance(0.12)
+    simulation.slow_down("map", [1.5])
+    simulation.advance(5.0)
+    assert simulation.trace()["done"].to_pylist() == pytest.approx([0.05, 0.15, 0.275, 0.375])
+    with pytest.raises(OptionError, match="needs 1 numbers above 0"):
+        simulation.slow_down("map", [1.0, 2.0])
+
+
 @settings(max_examples=30)
 @given(scenario=scenarios(groupings=NO_CLOCK), first=st.floats(0.1, 1.5), pause=st.floats(0.0, 3.0))
 def test_a_pause_moves_what_is_under_way_and_changes_nothing_else_before_the_next_row(scenario, first, pause):

@@ -5,6 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from steelyard.bench.simulator.markov import LONGEST_LINE, LONGEST_QUEUES, blocked_tandem_time, shortest_queue_time
+from steelyard.bench.simulator.queueing import (
+    blocked_pair_throughput,
+    fork_join_time,
+    jackson_tuples,
+    mm1_wait,
+    mmc_wait,
+)
 from steelyard.bench.simulator.theory import QUICK_PRECISION, QUICK_SECONDS, estimates
 from steelyard.bench.simulator.theory_cases import (
     PRODUCT_FORM,
@@ -16,8 +24,6 @@ from steelyard.bench.simulator.theory_cases import (
 )
 from steelyard.core import OptionError
 from steelyard.sim import Edge, Exponential, Operator, Scenario, Source, simulate
-from steelyard.sim.markov import LONGEST_LINE, LONGEST_QUEUES, blocked_tandem_time, shortest_queue_time
-from steelyard.sim.queueing import blocked_pair_throughput, fork_join_time, jackson_tuples, mm1_wait, mmc_wait
 
 SEED = 7
 
@@ -59,8 +65,8 @@ def test_a_source_that_never_lacks_work_is_busy_or_held_back():
 
 def test_chains_that_are_cut_off_give_what_longer_ones_do(monkeypatch):
     found = shortest_queue_time(1.6, 1.0), blocked_tandem_time(0.5, 1.0, 1)
-    monkeypatch.setattr("steelyard.sim.markov.LONGEST_QUEUES", LONGEST_QUEUES * 5 // 4)
-    monkeypatch.setattr("steelyard.sim.markov.LONGEST_LINE", LONGEST_LINE * 5 // 4)
+    monkeypatch.setattr("steelyard.bench.simulator.markov.LONGEST_QUEUES", LONGEST_QUEUES * 5 // 4)
+    monkeypatch.setattr("steelyard.bench.simulator.markov.LONGEST_LINE", LONGEST_LINE * 5 // 4)
     assert (shortest_queue_time(1.6, 1.0), blocked_tandem_time(0.5, 1.0, 1)) == pytest.approx(found, rel=1e-6)
 
 

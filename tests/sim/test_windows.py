@@ -13,7 +13,6 @@ from steelyard.sim import (
     Edge,
     Exactly,
     Failure,
-    FluidSimulation,
     Machine,
     Operator,
     Scenario,
@@ -118,14 +117,14 @@ def test_memory_is_given_back_when_results_are_sent(keys, threads, seconds):
 
 def test_what_windows_cannot_do_is_said():
     scenario = counting(Window(1.0))
-    with pytest.raises(OptionError, match="flows know no windows"):
-        FluidSimulation(scenario)
     with pytest.raises(OptionError, match="without markers"):
         simulate(scenario, 5, checkpoints=Checkpoints(every=1.0, markers=True))
     with pytest.raises(OptionError, match="'count' has none any more"):
         Simulation(scenario).restart(counting(None))
     with pytest.raises(OptionError, match="must be above 0"):
         Window(0.0)
+    with pytest.raises(OptionError, match="no multiple of its slide"):
+        Window(10.0, slide=3.0)
     with pytest.raises(OptionError, match="leave outputs"):
         Operator("count", Exactly(0.1), outputs=2.0, window=Window(1.0))
     with pytest.raises(OptionError, match=r"as Window\(10.0\)"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.control import Controller, Guard
+from steelyard.control import Controller, Cooldown, Guard
 from steelyard.core import Action, Learning, Observation, OptionError, ScalingPolicy
 from steelyard.core.worksets import JoinObservation, WorksetLoad
 from steelyard.similarity import Balancing, Bandit, EveryWindow, Greedy, ImbalanceAbove, balancing
@@ -103,6 +103,65 @@ def test_worksets_that_are_no_more_are_forgotten():
     assert action.moves
     assert {partition for partition, _ in action.moves} == {9}
     assert policy.decide(seen([], 2, window_started=True)) == Action()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), max_size=12))
+def test_what_a_guard_hides_of_worksets_that_changed_is_seen_at_the_next_look(looks):
+    """(whether a guard waits, whether worksets are dealt anew, how many moved) of each look."""
+
+    class Changing(Join):
+        def observe(self):
+            self.number += 1
+            _, anew, moved = looks[self.number]
+            return seen([], self.number, dealt_anew=anew, moved=moved, moved_bytes=10 * moved)
+
+    class Waiting(Guard):
+        def waits(self, observation):
+            return looks[observation.number][0]
+
+    class Noting:
+        needs = ("worksets",)
+
+        def __init__(self):
+            self.heard = []
+
+        def decide(self, observation):
+            self.heard.append((observation.join.dealt_anew, observation.join.moved, observation.join.moved_bytes))
+            return Action()
+
+    policy = Noting()
+    controller = Controller(Changing(), policy, [Waiting()])
+    for _ in looks:
+        controller.look()
+    expected, anew, moved = [], False, 0
+    for waits, dealt, more in looks:
+        anew, moved = anew or dealt, moved + more
+        if not waits:
+            expected.append((anew, moved, 10 * moved))
+            anew, moved = False, 0
+    assert policy.heard == expected
+
+
+def test_a_plan_behind_a_cooldown_has_no_workset_that_is_no_more():
+    class Dealing(Join):
+        """Other worksets from the third look on, while a cooldown hides it."""
+
+        def observe(self):
+            self.number += 1
+            worksets = [WorksetLoad(0 if self.number < 2 else 9, n, 0, 5.0) for n in range(4)]
+            return seen(worksets, self.number, window_started=self.number in (0, 4), dealt_anew=self.number == 2)
+
+    class Late(Cooldown):
+        """Waits at the looks 2 and 3: what was seen at 1 was not planned with."""
+
+        def waits(self, observation):
+            return observation.number in (2, 3)
+
+    controller = Controller(Dealing(), Balancing(EveryWindow()), [Late(0.0)])
+    for _ in range(4):
+        controller.look()
+    decision = controller.look()
+    assert {partition for partition, _ in decision.wanted.moves} == {9}
 
 
 def test_a_workset_with_more_than_a_share_is_cut_once_and_does_not_move():

@@ -18,13 +18,13 @@ from pyspark.sql import types as T
 
 import steelyard as sy
 from steelyard.core import OptionError
+from steelyard.core.hidden import PANE, ROWS
 from steelyard.kernels.radix import stable_order
 from steelyard.partition import PromptAllocator
 from steelyard.spark import oneshot, parcels, reduce
-from steelyard.spark.combine import ROWS, combiner
+from steelyard.spark.combine import combiner
 from steelyard.spark.keyhash import key_hashes
 from steelyard.spark.reduce import Reducer
-from steelyard.spark.rows import PANE
 from tests.spark.cases import BlockMean, EitherMean, Mean, TheirMean, same
 
 # Aggregators of several shapes, each in both forms

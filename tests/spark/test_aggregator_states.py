@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.errors import PythonException
 from pyspark.sql import Row
 from pyspark.sql import types as T
@@ -460,3 +462,70 @@ def test_a_buffer_that_arrow_cannot_hold_is_refused_at_the_call():
     months = T.StructType().add("months", T.YearMonthIntervalType())
     with pytest.raises(OptionError, match="udaf: Mine cannot take column 'months', a interval year to month"):
         sy.udaf(type("Mine", (Diary,), {"bufferSchema": months})())
+
+
+ENDS = pa.struct([("low", pa.int64()), ("high", pa.float64())])
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)), max_size=20),
+    st.sampled_from([tuple, list, iter, lambda pair: np.array(pair, object)]),
+)
+def test_a_state_of_several_fields_is_any_iterable_of_them(states, as_given):
+    given_states = [as_given(state) for state in states]
+    assert decoded(encoded(given_states, ENDS, "add()")) == states
+
+
+@pytest.mark.parametrize("wrong", [(1, 2.0, 3), (1,), [1], "ab", {"low": 1, "high": 2.0}, None, 7])
+def test_among_many_states_the_one_that_is_none_is_told(wrong):
+    with pytest.raises(ValueError, match="add\\(\\) gave what is no state of \\(low int64, high double\\)"):
+        encoded([(1, 2.0)] * 3 + [wrong], ENDS, "add()")
+
+
+def counting(asked, **own):
+    class Counting(sy.Aggregator):
+        state, result = "n bigint", "bigint"
+
+        def zero(self):
+            asked.append("zero")
+            return 0
+
+        def add(self, state, values):
+            return state + len(values)
+
+        def merge(self, left, right):
+            return left + right
+
+        def finish(self, state):
+            return state
+
+    made = Counting()
+    vars(made).update(own)
+    return made
+
+
+def test_a_class_whose_objects_are_alike_is_checked_once_for_its_columns_and_types(spark):
+    asked = []
+    kind = type(counting(asked))
+    rows = T.StructType().add("a", "long").add("b", "long")
+
+    def is_asked(check, column, *more):
+        before = len(asked)
+        check("n", kind().of(column), *more)
+        return len(asked) > before
+
+    assert [is_asked(check_aggregator, column) for column in ("a", "a", "b")] == [True, False, True]
+    assert [is_asked(check_forms, "a", schema) for schema in (rows, rows)] == [True, False]
+    assert is_asked(check_forms, "a", T.StructType().add("a", "double"))
+    kind.merge = lambda self, left, right: None  # what was found before says nothing of another method
+    with pytest.raises(OptionError, match="gave None"):
+        check_aggregator("n", kind().of("a"))
+
+
+def test_an_object_with_attributes_of_its_own_is_checked_every_time(spark):
+    asked = []
+    made = counting(asked, factor=2)
+    for _ in range(2):
+        before = len(asked)
+        check_aggregator("n", made.of("a"))
+        assert len(asked) > before

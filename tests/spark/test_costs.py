@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import OptionError, Placer
+from steelyard.core.hidden import ITEM
 from steelyard.grouping import OSG, Matrices, TrackingOSG
 from steelyard.grouping.batches import in_batches
 from steelyard.kernels.xxhash import spark_hash
@@ -20,7 +21,6 @@ from steelyard.spark.costs import TaskMeter
 from steelyard.spark.memory import identity
 from steelyard.spark.microbatch import MicroBatch
 from steelyard.spark.routing import unpacked
-from steelyard.spark.rows import ITEM
 from tests.grouping.own import LeastWork
 
 POLICY = "osg?cost_of=customer&epsilon=0.005"

@@ -24,7 +24,7 @@ from steelyard.spark.rows import quoted
 from tests.spark.drawn import Case
 
 pytestmark = pytest.mark.spark
-FILE_SETS = 40
+FILE_SETS = 16
 PROGRAMS = 4
 """Over each set of files: FILE_SETS * PROGRAMS cases."""
 STARTED = 3

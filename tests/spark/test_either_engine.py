@@ -67,25 +67,26 @@ def write(folder, made, files, kind):
             (folder / f"{number}.json").write_text("".join(line + "\n" for line in lines))
 
 
-def program(read, size, slide, policy=None):
+def program(read, size, slide, policy=None, turned=False):
+    uses = {
+        "rows": sy.count(),
+        "known": sy.count("n"),
+        "total": sy.sum("n"),
+        "low": sy.min("x"),
+        "high": sy.max("x"),
+        "last": sy.max("at"),
+        "mean": sy.mean("n"),
+        "spread": sy.variance("n"),
+        "own": EitherMean().of("n"),
+        "theirs": sy.udaf(TheirMean()).of("n"),
+        "longest": Longest().of("text"),
+    }
     described = (
         sy.stream(read)
         .with_watermark("at", f"{DELAY} seconds")
         .group_by("k")
         .window(size, slide=slide)
-        .agg(
-            rows=sy.count(),
-            known=sy.count("n"),
-            total=sy.sum("n"),
-            low=sy.min("x"),
-            high=sy.max("x"),
-            last=sy.max("at"),
-            mean=sy.mean("n"),
-            spread=sy.variance("n"),
-            own=EitherMean().of("n"),
-            theirs=sy.udaf(TheirMean()).of("n"),
-            longest=Longest().of("text"),
-        )
+        .agg(**dict(reversed(uses.items())) if turned else uses)
         .trigger(available_now=True)
     )
     return described.partition_by(policy, blocks=2, buckets=3) if policy else described
@@ -325,6 +326,23 @@ def test_a_query_that_goes_on_can_be_watched_and_stopped_and_goes_on_from_its_sn
     assert got.groupBy("window_start", "key").count().where("count > 1").isEmpty()
 
 
+@pytest.mark.parametrize("engine", ["resident", "groups"])
+def test_a_restart_may_have_another_policy_and_its_aggregates_in_another_order(spark, tmp_path, engine):
+    made = rows_of(12, 480)
+    (tmp_path / "in").mkdir()
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    for number, policy in enumerate(["hash", "dalton", "prompt", "hash"]):
+        pq.write_table(table_of(made[120 * number : 120 * (number + 1)]), tmp_path / "in" / f"{number}.parquet")
+        described = program(read, "20 seconds", "10 seconds", policy, turned=number % 2 == 1).engine(engine)
+        described = described.sink("parquet", path=str(tmp_path / "out")).checkpoint(str(tmp_path / "state"))
+        assert described.start().await_termination(120)
+    found = listed(spark.read.parquet(str(tmp_path / "out")).drop("batch_id"))
+    same(found, listed(plain(spark, made, "20 seconds", "10 seconds")), ["window_start", "k"])
+    other = described.agg(more=sy.count("text"))
+    with pytest.raises(OptionError, match="belongs to another program: its aggregates was"):
+        other.start()
+
+
 def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted(spark, tmp_path, temporary):
     (tmp_path / "in").mkdir()
     lines = ['{"k": "a", "at": "2024-05-01T00:00:00Z"}', '{"at": "2024-05-01T00:00:00Z"}', "{", '{"k": "b"}']
@@ -347,6 +365,7 @@ def test_rows_that_cannot_be_processed_fail_the_query_or_are_dropped_and_counted
     for _ in range(2):
         query = kept.start()
         assert query.await_termination(120)
+    assert [one.name for one in query._job._dataflow.sinks if one.logic.measured] == ["sink"]
     letters = spark.read.parquet(str(tmp_path / "letters")).collect()
     assert sorted(row["reason"] for row in letters) == [
         "null key in column 'k'", "null key in column 'k'", "null time in column 'at'"
@@ -377,7 +396,10 @@ def test_what_only_spark_can_do_with_the_source_is_named(spark, tmp_path, change
         (lambda s: s.agg(t=sy.sum("text")), "does not read column 'text', a string, as a number"),
         (lambda s: s.output_mode("complete"), "no output mode 'complete': use 'update'"),
         (lambda s: s.elastic("zones?interval=1"), "leave out .elastic"),
-        (lambda s: s.trigger(processing_time="1 second"), "add .trigger\\(available_now=True\\)"),
+        (
+            lambda s: s.partition_by("cooperative_dalton", buckets=2),
+            "use one that learns alone, as 'dalton', or engine",
+        ),
     ],
 )
 def test_what_the_resident_engine_has_not_is_named_with_the_remedy(spark, tmp_path, change, says):
@@ -423,8 +445,6 @@ def test_a_sink_of_the_driver_needs_a_slot_and_a_start_that_fails_leaves_its_fol
     described = described.checkpoint(str(tmp_path / "state"))
     with pytest.raises(OptionError, match=r"2 workers take all slots .* and the json sink needs one"):
         described.engine("resident", workers=2).trigger(processing_time="1 second").start()
-    with pytest.raises(OptionError, match=r"add .trigger\(available_now=True\)"):
-        described.engine("resident", workers=1).trigger(processing_time="1 second").start()
     assert described.engine("resident", workers=2).start().await_termination(120)
     assert spark.read.json(str(tmp_path / "out")).count() > 0
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import steelyard as sy
-from steelyard.core import NoEffectWarning, OptionError
-from steelyard.partition import Dalton
+from steelyard.core import Moves, NoEffectWarning, OptionError
+from steelyard.partition import Dalton, Hash
 from steelyard.similarity import ImbalanceAbove
 from steelyard.spark.classic import require_classic
 from steelyard.spark.resident import require_barrier
@@ -182,6 +182,12 @@ def told(action):
     return [str(one.message) for one in caught if one.category is NoEffectWarning]
 
 
+class Lazy(Hash):
+    """A policy of one's own that says by itself when rows move for its sake."""
+
+    name, moves = "lazy", Moves.NEVER
+
+
 @pytest.mark.spark
 def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
     counted = sy.stream(fares).group_by("user").agg(n=sy.count())
@@ -192,6 +198,9 @@ def test_what_has_no_effect_in_batches_is_told_once_with_the_reason(fares):
     assert told(counted.partition_by("auto").to_df) == []
     assert told(counted.to_df) == []
     assert told(counted.partition_by("in_place").to_df) == []
+    (said,) = told(counted.partition_by(Lazy()).elastic("zones?interval=1").to_df)
+    assert said.endswith("has no effect: partition_by('lazy') leaves rows where they are read; leave it out")
+    assert "repartition" not in counted.partition_by(Lazy(), blocks=7).to_df()._jdf.queryExecution().toString().lower()
     timed = sy.stream(fares.selectExpr("*", "timestamp_seconds(0) as at")).with_watermark("at", "1 second")
     (said,) = told(timed.group_by("user").agg(n=sy.count()).to_df)
     assert said == "with_watermark(...) has no effect: there is no window; it only refuses rows without a time"

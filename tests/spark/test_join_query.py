@@ -84,15 +84,15 @@ def test_metrics_of_a_join_have_its_decisions_its_moves_and_its_imbalance(spark,
         fed = Fed(spark, join, tmp_path / "join")
         fed.engine.feed.begin("alike")
         fed.engine.feed.listen(metrics)
-        for part in parts(join, 2):
-            fed.give(part)
+        moves = [fed.give(part).moves for part in parts(join, 2)]
         fed.engine.feed.close()
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
     finally:
         metrics.close()
     assert 'steelyard_decisions_total{query="alike"}' in text
-    assert 'steelyard_moves_total{query="alike"}' in text
+    assert sum(moves) > 0
+    assert f'steelyard_moves_total{{query="alike"}} {sum(moves):.1f}\n' in text
     assert 'steelyard_imbalance{query="alike"}' in text
 
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.core import OptionError
+from steelyard.core.hidden import PANE, ROWS
 from steelyard.partition.allocator import PromptAllocator
-from steelyard.spark.combine import ROWS, _local_buckets
+from steelyard.spark.combine import _local_buckets
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.rows import PANE
 from tests.spark.cases import Kept, Mean, same
 
 SCHEMA = "key string, value bigint, at timestamp"

@@ -1,5 +1,6 @@
 """Pipelines in TOML: mistakes have a line, and what is right becomes a query."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from steelyard.core import Progress
 from steelyard.spark.pipeline import build, control_c, end_batch, follow
 from steelyard.spark.pipeline_file import GENERATED, PipelineError, parse_pipeline, read_pipeline, schema_columns
 from steelyard.spark.toml_lines import key_lines
+from tests.tiny_spark import tiny
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fares.toml"
 GOOD = """\
@@ -400,13 +402,14 @@ aggregates = {{ trips = {{ count = "*" }} }}
 policy = {{ name = "prompt", blocks = 2, buckets = 2 }}
 sink = {{ format = "parquet", path = "{folder}/out" }}
 trigger = {{ {trigger} }}
-session = {{ master = "local[2]", config = {{ "spark.sql.shuffle.partitions" = 2 }} }}
+session = {{ master = "local[2]", config = {{ {config} }} }}
 """
 
 
 def file_of(folder, **parts):
     file = folder / "trips.toml"
-    file.write_text(GENERATED_ROWS.format(folder=folder, **parts))
+    config = ", ".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in tiny().items())
+    file.write_text(GENERATED_ROWS.format(folder=folder, config=config, **parts))
     return str(file)
 
 

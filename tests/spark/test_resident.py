@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings, Step, count, mean, sum
-from steelyard.spark import resident
 from steelyard.spark.resident import SparkLauncher, run
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant
@@ -102,8 +101,13 @@ class KillOnce(Step):
             os.kill(os.getpid(), signal.SIGKILL)
         yield batch
 
-    def committed(self, epoch):
+    def committed(self, number):
         self.epochs += 1
+
+
+def jobs_of(spark):
+    """How many jobs Spark has had so far."""
+    return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
 
 
 def test_a_worker_that_is_killed_is_followed_by_the_next_generation(spark, tmp_path):
@@ -114,9 +118,13 @@ def test_a_worker_that_is_killed_is_followed_by_the_next_generation(spark, tmp_p
     passed = read.shuffle().process(lambda context: KillOnce(marker), name="kill")
     passed.key_by("key").aggregate(n=count(), emit="end").sink(Memory(), name="out")
     settings = Settings(store=str(tmp_path / "store"), interval=0.1, heartbeat=0.1)
+    before = jobs_of(spark)
     results = run(spark, flow.dataflow(), workers=2, settings=settings)
     assert Path(marker).exists()
     assert results.outcome.restarts == 1
+    assert jobs_of(spark) == before + 1, "the death of a worker costs no new Spark job"
+    (recovery,) = results.outcome.recoveries
+    assert "was ended by SIGKILL" in recovery.why
     batch = Zipf(keys=10, seed=5).rows(0, rows, [0] * rows)
     assert as_rows(results.table("out")) == Counter(Counter(batch["key"].to_pylist()).items())
 
@@ -137,14 +145,10 @@ class OnACluster:
         ({"host": "driver.example", "bindAddress": "127.0.0.1"}, "127.0.0.1", "driver.example"),
     ],
 )
-def test_the_coordinator_listens_where_spark_binds_and_is_told_by_the_drivers_name(options, listens, told, monkeypatch):
+def test_the_driver_listens_where_spark_binds_and_is_reached_by_its_name(options, listens, told):
     launcher = SparkLauncher(OnACluster(**options))
     assert launcher.host == listens
-    addresses = []
-    monkeypatch.setattr(resident, "_task", lambda *given: addresses.append(given[-1]))
-    monkeypatch.setattr(resident, "inheritable_thread_target", lambda session: lambda target: lambda: None)
-    launcher.launch(None, None, 0, SimpleNamespace(workers=2, address=(listens, 4711)))
-    assert addresses == [(told, 4711)]
+    assert launcher.reached((listens, 4711)) == (told, 4711)
 
 
 def test_more_workers_than_slots_are_refused_before_spark_waits(spark):

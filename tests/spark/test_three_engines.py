@@ -262,7 +262,6 @@ def test_bad_rows_fail_groups_or_are_dropped_and_counted(spark, tmp_path):
         (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('groups'\\) has no TopK; it has count"),
         (lambda s: s.output_mode("update"), "gives a window once, when it closes: output mode 'update'"),
         (lambda s: s.on_bad_rows("dead_letter", "/tmp/letters"), "engine\\('groups'\\) has no dead-letter table"),
-        (lambda s: s.trigger(processing_time="1 second"), "add .trigger\\(available_now=True\\)"),
         (
             lambda s: s.partition_by("cooperative_dalton"),
             "goes by what partitioners tell each other: name another policy",

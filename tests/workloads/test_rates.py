@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core import OptionError
-from steelyard.workloads import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, parse_rate
+from steelyard.workloads import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, Walk, parse_rate
 
 speeds = st.floats(0.5, 1e5)
 spans = st.floats(0.5, 100)
@@ -22,6 +22,9 @@ rates = st.one_of(
     st.builds(Sinusoid, speeds, st.floats(0, 1), spans),
     spikes(),
     st.builds(Steps, spans, st.lists(speeds, min_size=1, max_size=6).map(tuple)),
+    st.builds(
+        lambda a, b, s, seed: Walk(a, b, b / 2, a / 9, max(a, b), s, seed), speeds, speeds, spans, st.integers(0, 9)
+    ),
     st.builds(lambda a, b, s, seed: Random(min(a, b), max(a, b), s, seed), speeds, speeds, spans, st.integers(0, 99)),
 )
 
@@ -74,6 +77,17 @@ def test_random_rates_agree_by_seed_and_stay_between_their_bounds() -> None:
     assert levels.max() <= 200
 
 
+def test_a_walk_stays_between_its_bounds_and_its_steps_within_theirs() -> None:
+    levels = np.array(Walk(500.0, down=30.0, up=20.0, low=300.0, high=520.0, seed=3).levels)
+    steps = np.diff(levels)
+    assert levels[0] == 500.0
+    assert levels.min() == 300.0
+    assert levels.max() <= 520.0
+    assert (steps >= -30.0).all()
+    assert (steps <= 20.0).all()
+    assert levels.tolist() != list(Walk(500.0, 30.0, 20.0, 300.0, 520.0, seed=4).levels)
+
+
 @pytest.mark.parametrize(
     ("text", "rate"),
     [
@@ -86,6 +100,7 @@ def test_random_rates_agree_by_seed_and_stay_between_their_bounds() -> None:
         ("spike:100,1000,10,5,60", Spike(100, 1000, 10, 5, 60)),
         ("steps:10,100,0,300", Steps(10, (100, 0, 300))),
         ("random:100,200,5,7", Random(100, 200, 5, 7)),
+        ("walk:100,20,30,seed=7", Walk(100.0, 20.0, 30.0, seed=7)),
     ],
 )
 def test_a_rate_can_be_written_as_text(text: str, rate: Rate) -> None:
@@ -116,4 +131,4 @@ def test_a_wrong_rate_says_what_is_wrong(text: str, complaint: str) -> None:
 
 
 def test_every_rate_has_its_name() -> None:
-    assert sorted(RATES) == ["constant", "ramp", "random", "sinusoid", "spike", "steps"]
+    assert sorted(RATES) == ["constant", "ramp", "random", "sinusoid", "spike", "steps", "walk"]

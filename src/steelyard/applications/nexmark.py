@@ -326,7 +326,7 @@ class _RunningCount(Step):
             self._open = {start: known for start, known in self._open.items() if start + self._window.size > time}
         return ()
 
-    def snapshot(self, epoch: int) -> dict[str, Any]:
+    def snapshot(self, number: int) -> dict[str, Any]:
         """The open windows."""
         found = [self._counts(start, known) for start, known in self._open.items()]
         return {"watermark": self._watermark, "counts": pa.Table.from_batches(found, _COUNTS)}

@@ -196,7 +196,7 @@ class _Join(Step):
         if len(ids) > 1:  # a path of no link was never given
             yield False, nodes[0], nodes[-1], nodes, ids, None, None
 
-    def snapshot(self, epoch: int) -> dict[str, pa.Table]:
+    def snapshot(self, number: int) -> dict[str, pa.Table]:
         """Links, paths and what was deleted."""
         links = [(number, start, end) for start, some in self._links.items() for number, end in some.items()]
         known = [(nodes, ids) for some in self._paths.values() for ids, nodes in some.items()]

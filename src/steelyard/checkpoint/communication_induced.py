@@ -26,8 +26,8 @@ class Hmnr(OwnTimer):
     it knows of k's; and `sent_to[k]`, whether it has sent to k since its own last checkpoint.
     """
 
-    def __init__(self, place: Place, interval: float) -> None:
-        super().__init__(place, interval)
+    def __init__(self, place: Place, interval: float, clock: str = "") -> None:
+        super().__init__(place, interval, clock)
         self._me = place.instances.index(place.instance)
         self._receiver = {wire.number: place.instances.index(wire.receiver) for wire in place.outputs}
         self.clock = 0
@@ -95,8 +95,8 @@ class Hmnr(OwnTimer):
 class Bcs(OwnTimer):
     """The rule of Briatico, Ciuffoletti and Simoncini: a message from a later interval forces a checkpoint."""
 
-    def __init__(self, place: Place, interval: float) -> None:
-        super().__init__(place, interval)
+    def __init__(self, place: Place, interval: float, clock: str = "") -> None:
+        super().__init__(place, interval, clock)
         self.clock = 0
         self._ahead = 0
 
@@ -128,7 +128,7 @@ class CommunicationInduced(Uncoordinated):
 
     Parameters
     ----------
-    interval, intervals, logged, deduplicates
+    interval, intervals, logged, deduplicates, together
         As those of `uncoordinated`.
     rule
         `"hmnr"`, whose notes grow with the instances, or `"bcs"`, with notes of four bytes. Where checkpoints come at
@@ -137,6 +137,7 @@ class CommunicationInduced(Uncoordinated):
 
     rule: str = "hmnr"
     name: ClassVar[str] = "communication_induced"
+    marks: ClassVar[bool] = True
     paper: ClassVar[str] = "Siachamis 2025, section 3; Hélary et al. 1999; Briatico et al. 1984"
 
     def __post_init__(self) -> None:
@@ -146,4 +147,4 @@ class CommunicationInduced(Uncoordinated):
 
     def beside(self, place: Place) -> Beside:
         """Goes by a timer of its own, and by the notes of messages."""
-        return (Hmnr if self.rule == "hmnr" else Bcs)(place, self.interval_of(place))
+        return (Hmnr if self.rule == "hmnr" else Bcs)(place, self.interval_of(place), self.clock_of(place))

@@ -21,11 +21,11 @@ class Aligning(Beside):
         self._missing: set[int] = set()
         self._round = 0
 
-    def on_round(self, number: int) -> Reaction:
+    def on_round(self, number: int, now: float, plan: str) -> Reaction:
         """A source has nobody to wait for."""
         return Reaction(checkpoint=True)
 
-    def on_marker(self, wire: int, number: int) -> Reaction:
+    def on_marker(self, wire: int, number: int, now: float, plan: str) -> Reaction:
         """Hold this input back; with the last marker, take the checkpoint."""
         if number != self._round:
             self._round = number
@@ -82,14 +82,14 @@ class Overtaking(Beside):
         super().__init__(place)
         self._round = 0
 
-    def on_round(self, number: int) -> Reaction:
+    def on_round(self, number: int, now: float, plan: str) -> Reaction:
         """A source has nothing to capture."""
         self._round = number
         return Reaction(checkpoint=True)
 
-    def on_marker(self, wire: int, number: int) -> Reaction:
+    def on_marker(self, wire: int, number: int, now: float, plan: str) -> Reaction:
         """The first one cuts; the others end what is captured."""
-        if number == self._round:
+        if number <= self._round:  # of this round, or of one that was given up
             return NOTHING
         self._round = number
         return Reaction(checkpoint=True, capture=tuple(one.number for one in self.place.inputs if one.number != wire))

@@ -32,6 +32,12 @@ class Checkpoint:
         Why it was taken.
     round
         Which round of all instances it belongs to; 0 for none.
+    unlogged
+        By wire: the number of the last message before it that is in no log; only where some are kept and some are not.
+    rows
+        How many the instance had processed since it began: what tells whether all of an operator have as much to do.
+    waited
+        What `Beside.waited` was.
     """
 
     instance: str
@@ -40,6 +46,9 @@ class Checkpoint:
     received: Mapping[int, int] = field(default_factory=dict)
     kind: str = LOCAL
     round: int = 0
+    unlogged: Mapping[int, int] = field(default_factory=dict)
+    rows: int = 0
+    waited: float = -1.0
 
     def __str__(self) -> str:
         return f"{self.instance}@{self.number}"
@@ -69,6 +78,10 @@ class History:
         self.wires = tuple(wires)
         self.checkpoints: dict[str, list[Checkpoint]] = {one: [Checkpoint(one, 0, kind=INITIAL)] for one in instances}
         """By instance, in order."""
+
+    def begin_at(self, line: Line) -> None:
+        """All instances begin where these checkpoints are; called before the first is added."""
+        self.checkpoints = {one: [line[one]] for one in self.checkpoints}
 
     def add(self, checkpoint: Checkpoint) -> None:
         """One more; ValueError where it is not the next one of its instance."""

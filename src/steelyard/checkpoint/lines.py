@@ -2,14 +2,15 @@
 
 A set of checkpoints, one of each instance, is consistent where no message was processed before the one that was not
 sent before the other: such a message would be an orphan, and its sender would send it, or another in its place, once
-more (Siachamis 2025, section 3).
+more (Siachamis 2025, section 3). Where senders keep a log of some channels only, no message may have been sent before
+the one, not processed before the other, and be in no log: it would be lost, so that its sender goes back before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from steelyard.checkpoint.history import Checkpoint, History, Line
+from steelyard.checkpoint.history import Checkpoint, History, Line, Wire
 
 Spot = tuple[str, int]
 """A checkpoint by instance and number."""
@@ -19,7 +20,9 @@ class CheckpointGraph:
     """An edge leads from a checkpoint to each that cannot be in a line with it, or with one before it.
 
     There is one from a checkpoint to the next of its instance, and one from a checkpoint of a sender to the first of a
-    receiver that has processed a message sent after it: those behind that one are reached through it.
+    receiver that has processed a message sent after it: those behind that one are reached through it. And one from a
+    checkpoint of a receiver to the first of a sender that has sent a message, in no log, that was not processed before
+    it. Where nothing of a channel is in a log, its two ends go back to one round together.
 
     Parameters
     ----------
@@ -44,6 +47,20 @@ class CheckpointGraph:
                     receiver = next(receivers, None)
                 if receiver is not None:
                     self.edges[_spot(sender)].append(receiver)
+            self._add_unlogged(wire)
+
+    def _add_unlogged(self, wire: Wire) -> None:
+        """Edges from receivers to senders, by what is in no log."""
+        if not self._history.checkpoints[wire.sender][-1].unlogged.get(wire.number):
+            return
+        senders = iter(self._history.checkpoints[wire.sender])
+        sender = next(senders, None)
+        for receiver in self._history.checkpoints[wire.receiver]:
+            processed = receiver.received.get(wire.number, 0)
+            while sender is not None and sender.unlogged.get(wire.number, 0) <= processed:
+                sender = next(senders, None)
+            if sender is not None:
+                self.edges[_spot(receiver)].append(sender)
 
     def reached_from(self, roots: Iterable[Checkpoint]) -> set[Spot]:
         """All checkpoints to which at least one edge leads from one of these."""
@@ -90,6 +107,14 @@ def orphans(history: History, line: Line) -> Iterator[tuple[int, int, int]]:
         received = line[receiver].received.get(wire, 0)
         if received > sent:
             yield wire, sent + 1, received
+
+
+def lost(history: History, line: Line) -> Iterator[tuple[int, int]]:
+    """(wire, number): a message that was sent, not processed and in no log, by a line. A consistent one has none."""
+    for wire, sender, receiver in history.wires:
+        unlogged = line[sender].unlogged.get(wire, 0)
+        if unlogged > line[receiver].received.get(wire, 0):
+            yield wire, unlogged
 
 
 def in_flight(history: History, line: Line) -> dict[int, tuple[int, int]]:

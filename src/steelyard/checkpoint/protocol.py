@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from steelyard.checkpoint.history import Checkpoint, History, Wire
+from steelyard.checkpoint.history import Checkpoint, History, Line, Wire
 from steelyard.checkpoint.lines import recovery_line
 from steelyard.core import OptionError
 
@@ -64,6 +64,15 @@ class Reaction:
 NOTHING = Reaction()
 
 
+class Change(NamedTuple):
+    """A protocol treats an operator in another way from a round on."""
+
+    round: int
+    operator: str
+    region: str
+    why: str
+
+
 class Beside:
     """The half beside an instance. This one does nothing of itself: protocols write what they need.
 
@@ -75,10 +84,19 @@ class Beside:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.waited = -1.0
+        """Seconds between the first and the last marker of the newest round of which all came; below 0 without one."""
 
     def due(self, now: float) -> bool:
         """Whether to take a checkpoint of one's own at `now`, in seconds since the instance began."""
         return False
+
+    def overdue(self, now: float) -> tuple[int, str] | None:
+        """A round, and its plan, that is taken now, though markers are missing; asked where `due` is.
+
+        Nobody waits any more; that the round fits together is then not said.
+        """
+        return None
 
     def note(self, wire: int) -> bytes:
         """What a message carries that is about to be sent."""
@@ -91,13 +109,17 @@ class Beside:
     def learn(self, wire: int, note: bytes) -> None:
         """A message is about to be processed; called behind `before_message`, and behind the checkpoint if any."""
 
-    def on_round(self, number: int) -> Reaction:
-        """The coordinator begins a round; called beside sources."""
+    def on_round(self, number: int, now: float, plan: str) -> Reaction:
+        """The coordinator begins a round; called beside sources, with seconds as in `due`, and what `Central` plans."""
         return NOTHING
 
-    def on_marker(self, wire: int, number: int) -> Reaction:
-        """A marker of a round has come."""
+    def on_marker(self, wire: int, number: int, now: float, plan: str) -> Reaction:
+        """A marker of a round has come, with the plan with which the round began."""
         return NOTHING
+
+    def logs(self, wire: int) -> bool:
+        """Whether a protocol that keeps what is sent keeps it on this wire; asked behind every checkpoint."""
+        return True
 
     def took(self, kind: str) -> None:
         """A checkpoint is taken, of this kind: called before `state`, which is part of it."""
@@ -121,6 +143,17 @@ class Central:
 
     def __init__(self, instances: Sequence[str], wires: Sequence[Wire]) -> None:
         self.history = History(instances, wires)
+        self.changes: list[Change] = []
+        """What a protocol has changed while the job ran, where it can."""
+
+    def begin_at(self, line: Line) -> None:
+        """All instances begin where these checkpoints are, of workers that are gone; called before all else."""
+        self.history.begin_at(line)
+
+    @property
+    def plan(self) -> str:
+        """What the markers of the round carry that has just begun: how it is taken, where that may change."""
+        return ""
 
     def next_round(self, now: float) -> int | None:
         """The round that begins at `now`, in seconds since the job began; None where none does."""
@@ -165,6 +198,11 @@ class Rounds(Central):
         self._next = interval
         self._reported: dict[int, dict[str, Checkpoint]] = {0: self.history.newest()}
 
+    def begin_at(self, line: Line) -> None:
+        """That is the round before the first."""
+        super().begin_at(line)
+        self._reported = {0: self.history.newest()}
+
     def next_round(self, now: float) -> int | None:
         """The next one, where it is time and the one before is complete."""
         if now < self._next or self._under_way:
@@ -207,6 +245,10 @@ class CheckpointProtocol:
     """Whether senders keep what they sent until no line can ask for it."""
     deduplicates: bool = False
     """Whether a receiver drops what it has processed before, by its number."""
+    marks: ClassVar[bool] = False
+    """Whether messages carry what `Beside.note` gives."""
+    timers: ClassVar[bool] = False
+    """Whether instances take checkpoints by clocks of their own."""
 
     def beside(self, place: Place) -> Beside:
         """The half beside an instance."""

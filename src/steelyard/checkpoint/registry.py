@@ -8,9 +8,9 @@ from steelyard.core.registry import Family
 PROTOCOLS: Family[CheckpointProtocol] = Family(
     "steelyard.checkpoint",
     "checkpoint protocol",
-    "When and how the state of a dataflow is made durable, and where it goes back to",
+    "When and how state is made durable, and where all go back to: `.engine('resident', protocol='unaligned')`",
     ("beside",),
-    lambda kind: ("model",),
+    lambda kind: ("resident",),
 )
 
 

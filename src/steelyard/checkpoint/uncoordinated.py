@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,13 +19,15 @@ class OwnTimer(Beside):
         Where it is.
     interval
         Seconds between two checkpoints.
+    clock
+        Whose timer it is: those of one name fire together.
     """
 
-    def __init__(self, place: Place, interval: float) -> None:
+    def __init__(self, place: Place, interval: float, clock: str = "") -> None:
         super().__init__(place)
         self._interval = interval
         # Instances begin at different moments of the first interval: else all would write at once for ever.
-        share = zlib.crc32(place.instance.encode()) / 2**32
+        share = zlib.crc32((clock or place.instance).encode()) / 2**32
         self._next = interval * (0.5 + 0.5 * share)
 
     def due(self, now: float) -> bool:
@@ -48,11 +49,13 @@ class Uncoordinated(CheckpointProtocol):
     interval
         Seconds between two checkpoints of an instance.
     intervals
-        By operator: another interval.
+        Other intervals of some operators, as in `"count:2,join:0.5"`; for a chain of instances that of its first one.
     logged
         Whether senders keep what they sent. Without it rows that were under way are lost: at most once.
     deduplicates
         Whether receivers drop what they have processed before. Without it some rows count twice: at least once.
+    together
+        Whether instances of the same number, which are on one worker where all operators have as many, go by one clock.
 
     Examples
     --------
@@ -61,17 +64,29 @@ class Uncoordinated(CheckpointProtocol):
     """
 
     interval: float = 5.0
-    intervals: Mapping[str, float] | None = None
+    intervals: str = ""
     logged: bool = True
     deduplicates: bool = True
+    together: bool = False
     name: ClassVar[str] = "uncoordinated"
+    timers: ClassVar[bool] = True
     paper: ClassVar[str] = "Siachamis 2025, section 3"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.intervals, Mapping | None):
-            raise OptionError(f"intervals of {self.name} is a dictionary by operator, got {self.intervals!r}")
-        for seconds in (self.interval, *(self.intervals or {}).values()):
+        for seconds in (self.interval, *self._of_operators().values()):
             require_interval(self.name, seconds)
+
+    def _of_operators(self) -> dict[str, float]:
+        found = {}
+        for part in filter(None, self.intervals.split(",")):
+            operator, _, seconds = part.rpartition(":")
+            try:
+                found[operator] = float(seconds)
+            except ValueError:
+                raise OptionError(
+                    f"intervals of {self.name} are seconds by operator, as in 'count:2,join:0.5', got {part!r}"
+                ) from None
+        return found
 
     @property
     def guarantee(self) -> str:
@@ -82,8 +97,12 @@ class Uncoordinated(CheckpointProtocol):
 
     def beside(self, place: Place) -> Beside:
         """Goes by a timer of its own."""
-        return OwnTimer(place, self.interval_of(place))
+        return OwnTimer(place, self.interval_of(place), self.clock_of(place))
 
     def interval_of(self, place: Place) -> float:
         """Seconds between two checkpoints of an instance."""
-        return (self.intervals or {}).get(place.instance.rpartition("#")[0], self.interval)
+        return self._of_operators().get(place.instance.rpartition("#")[0], self.interval)
+
+    def clock_of(self, place: Place) -> str:
+        """The name of an instance's timer."""
+        return place.instance.rpartition("#")[2] if self.together else place.instance

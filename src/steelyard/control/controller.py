@@ -152,14 +152,17 @@ class Controller:
         """The newest that was done."""
         self.seen = Observation(0.0, 0.0)
         """What was seen at the newest look."""
+        self._hidden: Observation | None = None
+        """The same, where guards kept it from the policy."""
 
     def look(self) -> Decision | None:
         """Look once; what was decided, or None where a guard says that nobody decides now."""
-        self.seen = seen = self.engine.observe()
+        self.seen = seen = self.engine.observe().behind(self._hidden)
         if self.last is not None and self.last.came is None and seen.time > self.last.ends:
             self.last.came = seen
             self._tell(self.last.progress(BROUGHT))
-        if any(guard.waits(seen) for guard in self.guards):
+        self._hidden = seen if any(guard.waits(seen) for guard in self.guards) else None
+        if self._hidden is not None:
             return None
         wanted = allowed = self.policy.decide(seen)
         for guard in self.guards:

@@ -73,7 +73,7 @@ class Metrics:
                 ("bad_rows", "Rows refused", ["reason"]),
                 ("results", "Result rows handed to the sink", []),
                 ("decisions", "Changes that a policy wanted", []),
-                ("moves", "Moves of state", []),
+                ("moves", "Worksets that changed their worker", []),
                 ("failures", "Failures of the query", []),
                 ("recoveries", "Times that it went on after a failure", []),
             )
@@ -100,9 +100,11 @@ class Metrics:
     def __call__(self, progress: Progress) -> None:
         """One event more."""
         query = progress.name or progress.id
-        counted = {DECISION: "decisions", MOVED: "moves", FAILED: "failures", RECOVERED: "recoveries"}
+        counted = {DECISION: "decisions", FAILED: "failures", RECOVERED: "recoveries"}
         if progress.kind in counted:
             self._counters[counted[progress.kind]].labels(query).inc()
+        if progress.kind == MOVED:
+            self._counters["moves"].labels(query).inc(progress.details["moves"])
         if progress.kind in (BATCH, EPOCH):
             self._add(query, progress)
             self._show(query, progress)

@@ -257,6 +257,12 @@ class Observation:
     """By percentile: seconds from when a row came to its log, or was read where the log does not tell, until what it
     became left the dataflow; a sample of them. None where nothing left."""
 
+    def behind(self, hidden: Observation | None) -> Observation:
+        """With what a policy must know of the look before, if that was hidden from it."""
+        if hidden is None or hidden.join is None or self.join is None:
+            return self
+        return replace(self, join=self.join.behind(hidden.join))
+
     @property
     def number(self) -> int:
         """Of the newest batch; -1 where there are none."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from steelyard.core.key_groups import DEFAULT_GROUPS
 from steelyard.core.topology import DataflowError, Link, Topology, Vertex, require_operator
 
 
@@ -162,6 +163,8 @@ class Dataflow(Topology[Operator, Edge]):
         For pictures and logs.
     operators, edges
         The graph. Several edges may lead to one input, which then gets the rows of all.
+    groups
+        Key groups that instances of an operator share where rows go by hash: as many instances as groups, at most.
 
     Raises
     ------
@@ -172,6 +175,7 @@ class Dataflow(Topology[Operator, Edge]):
     name: str
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
+    groups: int = DEFAULT_GROUPS
     schemas: Mapping[str, pa.Schema] = field(init=False, repr=False, compare=False)
     """The columns that each operator gives; those that it takes, for a sink."""
 

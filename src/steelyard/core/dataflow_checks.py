@@ -18,6 +18,7 @@ def checked_schemas(dataflow: Dataflow) -> Mapping[str, pa.Schema]:
     order = _order_without_feedback(dataflow)
     _no_window_behind_a_cycle(dataflow)
     _forward_keeps_parallelism(dataflow)
+    _groups_suffice(dataflow)
     _keys_meet(dataflow)
     schemas: dict[str, pa.Schema] = {}
     for name in order:
@@ -73,6 +74,19 @@ def _forward_keeps_parallelism(dataflow: Dataflow) -> None:
             raise DataflowError(
                 f"edge {edge} is forward, but {sender.name!r} has parallelism {sender.parallelism} and "
                 f"{receiver.name!r} has {receiver.parallelism}: use shuffle() or key_by(...), or make them equal"
+            )
+
+
+def _groups_suffice(dataflow: Dataflow) -> None:
+    groups: object = dataflow.groups
+    if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
+        raise DataflowError(f"groups must be a whole number, 1 or more, got {groups!r}")
+    for edge in dataflow.edges:
+        parallelism = dataflow.by_name[edge.receiver].parallelism
+        if edge.grouping.route is Route.HASH and parallelism > groups:
+            raise DataflowError(
+                f"operator {edge.receiver!r} has parallelism {parallelism}, and keys are of {groups} groups, which "
+                f"have one owner each: give Flow(groups={parallelism}) or more, or a smaller parallelism"
             )
 
 

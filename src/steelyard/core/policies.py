@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,6 +35,21 @@ class Partitioner(Protocol):
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """The blocks of a batch with these counts. Raises nothing for empty counts or one block."""
         ...
+
+
+class Moves(Enum):
+    """When rows leave the place where they are read for the sake of a policy, which says so in an attribute `moves`."""
+
+    ALWAYS = "always"
+    """Also where a policy says nothing."""
+    IF_IT_PAYS = "where it pays"
+    """The policy finds out from batches; where none are to come, or the JVM combines rows for less, nothing moves."""
+    NEVER = "never"
+
+    @classmethod
+    def of(cls, policy: object) -> Moves:
+        """What a policy says."""
+        return cls(getattr(policy, "moves", cls.ALWAYS))
 
 
 @runtime_checkable
@@ -238,3 +255,20 @@ class BucketAllocator(Protocol):
     ) -> BucketPlan:
         """A bucket for each cluster: `hashes[i] mod buckets` where `split[i]`, free choice elsewhere."""
         ...
+
+
+def identity(policy: Any) -> str:
+    """What tells a policy from another, in every process: its kind, and its parameters where it is a dataclass.
+
+    >>> from steelyard.partition import Prompt
+    >>> identity(Prompt())
+    "steelyard.partition.prompt.Prompt('ascending', 'restart')"
+    """
+    kind = type(policy)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if not dataclasses.is_dataclass(policy):
+        return name
+    values = [getattr(policy, field.name) for field in dataclasses.fields(policy) if field.init]
+    # what has no words of its own would be told by its place in memory
+    words = [identity(one) if getattr(type(one), "__repr__", None) is object.__repr__ else repr(one) for one in values]
+    return f"{name}({', '.join(words)})"

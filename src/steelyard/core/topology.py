@@ -85,6 +85,8 @@ class Instance(NamedTuple):
         Instance(operator='count', number=3)
         """
         name, _, number = text.rpartition("#")
+        if not (name and number.isascii() and number.isdigit()):
+            raise OptionError(f"{text!r} is no instance: give its operator and its number from 0, as in 'count#0'")
         return cls(name, int(number))
 
 
@@ -170,8 +172,8 @@ class Topology(Generic[V, E]):
 
     def rescaled(self, parallelism: Mapping[str, int]) -> Self:
         """The same with other numbers of instances."""
-        for name in parallelism:
-            self.operator(name)
+        if all(self.operator(name).parallelism == number for name, number in parallelism.items()):
+            return self
         operators = tuple(one.rescaled(parallelism.get(one.name, one.parallelism)) for one in self.operators)
         made: Any = self
         changed: Self = replace(made, operators=operators)

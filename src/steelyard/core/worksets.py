@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WorksetId = tuple[int, int]
 """Space partition, and number of the workset in it."""
@@ -71,6 +71,20 @@ class JoinObservation:
     moved: int = 0
     moved_bytes: int = 0
     dealt_anew: bool = False
+
+    def behind(self, hidden: JoinObservation) -> JoinObservation:
+        """With what a policy must know of the look before, which was hidden from it: not loads, but what changed.
+
+        >>> seen = JoinObservation([1.0], moved=1).behind(JoinObservation([9.0], moved=2, dealt_anew=True))
+        >>> seen.loads, seen.moved, seen.dealt_anew
+        ([1.0], 3, True)
+        """
+        return replace(
+            self,
+            moved=self.moved + hidden.moved,
+            moved_bytes=self.moved_bytes + hidden.moved_bytes,
+            dealt_anew=self.dealt_anew or hidden.dealt_anew,
+        )
 
     @property
     def shares(self) -> list[float]:

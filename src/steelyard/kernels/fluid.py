@@ -3,6 +3,10 @@
 A step goes through the operators three times: what each would do if nothing held it back; from the last to the first,
 how much each can take, which a full queue further on limits; from the first to the last, what happens. The second is
 done in rounds: an operator that one queue holds back leaves its places in others to those who send there too.
+
+An operator may keep what it gets for a while, in panes of time of which the oldest is forgotten when a new one begins.
+What it keeps may make its work dearer, or come out as the results of a window whenever a pane ends: all at once, before
+the tuples that wait.
 """
 
 from __future__ import annotations
@@ -21,24 +25,31 @@ NONE = -1
 
 FLUID = np.dtype(
     [
-        ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("threads", "f8"), ("capacity", "f8"), ("rate", "f8"),
-        ("core_seconds", "f8"), ("queue", "f8"), ("inflow", "f8"), ("can", "f8"), ("accept", "f8"),
-        ("received", "f8"), ("processed", "f8"), ("sent", "f8"), ("busy", "f8"), ("blocked", "f8"), ("area", "f8"),
-        ("peak", "f8"),
+        ("operator", "i4"), ("machine", "i4"), ("source", "i4"), ("threads", "f8"), ("capacity", "f8"),
+        ("service", "f8"), ("growth", "f8"), ("cpu", "f8"), ("result_seconds", "f8"), ("keys", "f8"),
+        ("kept", "f8"), ("results", "f8"), ("queue", "f8"),
+        ("seconds", "f8"), ("time", "f8"), ("inflow", "f8"), ("can", "f8"), ("can_give", "f8"), ("accept", "f8"),
+        ("received", "f8"), ("processed", "f8"), ("sent", "f8"), ("busy", "f8"), ("worked", "f8"), ("blocked", "f8"),
+        ("area", "f8"), ("peak", "f8"),
     ],
     align=True,
 )  # fmt: skip
-"""An instance: `rate` tuples per second at most, each of which takes `core_seconds` of its machine; `can` is what it
-can do in this step, `accept` what its queue can take. From `received` on, sums since they were last set to 0."""
+"""An instance. A tuple takes `service` seconds of a thread and `growth` more for each that is `kept`; for the share
+`cpu` of them a core is used. Of `keys` different keys; `results` of windows wait, each of which takes `result_seconds`.
+In this step a tuple takes `seconds`, of the `time` that the threads have together; `can` is what it can do, `can_give`
+how many results it can make, `accept` what its queue can take. From `received` on, sums since they were last set to 0;
+`worked` are seconds of cores."""
 FLOW_OPERATOR = np.dtype(
     [
-        ("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("threads", "f8"), ("outputs", "f8"),
-        ("sends", "f8"), ("limit", "f8"),
+        ("first", "i4"), ("count", "i4"), ("first_edge", "i4"), ("edges", "i4"), ("panes", "i4"), ("newest", "i4"),
+        ("gives", "i4"), ("threads", "f8"), ("outputs", "f8"), ("sends", "f8"), ("limit", "f8"), ("pane", "f8"),
+        ("left", "f8"), ("new_keys", "f8"),
     ],
     align=True,
 )  # fmt: skip
 """`sends` is how many tuples go over all edges together for one that comes out; `limit` how many tuples its receivers
-let it process in this step."""
+let it process in this step, or results where it `gives` those of windows. What came in the last `panes` panes of `pane`
+seconds is kept, 0 panes for nothing; the `newest` ends in `left` seconds. A tuple brings `new_keys` on average."""
 FLOW_EDGE = np.dtype(
     [
         ("sender", "i4"), ("receiver", "i4"), ("first_share", "i4"), ("share", "f8"), ("demand", "f8"), ("part", "f8"),
@@ -48,8 +59,8 @@ FLOW_EDGE = np.dtype(
 """`share` is how many of the tuples that come out go over it; `part` the share of the receiver's places that it may
 take, by what its senders would send."""
 FLOW_MACHINE = np.dtype([("cores", "f8"), ("share", "f8"), ("bounded", "f8"), ("open", "f8")], align=True)
-"""`share` of its full rate that every instance gets in this step; seconds of cores for those that want no more than
-that, and those that the others would take at their full rate."""
+"""`share` of its threads' time that every instance gets in this step; seconds of cores for those that want no more
+than that, and those that the others would take in all of their time."""
 
 ROUNDS = 4
 """In which what some instances leave of their share of a machine, or some edges of a queue, goes to the others."""
@@ -66,25 +77,50 @@ class Flow(NamedTuple):
     shares: Floats
     """For each edge, how much of what is sent each of the receiver's instances gets."""
     machines: Rows
+    panes: Floats
+    """float64[instances, panes]: tuples of each pane that is kept."""
+
+
+@inlined
+def different(kept: float, keys: float, new_keys: float) -> float:
+    """How many different keys tuples have, as if all keys of an instance were alike."""
+    return keys * (1.0 - np.exp(-kept * new_keys / keys)) if keys < np.inf else kept * new_keys
+
+
+@inlined
+def end_panes(flow: Flow, step: float) -> None:
+    """Where a pane ended, results of a window are to be made, and the oldest pane is forgotten."""
+    for operator in flow.operators:
+        if operator.panes > 0 and operator.left < step / 2:
+            operator.left += operator.pane
+            operator.newest = (operator.newest + 1) % operator.panes
+            for number in range(operator.first, operator.first + operator.count):
+                row = flow.instances[number]
+                if operator.gives:
+                    row.results += different(row.kept, row.keys, operator.new_keys)
+                row.kept = max(row.kept - flow.panes[number, operator.newest], 0.0)
+                flow.panes[number, operator.newest] = 0.0
 
 
 @inlined
 def share_cores(flow: Flow, step: float) -> None:
-    """What each instance can do in this step: its full rate, or an equal share of it where cores are too few."""
+    """What each instance can do in this step: in all of its time, or an equal share of it where cores are too few."""
     for machine in flow.machines:
         machine.share = 0.0
+    for row in flow.instances:
+        row.seconds = row.service + row.growth * row.kept
     for _ in range(ROUNDS):
         for machine in flow.machines:
             machine.bounded = 0.0
             machine.open = 0.0
         for row in flow.instances:
-            available = row.queue + row.inflow
-            if row.core_seconds > 0.0 and available > 0.0:
+            wanted = (row.queue + row.inflow) * row.seconds + row.results * row.result_seconds
+            if wanted > 0.0:
                 machine = flow.machines[row.machine]
-                if available <= row.rate * step * machine.share:
-                    machine.bounded += available * row.core_seconds
+                if wanted <= row.threads * step * machine.share:
+                    machine.bounded += wanted * row.cpu
                 else:
-                    machine.open += row.rate * step * row.core_seconds
+                    machine.open += row.threads * step * row.cpu
         for machine in flow.machines:
             left = machine.cores * step - machine.bounded
             if machine.open > 0.0:
@@ -92,7 +128,10 @@ def share_cores(flow: Flow, step: float) -> None:
             elif machine.bounded == 0.0:
                 machine.share = 1.0
     for row in flow.instances:
-        row.can = row.rate * step * flow.machines[row.machine].share if row.core_seconds > 0.0 else np.inf
+        row.time = row.threads * step * flow.machines[row.machine].share
+        for_results = min(row.results * row.result_seconds, row.time)
+        row.can_give = for_results / row.result_seconds if row.result_seconds > 0.0 else row.results
+        row.can = (row.time - for_results) / row.seconds if row.seconds > 0.0 else np.inf
 
 
 @inlined
@@ -103,7 +142,7 @@ def weigh_edges(flow: Flow) -> None:
         wanted = 0.0
         for number in range(operator.first, operator.first + operator.count):
             row = flow.instances[number]
-            wanted += min(row.queue + row.inflow, row.can)
+            wanted += row.can_give if operator.gives else min(row.queue + row.inflow, row.can)
         edge.demand = min(wanted, operator.limit) * operator.outputs * edge.share
 
 
@@ -168,7 +207,56 @@ def accept_up_to(flow: Flow, operator: Rows) -> None:
         row = flow.instances[number]
         # work without bound frees as many places as the receivers let it
         freed = row.can * held_back if together < np.inf else operator.limit / operator.count
+        if operator.gives:  # what comes in stays, whoever holds the results back
+            freed = row.can
         row.accept = max(0.0, row.capacity - row.queue + freed)
+
+
+@inlined
+def spend(row: Rows, step: float, want: float, done: float, wanted_results: float, given: float) -> None:
+    """How an instance spent its time on tuples and results, of which it wanted to do so many, and did so many."""
+    if row.time > 0.0 and (row.seconds > 0.0 or row.result_seconds > 0.0):
+        at_work = done * row.seconds + given * row.result_seconds
+        held = (want - done) * row.seconds + (wanted_results - given) * row.result_seconds
+        row.busy += row.threads * step * at_work / row.time
+        row.blocked += row.threads * step * held / row.time
+        row.worked += at_work * row.cpu
+    elif want > done:
+        row.blocked += row.threads * step * (want - done) / want
+
+
+@inlined
+def give_results(flow: Flow, operator: Rows, step: float) -> float:
+    """Instances take all tuples that they can, and make results. Gives how many, as far as receivers have places."""
+    wanted = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        wanted += flow.instances[number].can_give
+    held_back = min(1.0, operator.limit / wanted) if wanted > 0.0 else 0.0
+    together = 0.0
+    for number in range(operator.first, operator.first + operator.count):
+        row = flow.instances[number]
+        done = min(row.queue + row.inflow, row.can)
+        given = row.can_give * held_back
+        spend(row, step, done, done, row.can_give, given)
+        row.results = max(row.results - given, 0.0)
+        row.sent += given * operator.outputs * operator.sends
+        take(flow, operator, number, done, step)
+        together += given
+    return together
+
+
+@inlined
+def take(flow: Flow, operator: Rows, number: int, done: float, step: float) -> None:
+    """So much of what came to an instance leaves its queue, and is kept where the operator keeps anything."""
+    row = flow.instances[number]
+    row.received += row.inflow
+    row.queue = max(row.queue + row.inflow - done, 0.0)
+    row.processed += done
+    row.area += row.queue * step
+    row.peak = max(row.peak, row.queue)
+    if operator.panes > 0:
+        row.kept += done
+        flow.panes[number, operator.newest] += done
 
 
 @inlined
@@ -191,17 +279,9 @@ def process(flow: Flow, operator: Rows, step: float) -> float:
         want = min(row.queue + row.inflow, row.can)
         need = min(want, max(0.0, row.queue + row.inflow - row.capacity))
         done = need + (want - need) * held_back
-        row.received += row.inflow
-        row.queue = max(row.queue + row.inflow - done, 0.0)
-        row.processed += done
+        spend(row, step, want, done, 0.0, 0.0)
         row.sent += done * operator.outputs * operator.sends
-        if row.rate < np.inf and row.can > 0.0:
-            row.busy += row.threads * step * done / row.can
-            row.blocked += row.threads * step * (want - done) / row.can
-        elif want > done:
-            row.blocked += row.threads * step * (want - done) / want
-        row.area += row.queue * step
-        row.peak = max(row.peak, row.queue)
+        take(flow, operator, number, done, step)
         done_together += done
     return done_together
 
@@ -227,6 +307,7 @@ def run_steps(flow: Flow, arrivals: Floats, step: float, running: bool) -> None:
                     row.received += arrivals[number, row.source]
                 row.area += row.queue * step
             continue
+        end_panes(flow, step)
         share_cores(flow, step)
         for operator in flow.operators:
             operator.limit = np.inf
@@ -239,5 +320,6 @@ def run_steps(flow: Flow, arrivals: Floats, step: float, running: bool) -> None:
         for row in flow.instances:
             row.inflow = arrivals[number, row.source] if row.source != NONE else 0.0
         for operator in flow.operators:
-            done = process(flow, operator, step)
+            done = give_results(flow, operator, step) if operator.gives else process(flow, operator, step)
             pass_on(flow, operator, done * operator.outputs)
+            operator.left -= step

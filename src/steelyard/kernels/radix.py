@@ -18,7 +18,7 @@ def stable_order(codes: np.ndarray[Any, Any], count: int) -> Ints:
     [1, 3, 0, 2]
     """
     if count <= 1 << 16:
-        return np.argsort(codes.astype(np.uint16), kind="stable")
+        return np.argsort(codes.astype(np.uint16, copy=False), kind="stable")
     bits = len(codes).bit_length()
     if (count - 1).bit_length() + bits > _WIDEST:
         return np.argsort(codes, kind="stable")

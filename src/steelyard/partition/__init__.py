@@ -8,7 +8,6 @@ from steelyard.partition.dalton import Dalton
 from steelyard.partition.early_release import DoubleBuffer, EarlyRelease
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
-from steelyard.partition.reference import ReferenceTables
 from steelyard.partition.registry import edge_policy, partitioner, partitioner_names, policy, tuple_policy
 from steelyard.partition.shuffle import Shuffle
 from steelyard.partition.time import TimeBased
@@ -25,7 +24,6 @@ __all__ = [
     "PlannedByRouting",
     "Prompt",
     "PromptAllocator",
-    "ReferenceTables",
     "RoutedByPlan",
     "Shuffle",
     "TimeBased",

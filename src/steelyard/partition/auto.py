@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from steelyard.core import BatchObservation, BlockPlan, KeyCounts, Observation, OptionError, Partitioner, RowRule, State
+from steelyard.core import (
+    BatchObservation,
+    BlockPlan,
+    KeyCounts,
+    Moves,
+    Observation,
+    OptionError,
+    Partitioner,
+    RowRule,
+    State,
+)
 from steelyard.partition.hash import Hash
 from steelyard.partition.in_place import InPlace
 from steelyard.partition.prompt import Prompt
@@ -76,6 +86,7 @@ class Auto:
 
     name: ClassVar[str] = "auto"
     needs_counts: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.IF_IT_PAYS
 
     _learnt: Prices = field(init=False, repr=False)
 

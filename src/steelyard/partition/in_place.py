@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from steelyard.core import BlockPlan, KeyCounts, RowRule
+from steelyard.core import BlockPlan, KeyCounts, Moves, RowRule
 from steelyard.partition.shuffle import round_robin
 
 
@@ -24,6 +24,7 @@ class InPlace:
 
     name: ClassVar[str] = "in_place"
     needs_counts: ClassVar[bool] = False
+    moves: ClassVar[Moves] = Moves.NEVER
 
     def plan(self, counts: KeyCounts, blocks: int) -> BlockPlan:
         """Equal sizes, every key everywhere, and the rule that nothing moves."""

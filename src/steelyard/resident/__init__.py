@@ -8,15 +8,16 @@ from steelyard.core.dataflow import Dataflow
 from steelyard.core.picture import mermaid, svg
 from steelyard.core.topology import DataflowError, Placement
 from steelyard.resident.aggregates import count, max, mean, min, sum, variance
-from steelyard.resident.coordinator import Settings
 from steelyard.resident.file_sources import JsonLines, ParquetFiles
 from steelyard.resident.flow import Flow, Stream
+from steelyard.resident.generated import Generated
 from steelyard.resident.generations import JobError
 from steelyard.resident.jobs import Results, run
 from steelyard.resident.operator import InstanceContext, Step
 from steelyard.resident.security import Tls
+from steelyard.resident.settings import Settings
 from steelyard.resident.sinks import Callback, Memory, Parquet
-from steelyard.resident.sources import Generated, Rows, SocketLines
+from steelyard.resident.sources import Rows, SocketLines
 
 __all__ = [
     "Callback",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
-from steelyard.resident.aggregates import FIRST, LAST, PANE, Aggregation
+from steelyard.core.hidden import FIRST, LAST, PANE
+from steelyard.resident.aggregates import Aggregation
+from steelyard.resident.floors import Floors, times_dealt
 from steelyard.resident.keys import distinct
 from steelyard.resident.operator import (
     MAX_WATERMARK,
@@ -23,6 +25,7 @@ from steelyard.resident.operator import (
     Step,
 )
 from steelyard.resident.running import RunningState
+from steelyard.resident.shares import Share
 from steelyard.resident.windows import END, START, Session, Window, timely
 
 COMPACT_FROM = 4096
@@ -38,6 +41,12 @@ class PartialAggregate(OperatorLogic):
 
     how: Aggregation
     kind: ClassVar[str] = "partial aggregate"
+    by_name: ClassVar[bool] = True
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """But for sessions, of which it knows how far event time has come."""
+        return not isinstance(self.how.window, Session)
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """Keys, panes and partials."""
@@ -46,6 +55,11 @@ class PartialAggregate(OperatorLogic):
     def start(self, context: InstanceContext) -> Step:
         """A step that keeps no rows."""
         return _PartialStep(self.how)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """It has no keys: as far as whoever was furthest behind."""
+        known = [state["watermark"] for state in states if state]
+        return {"watermark": min(known)} if known else {}
 
 
 class _PartialStep(Step):
@@ -65,18 +79,23 @@ class _PartialStep(Step):
             self._watermark = time
         return ()
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         return {"watermark": self._watermark} if isinstance(self._how.window, Session) else {}
 
     def restore(self, state: State) -> None:
         self._watermark = state.get("watermark", MIN_WATERMARK)
 
 
-def _partials(how: Aggregation, batch: pa.RecordBatch, watermark: int) -> tuple[pa.Table | None, int]:
+def _partials(
+    how: Aggregation, batch: pa.RecordBatch, watermark: int, floors: Floors | None = None
+) -> tuple[pa.Table | None, int]:
     """Partials of rows that are not late, if there are any; and how many were refused."""
     if how.window is None:
         return how.partials(batch) if batch.num_rows else None, 0
     rows, times = timely(batch, how.window, watermark)
+    if floors is not None:
+        kept = how.window.last_end(times) > floors.of(pa.Table.from_batches([rows]), how.keys)
+        rows, times = rows.filter(pa.array(kept)), times[kept]
     refused = batch.num_rows - rows.num_rows
     return how.partials(rows, times) if rows.num_rows else None, refused
 
@@ -103,6 +122,7 @@ class WindowedAggregate(OperatorLogic):
     open_end: bool = False
     begins: int = MIN_WATERMARK
     kind: ClassVar[str] = "windowed aggregate"
+    by_name: ClassVar[bool] = True
 
     @property
     def waits_for_time(self) -> bool:
@@ -112,7 +132,7 @@ class WindowedAggregate(OperatorLogic):
     @property
     def state_settings(self) -> str:
         """Panes are of one window and of these aggregates."""
-        return repr(self.how)
+        return self.how.settings
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
@@ -129,6 +149,16 @@ class WindowedAggregate(OperatorLogic):
         assert self.how.window is not None
         step = SessionStep if isinstance(self.how.window, Session) else WindowedStep
         return step(self.how, self.how.window, self.from_partials, context.schema, self.open_end, self.begins)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """Open panes by their keys, and how far time is for each key."""
+        return panes_dealt(states, share, self.how.keys)
+
+
+def panes_dealt(states: Sequence[State], share: Share, keys: Sequence[str]) -> State:
+    """What a `WindowedStep` goes on from."""
+    panes = share.gathered([state["panes"] for state in states if "panes" in state], keys)
+    return times_dealt(states, share) | ({} if panes is None else {"panes": panes})
 
 
 class WindowedStep(Step):
@@ -153,16 +183,20 @@ class WindowedStep(Step):
         self._new_rows = 0
         self._earliest = MAX_WATERMARK
         self._watermark = begins
+        self._floors: Floors | None = None
+        """For keys that were further than others when they came here."""
 
     def process(self, port: int, batch: pa.RecordBatch) -> Batches:
         """Nothing comes out before a window closes."""
         if self._from_partials:
             made = pa.Table.from_batches([batch])
             kept = self._over(made) > self._watermark
+            if self._floors is not None:
+                kept &= self._over(made) > self._floors.of(made, self._how.keys)
             self.refused += int(len(kept) - kept.sum())
             made = made if kept.all() else made.filter(pa.array(kept))
         else:
-            found, refused = _partials(self._how, batch, self._watermark)
+            found, refused = _partials(self._how, batch, self._watermark, self._floors)
             self.refused += refused
             if found is None:
                 return ()
@@ -215,12 +249,24 @@ class WindowedStep(Step):
             self._watermark = max(before, int(over.max()))
         self._settled = partials.filter(pa.array(over > time))
         self._earliest = self._first_due(self._settled)
-        return self._closed(partials, before, time)
+        closed = self._closed(partials, before, time)
+        self._floors = self._floors.above(self._watermark) if self._floors is not None else None
+        return closed
 
     def _closed(self, partials: pa.Table, before: int, time: int) -> Batches:
         """The results of windows that end in `(before, time]`."""
-        closing = self._window.closing(times_of(partials, PANE), before, time)
-        return (made for rows, starts in closing for made in self._results(partials.take(pa.array(rows)), starts))
+        parts = self._parts(partials, before, time, self._floors)
+        return (made for rows, starts in parts for made in self._results(rows, starts))
+
+    def _parts(
+        self, partials: pa.Table, before: int, time: int, floors: Floors | None
+    ) -> Iterator[tuple[pa.Table, Ints]]:
+        """(partials, windows' starts) of windows that end in `(before, time]`, and were not given elsewhere."""
+        known = floors.of(partials, self._how.keys) if floors is not None else None
+        for rows, starts in self._window.closing(times_of(partials, PANE), before, time):
+            new = starts + self._window.size > known[rows] if known is not None else np.ones(len(rows), np.bool_)
+            if new.any():
+                yield partials.take(pa.array(rows[new])), starts[new]
 
     def _results(self, partials: pa.Table, starts: Ints) -> Batches:
         at = partials.schema.get_field_index(PANE)
@@ -242,19 +288,21 @@ class WindowedStep(Step):
         """Those of the results that are given."""
         return results
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         """The open panes, and how far time has come: also where no pane is open, late rows stay late."""
         partials = self._compact()
         known: State = {"watermark": self._watermark}
+        if self._floors is not None:
+            known["floors"] = self._floors.times.tolist()
         return known if partials is None else {**known, "panes": partials}
 
     def restore(self, state: State) -> None:
         """Go on with these panes."""
         if state:
-            self._watermark = state["watermark"]
+            self._watermark, self._floors = state["watermark"], Floors.restored(state)
         if "panes" in state:
-            self._settled = state["panes"]
-            self._earliest = self._first_due(state["panes"])
+            self._settled = self._how.ordered(state["panes"])
+            self._earliest = self._first_due(self._settled)
 
 
 class SessionStep(WindowedStep):
@@ -304,6 +352,7 @@ class RunningAggregate(OperatorLogic):
     emit: str = "updates"
     from_partials: bool = False
     kind: ClassVar[str] = "running aggregate"
+    by_name: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.emit not in ("updates", "end"):
@@ -312,7 +361,7 @@ class RunningAggregate(OperatorLogic):
     @property
     def state_settings(self) -> str:
         """What is known of each key is of these aggregates."""
-        return repr(self.how)
+        return self.how.settings
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
@@ -328,6 +377,16 @@ class RunningAggregate(OperatorLogic):
         """A step that has seen no row."""
         partials = context.inputs[0] if self.from_partials else self.how.partial_schema(context.inputs[0])
         return _RunningStep(self, RunningState(self.how, partials))
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """What is known of each key, and whether it has had rows since the last end."""
+        known = [(state["partials"], share.owns(state["partials"], self.how.keys)) for state in states if state]
+        marks = [state.get("new") for state in states if state]
+        made: State = {"partials": pa.concat_tables([rows.filter(own) for rows, own in known])} if known else {}
+        if known and all(mark is not None for mark in marks):
+            kept = [mark.filter(own) for mark, (_, own) in zip(marks, known, strict=True) if mark is not None]
+            made["new"] = pa.concat_tables(kept)
+        return made
 
 
 class _RunningStep(Step):
@@ -358,7 +417,7 @@ class _RunningStep(Step):
         new, self._new = self._new[: known.num_rows], np.zeros(known.num_rows, np.bool_)
         return self._results(known.filter(pa.array(new)))
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         known = self._known.table()
         if self._logic.emit == "updates":
             return {"partials": known}

@@ -13,15 +13,12 @@ import pyarrow.compute as pc
 
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints, one_zero
+from steelyard.core.hidden import FIRST, LAST, PANE
 from steelyard.resident.operator import require_columns
 from steelyard.resident.states import Groups, StateAggregate, Variance
 from steelyard.resident.sums import summable, summed
 from steelyard.resident.windows import END, START, Session, Window
 
-PANE = "__pane"
-"""Column of partials: the start of the pane."""
-FIRST, LAST = "__first", "__last"
-"""Columns of partials of sessions: the times of the first and of the last row."""
 _STATE = ""
 """The one part of an aggregate with a state of its own."""
 _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -107,6 +104,20 @@ class Aggregation:
                 found[name, part] = own
                 taken.add(own)
         return found
+
+    @property
+    def settings(self) -> str:
+        """What partials depend on, whatever the order of the aggregates."""
+        uses = sorted(
+            f"{name}={one!r} in {[own for (whose, _), own in self.names.items() if whose == name]}"
+            for name, one in self.aggregates
+        )
+        return f"keys={self.keys}, window={self.window}, {', '.join(uses)}"
+
+    def ordered(self, partials: pa.Table) -> pa.Table:
+        """Partials of a snapshot, whose aggregates may have had another order, with the columns of these."""
+        states = [self.names[name, _STATE] for name, _ in self.states]
+        return partials.select([*self._group, *(own for own, _, _ in self._columns), *states])
 
     @property
     def _columns(self) -> list[tuple[str, str, str | None]]:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import OptionError
-from steelyard.resident.aggregate import COMPACT_FROM, WindowedStep, times_of
-from steelyard.resident.aggregates import PANE, Aggregate, Aggregation
+from steelyard.core.hidden import NEW
+from steelyard.resident.aggregate import COMPACT_FROM, WindowedStep, panes_dealt
+from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.operator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -21,9 +22,7 @@ from steelyard.resident.operator import (
     State,
     Step,
 )
-
-NEW = "__new"
-"""Column beside aggregates: 1 where a row has come since the last epoch's end."""
+from steelyard.resident.shares import Share
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class ChangedAggregate(OperatorLogic):
     from_partials: bool = False
     begins: int = MIN_WATERMARK
     kind: ClassVar[str] = "changed aggregate"
+    by_name: ClassVar[bool] = True
 
     @property
     def flushes(self) -> bool:
@@ -60,7 +60,7 @@ class ChangedAggregate(OperatorLogic):
     @property
     def state_settings(self) -> str:
         """What is known of each key is of one window and of these aggregates."""
-        return repr(self.how)
+        return self.how.settings
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The keys of the aggregation."""
@@ -78,6 +78,13 @@ class ChangedAggregate(OperatorLogic):
         if how.window is None:
             return _ChangedKeys(how, self.from_partials, context.schema)
         return _ChangedWindows(how, how.window, self.from_partials, context.schema, True, self.begins)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """What is known of each key, and which of it was not given yet."""
+        if self.how.window is not None:
+            return panes_dealt(states, share, self.how.keys)
+        known = share.gathered([state["partials"] for state in states if state], self.how.keys)
+        return {} if known is None else {"partials": known}
 
 
 def _marked(batch: pa.RecordBatch, how: Aggregation, from_partials: bool) -> pa.RecordBatch:
@@ -112,8 +119,7 @@ class _ChangedWindows(WindowedStep):
         partials = self._compact()
         if partials is None or not partials.num_rows:
             return ()
-        still_open = self._window.closing(times_of(partials, PANE), self._watermark, MAX_WATERMARK)
-        made = [one for rows, starts in still_open for one in self._results(partials.take(pa.array(rows)), starts)]
+        made = list(self._closed(partials, self._watermark, MAX_WATERMARK))
         self._settled = _known(partials, self._how)
         return made
 
@@ -154,9 +160,9 @@ class _ChangedKeys(Step):
     def finish(self) -> Batches:
         return self.flush()
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         partials = self._compact()
         return {} if partials is None else {"partials": partials}
 
     def restore(self, state: State) -> None:
-        self._settled = state.get("partials")
+        self._settled = self._how.ordered(state["partials"]) if "partials" in state else None

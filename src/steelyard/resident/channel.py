@@ -35,7 +35,9 @@ class Message(NamedTuple):
     value: Any
     """A record batch (`DATA`), microseconds (`WATERMARK`, `PROBE`) or a round (`MARKER`)."""
     note: bytes = b""
-    """What a protocol adds."""
+    """What whoever chose the receiver adds; of a marker, the plan of its round."""
+    mark: bytes = b""
+    """What a checkpoint protocol adds."""
 
 
 class Outlet:
@@ -65,6 +67,12 @@ class Outlet:
         self._stopped = False
         self.worked_off: Callable[[int], None] | None = None
         """Wants to hear how many more batches the other end has worked off."""
+        self.marking: Callable[[], bytes] | None = None
+        """What a checkpoint protocol adds to the next message."""
+        self.log: list[Message] | None = None
+        """What was sent since the last checkpoint of the sender, where that is kept."""
+        self.logged = 0
+        """Bytes of the rows in it."""
 
     @property
     def has_credit(self) -> bool:
@@ -80,7 +88,22 @@ class Outlet:
                 raise StoppedError(f"channel to {self.channel.receiver} was stopped")
             self._spent += 1
         self.sent += 1
-        self._transmit(Message(kind, self.sent, value, note))
+        message = Message(kind, self.sent, value, note, self.marking() if self.marking is not None else b"")
+        if self.log is not None:
+            self.log.append(message)
+            self.logged += value.nbytes if kind is DATA else 0
+        self._transmit(message)
+
+    def cut(self, number: int, plan: str) -> None:
+        """Send the marker of a round. It stands between two messages, and is none of them: it has no number."""
+        self._transmit(Message(Kind.MARKER, self.sent, number, plan.encode()))
+
+    def taken_log(self) -> list[Message]:
+        """What was sent since the last time."""
+        taken = self.log or []
+        if self.log is not None:
+            self.log, self.logged = [], 0
+        return taken
 
     def _wait(self) -> None:
         """Until there is credit, or none will come."""
@@ -135,15 +158,25 @@ class Mailbox:
         The channels that lead here, and for each what tells its sender of new room.
     prompt
         Channels whose senders are told at once, rather than half a window at a time.
+    overtaking
+        Whether markers are taken before all rows that came earlier.
     """
 
-    def __init__(self, channels: Sequence[tuple[Channel, Callable[[int], None]]], prompt: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        channels: Sequence[tuple[Channel, Callable[[int], None]]],
+        prompt: Collection[int] = (),
+        overtaking: bool = False,
+    ) -> None:
         self._inlets = {channel.number: _Inlet(channel, grant) for channel, grant in channels}
         self._prompt = frozenset(prompt)
         self._turn = deque(inlet for inlet in self._inlets.values() if not inlet.channel.feedback)
         self._feedback = [inlet for inlet in self._inlets.values() if inlet.channel.feedback]
         self._single = self._turn[0] if len(self._turn) == 1 and not self._feedback else None
         self._blocked: set[int] = set()
+        self._overtaking = overtaking
+        self._markers: deque[tuple[Channel, Message]] = deque()
+        """Markers that overtake rows."""
         self._changed = threading.Condition(threading.Lock())
         self._stopped = False
         self._woken = False
@@ -154,6 +187,9 @@ class Mailbox:
         inlet = self._inlets.get(number)
         if inlet is None:
             raise WireError(f"a message came for channel {number}, which does not end here")
+        if message.kind is Kind.MARKER:
+            self._put_marker(inlet, message)
+            return
         if message.number != inlet.arrived + 1:
             raise WireError(
                 f"message {message.number} of channel {inlet.channel.sender} -> {inlet.channel.receiver} came "
@@ -169,10 +205,48 @@ class Mailbox:
         elif message.kind is Kind.END:
             inlet.ended = True
         inlet.arrived += 1
+        self._append(inlet, message)
+
+    def _append(self, inlet: _Inlet, message: Message) -> None:
         inlet.waiting.append(message)
         if self._taking:  # it looks once more after it has said so: none is overlooked
             with self._changed:
                 self._changed.notify()
+
+    def _put_marker(self, inlet: _Inlet, message: Message) -> None:
+        """A marker has come, perhaps behind the end: whoever has given his last row still takes part in rounds."""
+        if message.number != inlet.arrived:
+            raise WireError(
+                f"a marker of {inlet.channel.sender} stands behind message {message.number}, and {inlet.arrived} came"
+            )
+        self._append(inlet, message)
+        if self._overtaking:  # it may be taken twice, out of its place and here: a round begins once all the same
+            self._markers.append((inlet.channel, message))
+            with self._changed:
+                self._changed.notify()
+
+    def restore(self, number: int, sent: int, messages: Sequence[Message]) -> None:
+        """Go on in a channel into which so many messages were sent; called before all else.
+
+        `messages` are the last of those, which are to be worked off. Nobody awaits room for them.
+        """
+        inlet = self._inlets[number]
+        inlet.done, inlet.arrived = sent - len(messages), sent
+        inlet.waiting.extend(messages)
+        inlet.owed = -sum(one.kind is DATA for one in messages)
+
+    def ahead_of(self, number: int, marker: Message) -> list[Message]:
+        """What waits in a channel before a marker that has overtaken it; the marker leaves its place."""
+        waiting = self._inlets[number].waiting
+        found = list(waiting)
+        place = next((i for i, one in enumerate(found) if one is marker), 0)
+        if found and found[place] is marker:
+            del waiting[place]
+        return found[:place]
+
+    def up_to(self, number: int, last: int) -> list[Message]:
+        """What waits in a channel, up to a message."""
+        return [one for one in list(self._inlets[number].waiting) if one.number <= last]
 
     def take(self, timeout: float | None = None) -> tuple[Channel, Message] | None:
         """The next message; None where none came in time, or the instance was woken. StoppedError at the end."""
@@ -200,6 +274,8 @@ class Mailbox:
 
     def _next(self) -> tuple[Channel, Message] | None:
         """A message of the channel whose turn it is: feedback first, then one after the other."""
+        if self._markers:
+            return self._markers.popleft()
         if self._single is not None:
             waiting = self._single.waiting
             if not waiting or (self._blocked and self._single.number in self._blocked):
@@ -230,7 +306,7 @@ class Mailbox:
         inlet.done += messages
         if kind is DATA:
             inlet.owed += messages
-            if inlet.owed >= CREDIT // 2 or number in self._prompt:
+            if inlet.owed >= CREDIT // 2 or (number in self._prompt and inlet.owed > 0):
                 owed, inlet.owed = inlet.owed, 0
                 inlet.granted += owed
                 inlet.grant(owed)

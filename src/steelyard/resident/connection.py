@@ -63,7 +63,19 @@ class Traffic:
 
 
 class ClosedError(ConnectionError):
-    """The other end has closed the connection between two frames, or was given up."""
+    """The other end has closed the connection between two frames, or was given up.
+
+    Parameters
+    ----------
+    why
+        What happened.
+    ago
+        Seconds since it did, as far as this end can tell.
+    """
+
+    def __init__(self, why: str, ago: float = 0.0) -> None:
+        super().__init__(why)
+        self.ago = ago
 
 
 class Connection:
@@ -96,7 +108,7 @@ class Connection:
         self._heard: float | None = None
         self._alive = False
         """Whether something has come since somebody last asked."""
-        self._given_up: str | None = None
+        self._given_up: ClosedError | None = None
         self.sent, self.received = Traffic(), Traffic()
 
     def send(self, kind: Kind, channel: int = 0, number: int = 0, payload: Any = b"", note: bytes = b"") -> None:
@@ -149,9 +161,12 @@ class Connection:
             self._alive, self._heard = False, monotonic()
         return monotonic() - self._heard
 
-    def give_up(self, why: str) -> None:
-        """End the connection for a reason, which whoever receives gets to hear; senders that wait are woken."""
-        self._given_up = self._given_up or why
+    def give_up(self, why: str, ago: float = 0.0) -> None:
+        """End the connection for a reason, which began so many seconds ago; senders that wait are woken.
+
+        Whoever receives gets to hear it behind what came before.
+        """
+        self._given_up = self._given_up or ClosedError(why, ago)
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
@@ -165,8 +180,28 @@ class Connection:
             return found
         except (OSError, WireError):
             if self._given_up is not None:
-                raise ClosedError(self._given_up) from None
+                raise self._given_up from None
             raise
+
+    def fileno(self) -> int:
+        """Of the socket, for one who waits for several things at once."""
+        return self._sock.fileno()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `take` would find something."""
+        if self._start < self._end:
+            return True
+        ready = select.poll()
+        ready.register(self._sock.fileno(), select.POLLIN)
+        return bool(ready.poll(0))
+
+    def take(self) -> Frame | None:
+        """As `receive`, but a beat is nothing, instead of being passed over for the frame behind it."""
+        if self._heard is None:
+            self._heard = monotonic()
+        found = self._next()
+        return None if found.kind is _BEAT else found
 
     def _next(self) -> Frame:
         if self._start == self._end:  # mostly a frame comes whole, and alone

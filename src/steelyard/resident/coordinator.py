@@ -7,81 +7,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.shown import Shown
 from steelyard.core.topology import Instance, Placement
+from steelyard.resident.chains import Chains
 from steelyard.resident.control import message, packed
-from steelyard.resident.delivery import Deliver, Delivery, Results
-from steelyard.resident.gang import Director, Gang, GenerationError, Said
-from steelyard.resident.manifest import Manifest, shape_of
+from steelyard.resident.delivery import Delivery, Results
+from steelyard.resident.gang import Director, Gang, GenerationError, Recovery, Said
+from steelyard.resident.manifest import Manifest, channels_of, shape_of
 from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.pulse import Pulse
 from steelyard.resident.quiet import QuietCheck
+from steelyard.resident.recovery_line import CheckpointTotals, RecoveryLine
 from steelyard.resident.security import Credentials
+from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.wire import Frame, Kind, WireError, batch_from
-from steelyard.resident.worker import EVENTS
+from steelyard.resident.worker import EVENTS, NOTE_BYTES
 
 _POLL = 0.01
 """Seconds between two counts of a dataflow that comes to rest."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a job is watched over.
-
-    Parameters
-    ----------
-    store
-        A folder for snapshots that the driver and all workers see; None keeps none.
-    interval
-        Seconds between two snapshots; None takes one only in the end.
-    heartbeat
-        Seconds between two reports of a worker, and between two signs of life on every connection.
-    silence
-        Seconds without a sign of life after which a connection counts as dead, and with it this generation.
-    join
-        Seconds that workers have to come.
-    restarts
-        How many generations may fail before the job does.
-    note
-        Kept in every commit, for the one who starts the job.
-    deliver
-        Called with each epoch that is committed and gave anything, and the batches of memory sinks; without it they are
-        kept. They are part of the commit: where the driver ended before they were handed on, the next start does it.
-    """
-
-    store: str | None = None
-    interval: float | None = None
-    heartbeat: float = 0.5
-    silence: float = 30.0
-    join: float = 120.0
-    restarts: int = 3
-    note: str = ""
-    deliver: Deliver | None = None
-
-    def __post_init__(self) -> None:
-        if self.interval is not None and self.store is None:
-            raise OptionError(f"interval={self.interval} needs a folder for the snapshots: give store= too")
-        if self.deliver is not None and self.store is None:
-            raise OptionError("deliver= hands results on when they are in a snapshot: give a folder for it, store= too")
-        if self.interval is not None and self.interval <= 0:
-            raise OptionError(f"interval must be above 0 seconds, got {self.interval}")
-        if not 0 < self.heartbeat < self.silence:
-            raise OptionError(
-                f"heartbeat must be above 0 and below silence, got heartbeat={self.heartbeat}, silence={self.silence}"
-            )
-        if self.restarts < 0:
-            raise OptionError(f"restarts must be 0 or more, got {self.restarts}")
+_ROUND_POLL = 0.05
+"""Seconds between two looks whether a round of checkpoints begins."""
 
 
 @dataclass(repr=False)
@@ -100,12 +55,22 @@ class Outcome(Shown):
     """Generations that failed."""
     moves: int = 0
     """Generations that made room for one with another placement."""
+    rescales: int = 0
+    """Of those, the ones that made room for other numbers of instances."""
+    refused: str = ""
+    """Why the newest wish for other numbers was not fulfilled, if one was not."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long it took to `join`, `deploy` and `run`."""
+    checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
+    """What checkpoints that were taken while rows came have cost; not those for which all stopped."""
+    recoveries: list[Recovery] = field(default_factory=list)
+    """What each generation that failed took to be noticed, and to be followed by one that works."""
 
     def counted(self) -> dict[str, object]:
         """How it went, without what it gave."""
-        return {"epochs": self.epochs, "restarts": self.restarts, "moves": self.moves, "seconds": self.seconds}
+        counted = {"epochs": self.epochs, "restarts": self.restarts, "moves": self.moves, "seconds": self.seconds}
+        rare = {"rescales": self.rescales, "recoveries": self.recoveries}
+        return {**counted, **{what: many for what, many in rare.items() if many}}
 
     def _facts(self) -> Mapping[str, object]:
         return {"sinks": len(self.results), "instances": len(self.metrics), **self.counted()}
@@ -158,7 +123,13 @@ class Coordinator(Director):
         self.present: dict[int, Present] = {}
         """By number: the workers that have come."""
         self._collecting = threading.Lock()
-        self._pending: dict[str, list[pa.RecordBatch]] = {}
+        self._pending: list[tuple[Instance, int, pa.RecordBatch]] = []
+        """Results, each with the number of the checkpoint of its sink that it will be in."""
+        self._protocol = settings.live_protocol()
+        self._line: RecoveryLine | None = None
+        """Checkpoints that are taken while rows come."""
+        self._moved = False
+        """Whether the line has moved since the last commit."""
         sources = {source.name for source in dataflow.sources}
         self._working = set(placement.worker_of.values())
         """Workers with an instance that has not given its last row."""
@@ -204,7 +175,13 @@ class Coordinator(Director):
             self._deploy()
             self._took("deploy", begun)
             begun = time.monotonic()
-            self._watch()
+            try:
+                self._watch()
+            except GenerationError:
+                if self._line is not None:
+                    self._line.give_up()
+                raise
+            self._line = None  # what comes of it is no line any more: all stop for the last snapshot
             self._snapshot()
             self._order("finish")
             self._took("run", begun)
@@ -218,19 +195,31 @@ class Coordinator(Director):
         if resumed is not None:
             self.outcome.epochs = resumed.epoch
             self.state_bytes = {name: file.size for name, file in resumed.files.items()}
-        worker_of = {str(instance): worker for instance, worker in self._placement.worker_of.items()}
+        chosen: Any = self._protocol
+        begun, fits = resumed, resumed is None or resumed.fits(self._dataflow)
+        if resumed is not None and not fits:  # states are dealt out: a job starts so only where nothing was under way
+            resumed = replace(resumed, sent={}, received={})
+            begun = replace(resumed, files={})
+        if chosen is not None:
+            chains = Chains(self._dataflow, self._placement)
+            self._line = RecoveryLine(chosen, chains, begun, self.outcome.checkpoints, self.attempt)
+        if self._store is not None:
+            self._store.sweep()
         self._order(
             "deploy",
-            placement=worker_of,
+            peers=self._gang.addresses,
+            placement={str(instance): worker for instance, worker in self._placement.worker_of.items()},
             store=self._settings.store,
             attempt=str(self.attempt),
-            files=None if resumed is None else dict(resumed.files),
+            protocol=None if chosen is None else {"name": chosen.name, "parameters": vars(chosen)},
+            parallelism={one.name: one.parallelism for one in self._dataflow.operators},
+            line=None if resumed is None else _spoken(resumed, fits),
         )
         self._order("start")
 
     def _watch(self) -> None:
         """Until every instance has given its last row, or somebody wants an end."""
-        interval = self._settings.interval
+        interval = self._settings.stop_every
         due = time.monotonic() + interval if interval else None
         while self._working and not self._stopping:
             if self._dataflow.cyclic and not self._reading and not self._loops_closed:
@@ -241,11 +230,41 @@ class Coordinator(Director):
                 self._stop_the_world(self._snapshot)
                 due = time.monotonic() + interval
             else:
-                wait = max(due - time.monotonic(), _POLL) if due else 1.0
+                wait = max(due - time.monotonic(), _POLL) if due else _ROUND_POLL
                 self._hear(min(self._settings.heartbeat, wait))
+                self._look_at_line()
         if self._stopping:
             self._order("pause")
             self._await_quiet()
+
+    def _look_at_line(self) -> None:
+        """Begin a round where it is time for one; commit the line where it has moved."""
+        if self._line is None or self._crowded:
+            return
+        number = self._line.next_round()
+        if number is not None:
+            self._tell_all("begin_round", number=number, plan=self._line.plan)
+        if self._moved and self._line.is_whole:
+            self._moved = False
+            self._commit(self._line)
+
+    def _commit(self, line: RecoveryLine) -> None:
+        """Make the line the point to go on from; what it has given is seen."""
+        assert self._store is not None, "there is no interval without a store"
+        numbers = line.numbers
+        with self._collecting:
+            held = self._pending
+            ready = [one for one in held if one[1] <= numbers.get(str(one[0]), 0)]
+            self._pending = [one for one in held if one[1] > numbers.get(str(one[0]), 0)]
+        epoch = self.outcome.epochs + 1
+        manifest = self._given_out(epoch, ready, line.committed)
+        self._store.forget(line.forget(manifest))
+        self._tell_all("keep", numbers=numbers)
+
+    def _tell_all(self, what: str, **details: Any) -> None:
+        """An order that nobody answers."""
+        for worker in range(self.workers):
+            self._gang.order(worker, what, details)
 
     @property
     def _crowded(self) -> bool:
@@ -280,23 +299,43 @@ class Coordinator(Director):
             self._await_quiet()
         answers = self._order("snapshot", epoch=epoch)
         with self._collecting:
-            given, self._pending = self._pending, {}
+            ready, self._pending = self._pending, []
+        counts = {str(one): many for answer in answers.values() for one, many in answer.get("sent") or () if one >= 0}
+
+        def at_rest(manifest: Manifest) -> Manifest:
+            return replace(manifest, files=self._files(epoch, answers), sent=counts, received=counts)
+
+        self._given_out(epoch, ready, at_rest)
+        self._order("committed")
+
+    def _given_out(
+        self,
+        epoch: int,
+        ready: Sequence[tuple[Instance, int, pa.RecordBatch]],
+        completed: Callable[[Manifest], Manifest],
+    ) -> Manifest:
+        """Commit an epoch that gave these results, with the states that `completed` adds, and hand the results on."""
+        given: dict[str, list[pa.RecordBatch]] = {}
+        for sink, _, batch in ready:
+            given.setdefault(sink.operator, []).append(batch)
         kept: Described | None = None
+        shape, channels = shape_of(self._dataflow), channels_of(self._dataflow)
+        manifest = Manifest(epoch, str(self.attempt), shape, {}, self._settings.note, channels=channels)
         if self._store is not None:
-            files, results = self._files(epoch, answers), {}
-            self.state_bytes = {name: file.size for name, file in files.items()}
+            results = {}
             if self._delivery is not None:
                 kept = self._kept(epoch, given, self._store) if given else None
                 results = self._delivery.waiting | ({str(epoch): kept} if kept else {})
-            shape, note = shape_of(self._dataflow), self._settings.note
-            self._store.commit(Manifest(epoch, str(self.attempt), shape, files, note, results=results))
+            manifest = completed(replace(manifest, results=results))
+            self.state_bytes = {name: file.size for name, file in manifest.files.items()}
+            self._store.commit(manifest)
         self.outcome.epochs = epoch
         if self._delivery is not None:
             self._delivery.put(epoch, given, kept)
         else:
-            for sink, batches in given.items():
-                self.outcome.results.setdefault(sink, []).extend(batches)
-        self._order("committed", epoch=epoch)
+            for name, batches in given.items():
+                self.outcome.results.setdefault(name, []).extend(batches)
+        return manifest
 
     def _kept(self, epoch: int, given: Results, store: SnapshotStore) -> Described:
         """The file of what an epoch gave."""
@@ -342,8 +381,15 @@ class Coordinator(Director):
                 self._reading.discard(said.worker)
             if said.what["all"]:
                 self._working.discard(said.worker)
+        elif said.event == "did" and said.what["what"] == "start":
+            self._has_started(said)
         elif said.event == "hello":
             self.present[said.worker] = Present(said.what["host"], said.what["pid"], self.attempt.generation)
+        elif said.event == "checkpoint" and self._line is not None:
+            try:
+                self._moved = self._line.reported(said.what) or self._moved
+            except WireError as error:
+                raise GenerationError(f"worker {said.worker} was not understood: {error}") from error
         elif said.event == "stop":
             self._stopping = True
         return said
@@ -355,7 +401,7 @@ class Coordinator(Director):
             return None
         what = message(frame, "event", EVENTS)
         hosted = {str(one) for one, where in self._placement.worker_of.items() if where == worker}
-        named = set(what["instances"]) if what["event"] == "metrics" else {what.get("instance", "")} - {""}
+        named = set(what.get("instances") or what.get("files") or ()) | ({what.get("instance", "")} - {""})
         if not named <= hosted:
             raise WireError(f"it told of {min(named - hosted)}, which it does not host")
         return what["event"], what
@@ -366,5 +412,21 @@ class Coordinator(Director):
         if name is None or self._placement.worker_of.get(Instance(name, frame.number)) != worker:
             raise WireError(f"it sent results of instance {frame.number} of operator {frame.channel}, which it has not")
         batch = batch_from(frame.payload, self._dataflow.schemas[name])
+        if len(frame.note) != NOTE_BYTES:
+            raise WireError(f"results of {name} came without the number of their checkpoint")
         with self._collecting:
-            self._pending.setdefault(name, []).append(batch)
+            self._pending.append((Instance(name, frame.number), int.from_bytes(frame.note, "big"), batch))
+
+
+def _spoken(manifest: Manifest, fits: bool) -> dict[str, Any]:
+    """Where all go on, as an order has it; where it does not fit, states are dealt out, and messages counted from 1."""
+    sent = [(int(one), many) for one, many in manifest.sent.items()]
+    logs = [(log.file, log.spans) for log in manifest.logs]
+    return {
+        "epoch": manifest.epoch,
+        "files": dict(manifest.files),
+        "sent": sent,
+        "logs": logs,
+        "lossy": manifest.lossy,
+        "dealt": None if fits else manifest.groups,
+    }

@@ -22,8 +22,8 @@ from steelyard.grouping.protocol import Grouping, Matrices, Reply, Requests, Spa
 from steelyard.grouping.slicing import Slicer
 from steelyard.grouping.splitting import TimeSplitter
 from steelyard.partition.registry import edge_policy
+from steelyard.resident.keys import key_ids
 from steelyard.resident.reports import arrays_bytes, bytes_arrays, now, packed_reports
-from steelyard.resident.routing import key_ids
 
 SLICE_SECONDS, CALL_SHARE = 0.02, 0.02
 """A message is cut only where it takes longer: what cutting it takes is capacity lost, and near saturation dear."""

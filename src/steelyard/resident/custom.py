@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.resident.operator import Batches, InstanceContext, OperatorLogic, State, Step, conform, require_columns
+from steelyard.resident.shares import Share
+
+Deal: TypeAlias = Callable[[Sequence[State], Share], State]
+"""The state of one new instance, out of those of all that were there before: see `OperatorLogic.dealt`."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,16 @@ class Custom(OperatorLogic):
         The columns that come out; None where they are those of input 0.
     key_columns
         For each input the columns by which its rows must meet, or None where any instance will do.
+    deal
+        How states are dealt out where the operator gets another number of instances; one that keeps state and has none
+        is refused then. Where rows do not go by hash, instances may not have been equally far in event time: a new one
+        goes on from where the one was that was furthest behind, and hears of the times behind that again.
     """
 
     factory: Callable[[InstanceContext], Step]
     schema: pa.Schema | None = None
     key_columns: tuple[tuple[str, ...] | None, ...] = (None,)
+    deal: Deal | None = None
 
     kind: ClassVar[str] = "process"
 
@@ -40,6 +49,15 @@ class Custom(OperatorLogic):
     def keys(self, port: int) -> tuple[str, ...] | None:
         """What was said."""
         return self.key_columns[port]
+
+    @property
+    def deals(self) -> bool:
+        """Whether it was said how."""
+        return self.deal is not None
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """As was said."""
+        return super().dealt(states, share) if self.deal is None else self.deal(states, share)
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """What was said, or what goes in."""
@@ -80,14 +98,14 @@ class _CheckedStep(Step):
     def finish(self) -> Batches:
         return self._checked(self._step.finish())
 
-    def snapshot(self, epoch: int) -> State:
-        return self._step.snapshot(epoch)
+    def snapshot(self, number: int) -> State:
+        return self._step.snapshot(number)
 
     def restore(self, state: State) -> None:
         self._step.restore(state)
 
-    def committed(self, epoch: int) -> None:
-        self._step.committed(epoch)
+    def committed(self, number: int) -> None:
+        self._step.committed(number)
 
     def close(self) -> None:
         self._step.close()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from steelyard.core.dataflow import Dataflow, Route
+from steelyard.checkpoint import CheckpointProtocol, Place
+from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Channel, Instance, Placement
+from steelyard.resident.chains import Chains
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
+from steelyard.resident.checkpointer import Checkpointer, Taken, counters_of
 from steelyard.resident.costs import CostMeter, learns_costs, observes_costs, schedulers_of
-from steelyard.resident.operator import ALONE, Attempt, InstanceContext
+from steelyard.resident.keeper import Keeper, Replay
+from steelyard.resident.operator import ALONE, Attempt, InstanceContext, State
 from steelyard.resident.output import Output
 from steelyard.resident.rounds import RoundMeter
 from steelyard.resident.routing import ByCost, Hearing, distributor
@@ -23,8 +29,8 @@ Send = Callable[[int, Kind, int, int, Any, bytes], None]
 """(worker, kind, channel, number, payload, note): brings a frame to another worker."""
 _NUMBER = 8
 """Bytes of a number in a frame."""
-DEEPEST = 32
-"""Instances that follow each other in one thread: each calls the next, and Python's stack has an end."""
+_MARK = struct.Struct("!H")
+"""Bytes of a protocol's note, before it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class Events:
 
     failed: Callable[[Instance, BaseException], None]
     ended: Callable[[Instance], None]
-    deliver: Callable[[Instance, pa.RecordBatch], None]
+    deliver: Callable[[Instance, pa.RecordBatch, int], None]
+    """Results of a sink, and the number of the checkpoint that they will be in."""
 
 
 class Deployment:
@@ -49,6 +56,8 @@ class Deployment:
         What the worker wants to hear of.
     attempt
         Which attempt of the job this is part of.
+    protocol, keeper
+        How checkpoints are taken while rows come, and who writes them; None where all stop for them.
     """
 
     def __init__(
@@ -59,6 +68,8 @@ class Deployment:
         send: Send,
         events: Events,
         attempt: Attempt = ALONE,
+        protocol: CheckpointProtocol | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._attempt = attempt
         self.dataflow, self._placement, self._worker, self._send = dataflow, placement, worker, send
@@ -69,11 +80,14 @@ class Deployment:
         self._observed = [number for number, edge in enumerate(dataflow.edges) if observes_costs(edge, dataflow)]
         """Edges whose routers observe what their rows cost."""
         hosted = placement.hosted(worker)
-        self._followed = self._followed_channels()
+        self._chains = Chains(dataflow, placement)
+        self._followed = self._chains.followed
+        self._marked = protocol is not None and protocol.marks
+        overtaking = protocol is not None and protocol.overtakes
         for instance in hosted:
             into = self._into(instance)
             metered = [one.number for one in into if learns_costs(one, dataflow)]
-            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in into], metered)
+            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in into], metered, overtaking)
         for channel in self._channels:
             if channel.sender in self._mailboxes:
                 credit = None if channel.feedback or channel.number in self._followed else CREDIT
@@ -81,29 +95,51 @@ class Deployment:
         self.runners = {instance: self._runner(instance, events) for instance in hosted}
         for number in self._followed:
             channel = self._channels[number]
-            self.runners[channel.receiver].follow(self.runners[channel.sender])
+            if channel.sender in self.runners:
+                self.runners[channel.receiver].follow(self.runners[channel.sender])
+        if protocol is not None and keeper is not None:
+            self._checkpoint(protocol, keeper)
 
-    def _followed_channels(self) -> set[int]:
-        """The channels whose receiver runs in the thread of the sender: where a chain is long, not all that could."""
-        behind: dict[Instance, list[Channel]] = {}
-        for channel in self._channels:
-            if self._may_follow(channel):
-                behind.setdefault(channel.sender, []).append(channel)
-        led = {channel.receiver for channels in behind.values() for channel in channels}
-        walked = [(instance, 1) for instance in behind if instance not in led]
-        followed = set()
-        for instance, depth in walked:  # grows while it is walked
-            for channel in behind.get(instance, ()):
-                if depth < DEEPEST:
-                    followed.add(channel.number)
-                walked.append((channel.receiver, depth % DEEPEST + 1))
-        return followed
+    def _checkpoint(self, protocol: CheckpointProtocol, keeper: Keeper) -> None:
+        """Put the half of a protocol beside each chain that is here."""
+        instances, wires = list(map(str, self._chains.heads)), self._chains.wires()
+        for head in self._chains.heads:
+            if head in self.runners:
+                members = [self.runners[one] for one in self._chains.members(head)]
+                leading = {outlet.channel.number: outlet for one in members for outlet in one.outlets}
+                outlets = {number: outlet for number, outlet in leading.items() if number not in self._followed}
+                place = Place.of(str(head), instances, wires)
+                keep = partial(_kept, keeper, self.runners[head])
+                made = Checkpointer(protocol, place, members, self._mailboxes[head], outlets, keep)
+                self.runners[head].checkpointer = made
 
-    def _may_follow(self, channel: Channel) -> bool:
-        """Whether the receiver could run in the thread of the sender, who is here and the only one that sends to it."""
-        here = all(self._placement.worker_of[one] == self._worker for one in (channel.sender, channel.receiver))
-        forward = self.dataflow.edges[channel.edge].grouping.route is Route.FORWARD
-        return here and forward and not channel.feedback and self._into(channel.receiver) == [channel]
+    def restore(
+        self, instance: Instance, state: State, sent: Mapping[int, int] | None = None, replay: Replay | None = None
+    ) -> None:
+        """Have an instance go on from its state.
+
+        `sent` is how much had been sent into each channel; None where messages are counted from 1 again, since nothing
+        was under way, and channels may have other numbers by now.
+        """
+        runner = self.runners[instance]
+        runner.restore(state)
+        if runner.checkpointer is not None:
+            runner.checkpointer.restore(state.get("protocol"))
+        if sent is None:
+            return
+        out, worked_off = counters_of(state)
+        for outlet in runner.outlets:
+            outlet.sent = out.get(outlet.channel.number, 0)
+        for channel in self._into(instance):
+            received = worked_off.get(channel.number, 0)
+            came = max(sent.get(channel.number, received), received)
+            schema = self.dataflow.schemas[channel.sender.operator]
+            messages = (
+                replay.messages(channel.number, received, came, state, schema) if replay and came > received else []
+            )
+            self._mailboxes[instance].restore(channel.number, came, messages)
+            if messages and runner.checkpointer is not None:
+                runner.checkpointer.inherit(channel.number, came)
 
     def _into(self, instance: Instance) -> list[Channel]:
         return [channel for channel in self._channels if channel.receiver == instance]
@@ -140,7 +176,8 @@ class Deployment:
                 payload = packer.payload(message.value)
             elif message.value is not None:
                 payload = int(message.value).to_bytes(_NUMBER, "big", signed=True)
-            self._send(receiver, message.kind, channel.number, message.number, payload, message.note)
+            note = joined_notes(message.mark, message.note) if self._marked else message.note
+            self._send(receiver, message.kind, channel.number, message.number, payload, note)
 
         return transmit
 
@@ -159,7 +196,7 @@ class Deployment:
             operator.parallelism,
             inputs,
             self.dataflow.schemas[instance.operator],
-            lambda batch: events.deliver(instance, batch),
+            lambda batch: events.deliver(instance, batch, self.runners[instance].checkpoints + 1),
             self._attempt,
         )
         logic: Any = operator.logic
@@ -173,7 +210,9 @@ class Deployment:
                 }
                 receivers = self.dataflow.by_name[edge.receiver].parallelism
                 first, several = schedulers_of(self.dataflow, number)
-                chooses = distributor(edge, instance, receivers, (first + instance.number, several))
+                chooses = distributor(
+                    edge, instance, receivers, (first + instance.number, several), self.dataflow.groups
+                )
                 chooses.prepare(context.schema)
                 if isinstance(chooses, Hearing):
                     self._listen(chooses, reached)
@@ -236,7 +275,8 @@ class Deployment:
             value = int.from_bytes(frame.payload, "big", signed=True)
         elif frame.kind is not Kind.END or len(frame.payload):
             raise WireError(f"a {frame.kind.name} frame of {len(frame.payload)} bytes does not belong into a channel")
-        self._mailboxes[channel.receiver].put(channel.number, Message(frame.kind, frame.number, value, frame.note))
+        mark, note = parted_notes(frame.note) if self._marked and frame.note else (b"", frame.note)
+        self._mailboxes[channel.receiver].put(channel.number, Message(frame.kind, frame.number, value, note, mark))
 
     def counters(self) -> Mapping[str, dict[int, int]]:
         """By channel: messages sent from here, and messages worked off here."""
@@ -254,3 +294,25 @@ class Deployment:
             runner.stop()
         for runner in self.runners.values():
             runner.join(timeout)
+
+
+def _kept(keeper: Keeper, head: Runner, taken: Taken) -> None:
+    assert head.checkpointer is not None, "it is the one who has taken it"
+    keeper.put(head.checkpointer, taken)
+
+
+def joined_notes(mark: bytes, note: bytes) -> bytes:
+    """What a protocol and whoever chose the receiver add to a message, as one note of a frame.
+
+    >>> parted_notes(joined_notes(b"clock", b"round"))
+    (b'clock', b'round')
+    """
+    return _MARK.pack(len(mark)) + mark + note if mark or note else b""
+
+
+def parted_notes(note: bytes) -> tuple[bytes, bytes]:
+    """The two of which `joined_notes` made one; WireError where it did not."""
+    if len(note) < _MARK.size or len(note) < _MARK.size + _MARK.unpack_from(note)[0]:
+        raise WireError(f"a note of {len(note)} bytes is too short for what it says to have")
+    end = _MARK.size + _MARK.unpack_from(note)[0]
+    return note[_MARK.size : end], note[end:]

@@ -12,6 +12,7 @@ from steelyard.core import Cooperative, OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
+from steelyard.core.key_groups import DEFAULT_GROUPS
 from steelyard.grouping.protocol import Grouping as Scheduling
 from steelyard.grouping.protocol import item_column, require_item_column, require_no_costs
 from steelyard.grouping.registry import grouping as shuffle_grouping
@@ -20,7 +21,7 @@ from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.changes import ChangedAggregate
-from steelyard.resident.custom import Custom
+from steelyard.resident.custom import Custom, Deal
 from steelyard.resident.join import Join
 from steelyard.resident.operator import MIN_WATERMARK, InstanceContext, Step, schema_of
 from steelyard.resident.sinks import SinkLogic
@@ -41,6 +42,9 @@ class Flow(Hinting):
         For pictures and logs.
     parallelism
         Of operators that are given none.
+    groups
+        Key groups, which instances share where rows go by hash: the most instances that an operator with keys may have.
+        A job goes on with other numbers of instances, so that this is a choice for good.
 
     Examples
     --------
@@ -54,9 +58,10 @@ class Flow(Hinting):
 
     _hints: ClassVar[dict[str, str]] = {"run": "write run(flow.dataflow())", "start": "write run(flow.dataflow())"}
 
-    def __init__(self, name: str = "dataflow", parallelism: int = 1) -> None:
+    def __init__(self, name: str = "dataflow", parallelism: int = 1, groups: int = DEFAULT_GROUPS) -> None:
         self.name = name
         self.parallelism = parallelism
+        self.groups = groups
         self._operators: list[Operator] = []
         self._edges: list[Edge] = []
 
@@ -85,7 +90,7 @@ class Flow(Hinting):
 
     def dataflow(self) -> Dataflow:
         """What was described, checked; DataflowError where it cannot run."""
-        return Dataflow(self.name, tuple(self._operators), tuple(self._edges))
+        return Dataflow(self.name, tuple(self._operators), tuple(self._edges), self.groups)
 
     def _add(self, logic: Logic, inputs: Sequence[Stream], name: str | None, parallelism: int | None) -> Stream:
         used = {operator.name for operator in self._operators}
@@ -148,8 +153,8 @@ class Stream(Hinting):
         policy = tuple_policy(grouping)  # a name that is none is an error here, where it was written
         if isinstance(policy, Cooperative) and getattr(policy, "sync", "") != "never":
             raise OptionError(
-                f"{policy.name}: resident workers do not carry what its partitioners tell each other: use 'dalton', or "
-                "micro-batches"
+                f"{policy.name}: resident workers do not carry what its partitioners tell each other: use one that "
+                "learns alone, as 'dalton', or engine('microbatch')"
             )
         return replace(self, grouping=Grouping(Route.POLICY, columns, grouping))
 
@@ -243,6 +248,11 @@ class Stream(Hinting):
         if slide is not None and window is None:
             raise OptionError(f"slide={slide!r} needs a window: give window= too")
         named = {**(uses or {}), **aggregates}
+        for whose, use in named.items():
+            if not isinstance(use, Aggregate | StateAggregate):
+                raise OptionError(
+                    f"aggregate {whose!r} must be one of steelyard.resident, as count() or sum('column'), got {use!r}"
+                )
         how = Aggregation(keys, tuple(named.items()), self._window(window, slide, session, time))
         if self.grouping is not None and self.grouping.route is Route.POLICY:
             parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)
@@ -345,18 +355,20 @@ class Stream(Hinting):
         factory: Callable[[InstanceContext], Step],
         schema: Columns | None = None,
         *others: Stream,
+        deal: Deal | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
         """An operator of your own, with this stream at input 0 and `others` at the inputs behind it.
 
-        Inputs that were grouped by `key_by` declare that the rows of a key must meet.
+        Inputs that were grouped by `key_by` declare that the rows of a key must meet. `deal` says how the states of all
+        instances become that of one of another number: `deal(states, share)`, called for each of them.
         """
         inputs = [self, *others]
         keys = tuple(
             side.grouping.columns if side.grouping and side.grouping.route is Route.HASH else None for side in inputs
         )
-        return self.flow._add(Custom(factory, _schema(schema), keys), inputs, name, parallelism)
+        return self.flow._add(Custom(factory, _schema(schema), keys, deal), inputs, name, parallelism)
 
     def feedback(self, into: Stream, port: int = 0) -> Stream:
         """Lead these rows back to an input of an operator that they came through, which closes a cycle."""

@@ -16,7 +16,7 @@ from steelyard.core import SteelyardError
 from steelyard.resident.connection import Connection
 from steelyard.resident.control import packed
 from steelyard.resident.listener import Listener
-from steelyard.resident.peers import TO_COORDINATOR
+from steelyard.resident.peers import TO_COORDINATOR, Address
 from steelyard.resident.pulse import Pulse
 from steelyard.resident.security import COORDINATOR, Credentials, Identity
 from steelyard.resident.wire import Frame, Kind
@@ -32,12 +32,14 @@ OUTSIDE = -1
 class GenerationError(SteelyardError):
     """A generation of workers that could not finish; the next one goes on from the last snapshot.
 
-    Unless the failure is `final`: then the next would fail as this one did.
+    Unless the failure is `final`: then the next would fail as this one did. `at` is the moment of `time.monotonic()`
+    at which it happened, as far as anybody can tell.
     """
 
-    def __init__(self, why: str, final: bool = False) -> None:
+    def __init__(self, why: str, final: bool = False, at: float | None = None) -> None:
         super().__init__(why)
         self.final = final
+        self.at = time.monotonic() if at is None else at
 
 
 class Said(NamedTuple):
@@ -48,6 +50,24 @@ class Said(NamedTuple):
     what: Mapping[str, Any]
     at: float
     """The moment of `time.monotonic()` at which it came: the one who decides may hear of it later."""
+
+
+class Recovery(NamedTuple):
+    """What it took to go on after a generation that failed."""
+
+    generation: int
+    """The one that failed."""
+    detected: float
+    """Seconds from the failure, as far as anybody saw it, until it was decided to go on without this generation."""
+    restarted: float
+    """Seconds from there until the first worker of one that followed began to work."""
+    why: str
+    """What failed."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase, with their `total`."""
+        return {"detect": self.detected, "restart": self.restarted, "total": self.detected + self.restarted}
 
 
 class Gang:
@@ -82,6 +102,7 @@ class Gang:
         self._pulse, self._understood, self._greeting = pulse, understood, greeting
         self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
         self._connections: dict[int, Connection] = {}
+        self._addresses: dict[int, Address] = {}
         self._joining = threading.Lock()
         self._dismissed = False
         self._listener = Listener(host, credentials, generation, COORDINATOR, self._welcome)
@@ -98,14 +119,22 @@ class Gang:
         except queue.Empty:
             return None
         if said.event == "failed":
-            raise GenerationError(said.what["why"], final=said.what.get("final", False))
+            happened = said.at - (said.what.get("ago") or 0.0)
+            raise GenerationError(said.what["why"], said.what.get("final", False), happened)
         return said
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where workers reach each other, as they said when they came."""
+        return [self._addresses[worker] for worker in range(self.workers)]
 
     def send(self, worker: int, kind: Kind, channel: int, payload: Any) -> None:
         """A frame to a worker; GenerationError where it is gone."""
         try:
             self._connections[worker].send(kind, channel, payload=payload)
         except OSError as error:
+            while self.hear(0.0) is not None:  # whoever reads from it said why before he closed it
+                pass
             raise GenerationError(f"worker {worker} is gone: {error}") from error
 
     def order(self, worker: int, what: str, details: Mapping[str, Any]) -> None:
@@ -128,13 +157,26 @@ class Gang:
                 connection.send(Kind.CONTROL, payload=self._greeting)
             while True:
                 said = self._understood(number, connection.receive())
-                if said is not None:
-                    self._said.put(Said(number, *said, time.monotonic()))
+                if said is None:
+                    continue
+                event, what = said
+                if event == "hello":
+                    self._addresses[number] = what["address"][0], what["address"][1]
+                self._said.put(Said(number, event, what, time.monotonic()))
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would notice that a worker is not heard
             gone = "is gone" if isinstance(error, OSError) else "was not understood"
-            self.say("failed", number, why=f"worker {number} {gone}: {error}")
+            self.say("failed", number, why=f"worker {number} {gone}: {error}", ago=getattr(error, "ago", 0.0))
         finally:
             connection.close()
+
+    def bury(self, worker: int, how: str) -> None:
+        """Its process has ended; what it said before is heard first."""
+        with self._joining:
+            connection = self._connections.get(worker)
+        if connection is None:
+            self.say("failed", worker, why=f"worker {worker} {how}")
+        else:
+            connection.give_up(f"worker {worker} {how}")
 
     def dismiss(self, why: str) -> None:
         """Tell all to stop, for a reason where there is one, and take nobody in any more."""
@@ -160,10 +202,16 @@ class Director(ABC):
     """Who watches over one generation of workers, from the driver."""
 
     _gang: Gang
+    started: Callable[[float], None] | None = None
+    """Called with the moment at which the first worker began to work."""
 
     def abort(self, why: str) -> None:
         """Give this generation up. Any thread may call it."""
         self._gang.say("failed", why=why)
+
+    def bury(self, worker: int, how: str) -> None:
+        """The process of a worker has ended. Any thread may call it."""
+        self._gang.bury(worker, how)
 
     def request_stop(self) -> None:
         """Read no more, and end when what was read has come to its end. Any thread may call it."""
@@ -172,6 +220,11 @@ class Director(ABC):
     def close(self) -> None:
         """Let go of all sockets; called when the workers are gone, or will never come."""
         self._gang.close()
+
+    def _has_started(self, said: Said) -> None:
+        started, self.started = self.started, None
+        if started is not None:
+            started(said.at)
 
     @abstractmethod
     def _hear(self, seconds: float) -> Said | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from steelyard.core.durable import told
-from steelyard.resident.gang import GenerationError
+from steelyard.resident.gang import GenerationError, Recovery
 from steelyard.resident.launchers import Launcher
 from steelyard.resident.security import Credentials
 
@@ -22,6 +24,9 @@ class JobError(GenerationError):
 
 class Driver(Protocol):
     """Who directs the workers of one generation, from the driver."""
+
+    started: Callable[[float], None] | None
+    """Called with the moment at which the first worker began to work."""
 
     def run(self) -> Any:
         """To the end; GenerationError where a worker fails."""
@@ -58,8 +63,10 @@ class Generations(ABC, Generic[D]):
         self._driver: D | None = None
         self._stopped = self._undeliverable = False
         self._changing = threading.Lock()
-        self.recoveries = 0
-        """Generations that failed and were followed by another."""
+        self.recovered: list[Recovery] = []
+        """Generations that failed and were followed by one that works."""
+        self._failures: list[tuple[int, GenerationError, float]] = []
+        """Those that were followed by none that works so far: number, why, and when that was known."""
 
     def stop(self) -> None:
         """Stop reading, let what was read come to its end, and end. Any thread may call it while `run` runs."""
@@ -77,22 +84,37 @@ class Generations(ABC, Generic[D]):
 
     def _generations(self) -> None:
         """Run until a generation comes to its end and none is to follow; JobError where they failed too often."""
-        for number in itertools.count():
-            failed = True
-            try:
-                self._generation(number)
-                failed = False
-                if not self._goes_on():
+        try:
+            for number in itertools.count():
+                error = self._failure_of(number)
+                if error is not None:
+                    self._diagnose(error, number)
+                elif not self._goes_on():
                     return
-            except GenerationError as error:
-                self._diagnose(error, number)
-            finally:
-                self._launcher.gather(failed)
-                if self._driver is not None:
-                    self._driver.close()
+        finally:
+            self._launcher.release()
+
+    def _failure_of(self, number: int) -> GenerationError | None:
+        """Run a generation until nothing is left of it; why it failed, if it did."""
+        failed, error, known, how = True, None, 0.0, ""
+        try:
+            self._generation(number)
+            failed = False
+        except GenerationError as raised:
+            error, known = raised, time.monotonic()
+        finally:
+            how = self._launcher.gather(failed)
+            if self._driver is not None:
+                self._driver.close()
+        if error is not None:
+            if how and how not in str(error) and not error.final:
+                error = GenerationError(f"{error} ({how})", at=error.at)
+            self._failures.append((number, error, known))
+        return error
 
     def _generation(self, number: int) -> None:
         driver = self._directed(number)
+        driver.started = self._started
         with self._changing:
             self._driver = driver
             if self._is_to_end():
@@ -100,14 +122,23 @@ class Generations(ABC, Generic[D]):
         self._launcher.launch(self._given, self._credentials, number, driver)
         driver.run()
 
+    def _started(self, at: float) -> None:
+        failures, self._failures = self._failures, []
+        for number, error, known in failures:
+            found = Recovery(number, known - error.at, at - known, str(error))
+            self.recovered.append(found)
+            self._tell_recovered(found)
+
     def _diagnose(self, error: GenerationError, number: int) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
         if error.final:
             raise told(error) or JobError(str(error)) from error
         if not self._may_fail(error):
             raise JobError(f"{error} (generation {number}, the last of {number + 1})") from error
-        self.recoveries += 1
         log.warning("generation %d failed: %s; the next goes on from %s", number, error, self._resumes_from())
+
+    def _tell_recovered(self, recovery: Recovery) -> None:
+        """A generation that failed was followed by one that works."""
 
     def _is_to_end(self) -> bool:
         """Whether a generation that begins is to end at once."""

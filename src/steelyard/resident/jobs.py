@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from steelyard.core import Action, ActionRefusedError, Observation, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.shown import Shown
 from steelyard.core.topology import Instance, Placement
-from steelyard.resident.coordinator import Coordinator, Outcome, Present, Settings
+from steelyard.resident.coordinator import Coordinator, Outcome, Present
+from steelyard.resident.dealing import others_told, require_dealt, require_newest_dealt
 from steelyard.resident.delivery import Delivery, undelivered
 from steelyard.resident.gang import GenerationError
 from steelyard.resident.generations import Generations, JobError
@@ -23,8 +24,12 @@ from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLaunch
 from steelyard.resident.manifest import difference, shape_of
 from steelyard.resident.observed import SHOWS, Looks
 from steelyard.resident.operator import Attempt
+from steelyard.resident.rescaling import rescaled, together
 from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
+
+log = logging.getLogger(__name__)
 
 
 class Job(Generations[Coordinator]):
@@ -53,14 +58,18 @@ class Job(Generations[Coordinator]):
         credentials: Credentials | None = None,
     ) -> None:
         _require_all_placed(dataflow, placement)
+        live = (settings or Settings()).live_protocol()
+        if live is not None:
+            live.require(dataflow.cyclic)
         tell_idle_edges(dataflow)
         super().__init__(launcher, dataflow, credentials)
         self._dataflow, self._placement = dataflow, placement
         self._settings = settings or Settings()
-        self._run_name = ""
-        self.outcome = Outcome()
+        self._first = Attempt.first()
+        self.outcome = Outcome(recoveries=self.recovered)
         """What it gave so far."""
-        self._wanted: Placement | None = None
+        self._wanted: tuple[Dataflow, Placement] | None = None
+        """What the next generation is to run, and where."""
         self._looks = Looks(dataflow)
         self._delivery: Delivery | None = None
         self._begun, self._ended = time.monotonic(), threading.Event()
@@ -69,6 +78,11 @@ class Job(Generations[Coordinator]):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The newest metrics of each instance."""
         return dict(self._driver.metrics) if self._driver else {}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states in the newest commit."""
+        return sum(self._driver.state_bytes.values()) if self._driver else 0
 
     @property
     def delivered(self) -> int:
@@ -93,10 +107,50 @@ class Job(Generations[Coordinator]):
         """
         if self._settings.store is None:
             raise OptionError("to move instances takes a snapshot: give a folder for it, Settings(store=...)")
-        _require_all_placed(self._dataflow, placement)
+        dataflow = self._next[0]
+        _require_all_placed(dataflow, placement)
         self._launcher.require(placement.workers)
+        self._go_on_as(dataflow, placement)
+
+    def rescale(self, parallelism: Mapping[str, int], placement: Placement | None = None) -> None:
+        """Go on with other numbers of instances, as in `{"count": 6}`. Any thread may call it while `run` runs.
+
+        As `move` does: sources stop, a snapshot is taken, and the next generation of workers deals states out anew.
+        Where an operator of your own has a state then and cannot deal it out, the job goes on as it was, and
+        `outcome.refused` has the reason.
+
+        Parameters
+        ----------
+        parallelism
+            By operator; the others keep what they have.
+        placement
+            Which worker hosts which instance; instance i of every operator on worker i mod as many as there are, where
+            none is given.
+
+        Raises
+        ------
+        OptionError
+            Without a store; where forward edges join operators that would have different numbers; where an operator is
+            known to have a state that it cannot deal out.
+        """
+        if self._settings.store is None:
+            raise OptionError("to rescale takes a snapshot: give a folder for it, Settings(store=...)")
+        there, where = self._next
+        dataflow = rescaled(there, parallelism)
+        require_newest_dealt(dataflow, SnapshotStore(self._settings.store))
+        chosen = placement or Placement.spread(dataflow, where.workers)
+        _require_all_placed(dataflow, chosen)
+        self._launcher.require(chosen.workers)
+        self._go_on_as(dataflow, chosen)
+
+    @property
+    def _next(self) -> tuple[Dataflow, Placement]:
+        """What is to run, and where: a change that is under way is not taken back."""
+        return self._wanted or (self._dataflow, self._placement)
+
+    def _go_on_as(self, dataflow: Dataflow, placement: Placement) -> None:
         with self._changing:
-            self._wanted = placement
+            self._wanted = dataflow, placement
             if self._driver is not None:
                 self._driver.request_stop()
 
@@ -123,28 +177,51 @@ class Job(Generations[Coordinator]):
 
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""
-        placement = self._wanted or self._placement
-        if self._driver is None:
-            return self._looks.observed({}, placement, self.now)
-        return self._looks.observed(
-            self.metrics,
-            placement,
-            self.now,
-            self._driver.attempt.generation,
-            self._driver.hosts,
-            self._driver.state_bytes,
+        with self._changing:
+            looks, driver, (dataflow, placement) = self._looks, self._driver, self._next
+            if dataflow is not self._dataflow:  # of instances that are not there yet there is nothing to see
+                placement = self._placement
+        if driver is None:
+            return looks.observed({}, placement, self.now)
+        return looks.observed(
+            dict(driver.metrics), placement, self.now, driver.attempt.generation, driver.hosts, driver.state_bytes
         )
 
     def apply(self, action: Action) -> float:
-        """Go on with instances on other workers; how long that stops the job is not known beforehand."""
-        action.require_only(self.what, "placement")
-        there = self._wanted or self._placement  # a move that is under way is not taken back
-        places = {**there.worker_of, **{Instance.parse(one): at for one, at in action.placement.items()}}
+        """Go on with other numbers of instances, or with instances on other workers.
+
+        What forward edges join is rescaled together: where one of them needs more instances, all get them. How long it
+        stops the job is not known beforehand.
+        """
+        action.require_only(self.what, "placement", "parallelism")
+        dataflow, there = self._next
         try:
-            self.move(Placement(places, there.workers))
+            wanted = {Instance.parse(one): at for one, at in action.placement.items()}
+            numbers = self._numbers(action.parallelism)
+            if numbers:
+                there = Placement.spread(dataflow.rescaled(numbers), there.workers)
+            placement = Placement({**there.worker_of, **wanted}, there.workers)
+            if numbers:
+                self.rescale(numbers, placement)
+            elif wanted:  # else all is as it should be, or will be soon
+                self.move(placement)
         except OptionError as error:
             raise ActionRefusedError(str(error)) from error
         return 0.0
+
+    def _numbers(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Those of all operators that get other numbers; OptionError where none would, and one was to."""
+        dataflow = self._next[0]
+        for name in wanted:
+            dataflow.operator(name)
+        now = {one.name: one.parallelism for one in dataflow.operators}
+        found = {name: number for name, number in together(dataflow, wanted).items() if number != now[name]}
+        if not found and any(now[name] != number for name, number in wanted.items()):
+            held = sorted(set(together(dataflow, wanted)) - set(wanted))
+            raise OptionError(
+                f"forward edges join {sorted(wanted)} with {held}, which keep their numbers: name them too"
+            )
+        return found
 
     def run(self) -> Outcome:
         """Run until the end.
@@ -159,16 +236,19 @@ class Job(Generations[Coordinator]):
         StateError
             Where the newest snapshot is damaged.
         """
-        self._begun, self._run_name = time.monotonic(), secrets.token_hex(4)
+        self._begun = time.monotonic()
         self._looks, self._undeliverable = Looks(self._dataflow), False
         self._ended.clear()
         complete = False
         try:
             self._require_same_dataflow()
+            self._first = Attempt.first(self._store_name())
             if self._settings.deliver is not None and self._settings.store is not None:
                 store = SnapshotStore(self._settings.store)
                 self._delivery = Delivery(self._settings.deliver, store, failed=self._give_up)
             self._generations()
+            if self._settings.store is not None:
+                SnapshotStore(self._settings.store).sweep()
             complete = True
         finally:
             try:
@@ -182,14 +262,31 @@ class Job(Generations[Coordinator]):
         return super()._is_to_end() or self._wanted is not None
 
     def _goes_on(self) -> bool:
-        """Whether it is to be followed by a generation with another placement."""
+        """Whether it is to be followed by a generation with another placement, or other numbers of instances."""
         with self._changing:
             wanted, self._wanted = self._wanted, None
             if wanted is None or self._stopped or self._undeliverable or self._driver is None or self._driver.ended:
                 return False
-            self._placement = wanted
-            self.outcome.moves += 1
+            dataflow, placement = wanted
+            if dataflow is self._dataflow or self._rescaled(dataflow):
+                self._placement = placement
+                self.outcome.moves += 1
             return True
+
+    def _rescaled(self, dataflow: Dataflow) -> bool:
+        """Whether the snapshot can be dealt out to the instances of this dataflow, which is then the one that runs."""
+        assert self._settings.store is not None, "who rescales has one"
+        try:
+            require_newest_dealt(dataflow, SnapshotStore(self._settings.store))
+        except OptionError as error:
+            log.warning("the job goes on as it was: %s", error)
+            self.outcome.refused = str(error)
+            return False
+        self._dataflow, self._looks = dataflow, self._looks.of(dataflow)
+        there = set(map(str, dataflow.instances))
+        self.outcome.metrics = {name: one for name, one in self.outcome.metrics.items() if name in there}
+        self.outcome.rescales += 1
+        return True
 
     def _require_same_dataflow(self) -> None:
         if self._settings.store is None:
@@ -204,12 +301,27 @@ class Job(Generations[Coordinator]):
                 f"store {self._settings.store} has a snapshot (epoch {found.epoch}) of another dataflow: {what}; "
                 "run the dataflow that it is of, or give another store="
             )
+        if not found.fits(self._dataflow) and not found.is_at_rest:
+            raise OptionError(
+                f"store {self._settings.store} is of a job that ended while rows were under way (epoch {found.epoch}), "
+                f"and who gets them is not the same any more{others_told(self._dataflow, found.files)}: start the "
+                "dataflow as it was and stop it, then the new one"
+            )
+        require_dealt(self._dataflow, store, found.files)
         if self._settings.deliver is None and undelivered(store):
             raise OptionError(
                 f"store {self._settings.store} has results of epoch {min(undelivered(store))} that did not come to "
                 "their sink: go on with that sink first, or give another store="
             )
-        store.make()
+
+    def _store_name(self) -> str:
+        if self._settings.store is None:
+            return ""
+        try:
+            return SnapshotStore(self._settings.store).make()
+        except OSError as error:
+            what = f"{type(error).__name__}: {error}"
+            raise OptionError(f"store {self._settings.store} cannot be written: {what}") from error
 
     def _directed(self, number: int) -> Coordinator:
         return Coordinator(
@@ -218,7 +330,7 @@ class Job(Generations[Coordinator]):
             self._credentials,
             self._settings,
             self._launcher.host,
-            Attempt(self._run_name, number),
+            self._first._replace(generation=number),
             self.outcome,
             self._delivery,
         )

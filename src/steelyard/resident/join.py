@@ -23,9 +23,11 @@ from steelyard.resident.operator import (
     Step,
     require_columns,
 )
+from steelyard.resident.shares import Share
 from steelyard.resident.windows import END, START, Window, timely
 
 LEFT, RIGHT = 0, 1
+_SIDES = ("left", "right")
 _MAX_CHUNKS = 32
 """Chunks of a side's rows above which they are copied into one."""
 
@@ -104,6 +106,32 @@ class Join(OperatorLogic):
         if self.windows is None:
             return RunningJoinStep(self, context, columns)
         return WindowedJoinStep(self, context, columns, self.windows)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """Rows of both sides by their keys; of a side that is broadcast all.
+
+        Pairs are given on arrival, so that none is given twice wherever time begins anew: where whoever was furthest
+        behind had it. Who was further has forgotten windows that the one behind still has, with all broadcast rows.
+        """
+        known = [state for state in states if state]
+        if not known or self.windows is None:
+            return {side: self._rows(known, side, port, share) for port, side in enumerate(_SIDES) if known}
+        known.sort(key=lambda state: state["watermark"])
+        starts = sorted({start for state in known for start in state["windows"]})
+        made: State = {"watermark": known[0]["watermark"], "windows": starts}
+        for start in starts:
+            opened = [state for state in known if start in state["windows"]]
+            for port, side in enumerate(_SIDES):
+                made[f"{side} {start}"] = self._rows(opened, f"{side} {start}", port, share)
+        return made
+
+    def _rows(self, states: Sequence[State], name: str, port: int, share: Share) -> pa.Table:
+        """One part of the states."""
+        if port in share.everywhere:
+            return states[0][name]
+        found = share.gathered([state[name] for state in states], self.keys(port))
+        assert found is not None, "there is a state"
+        return found
 
 
 class _Side:
@@ -196,7 +224,7 @@ class RunningJoinStep(Step):
         columns, rows = self._pairs.add(port, batch)
         return (pa.RecordBatch.from_arrays(columns, schema=self._schema),) if rows else ()
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         """The rows of both sides."""
         return {"left": self._pairs.sides[LEFT].rows(), "right": self._pairs.sides[RIGHT].rows()}
 
@@ -247,7 +275,7 @@ class WindowedJoinStep(Step):
         self._open = {start: pairs for start, pairs in self._open.items() if start + size > time}
         return ()
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         """The rows of both sides of each open window."""
         state: State = {"watermark": self._watermark, "windows": sorted(self._open)}
         for start, pairs in self._open.items():

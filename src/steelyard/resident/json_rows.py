@@ -21,6 +21,8 @@ from steelyard.resident.times import dates, times
 LINE = "value"
 """The column of a reader of lines."""
 PACKED = (".gz", ".bz2")
+UNREAD = (".deflate", ".snappy", ".lz4", ".zst", ".xz", ".lzo")
+"""Endings of packed files that Spark may unpack, and workers do not."""
 """Endings of files that are unpacked as they are read."""
 _PLAIN = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 """Bytes in base64, without blanks."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from steelyard.core import OptionError
+from steelyard.core.topology import Instance
 from steelyard.resident.documents import documents
 from steelyard.resident.kafka import ANSWER_SECONDS, WAIT_SECONDS, KafkaFailedError, client
 from steelyard.resident.operator import Batches, InstanceContext, State, Step
+from steelyard.resident.shares import Share
 from steelyard.resident.sinks import SinkLogic
 
 EPOCH_HEADER = "steelyard-batch"
@@ -20,6 +22,8 @@ LAST_SECONDS = 1.0
 """How long a job that is stopped waits for records on their way."""
 GATHER_MS = 1
 """How long records that are sent at once wait for others: each answer of a broker costs more than a record."""
+TAKEN = "taken over "
+"""Before the names in a state that are of another instance."""
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
 """What a sink may promise."""
 
@@ -64,6 +68,22 @@ class Kafka(SinkLogic):
     def start(self, context: InstanceContext) -> Step:
         """A producer for one instance."""
         return _TransactionStep(self, context) if self.delivery == EXACTLY_ONCE else _AtOnceStep(self)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """Rows that may not be written yet, each by one instance, and by whom they were to be written.
+
+        An instance goes on with the rows of the one before of the same number, and takes others over under the names of
+        those who had them: only their groups tell whether their transactions went through. Numbers of epochs are those
+        of all, so that a group never goes back, also where an instance goes and comes again.
+        """
+        known = [state for state in states if "epoch" in state]
+        if not known:
+            return {}
+        newest = max(int(state["epoch"]) for state in known)
+        nothing = {"rows": known[0]["rows"].slice(0, 0), "run": known[0].get("run", ""), "epoch": newest}
+        made: State = dict((states[share.number] if share.number < len(states) else {}) or nothing)
+        others = [number for number in share.taken_over if number != share.number]
+        return made | {f"{TAKEN}{one} {name}": value for one in others for name, value in states[one].items()}
 
 
 class _Producer:
@@ -129,14 +149,15 @@ class _AtOnceStep(Step):
         if left:
             raise KafkaFailedError(f"topic {self._topic!r} did not take {left} records in {ANSWER_SECONDS:g} s")
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         self._flushed()
         return {}
 
     def restore(self, state: State) -> None:
         """Called with rows where the job delivered exactly once before, whose transaction may not have gone through."""
-        if state:
-            self._producer.send(state["rows"])
+        for rows in state.values():
+            if isinstance(rows, pa.Table):
+                self._producer.send(rows)
 
     def finish(self) -> Batches:
         self._flushed()
@@ -152,9 +173,11 @@ class _TransactionStep(Step):
     def __init__(self, logic: Kafka, context: InstanceContext) -> None:
         self._schema = context.schema
         self._rows: list[pa.RecordBatch] = []
-        self._ready: tuple[int, pa.Table] | None = None
+        self._ready: list[tuple[int, pa.Table]] = []
+        """Rows that are not written yet, by the checkpoint from which on they may be."""
         self._run = context.attempt.run
         """The run that began the job, which its snapshots know: epochs are counted from there."""
+        self._logic, self._context = logic, context
         self._who = f"steelyard-{logic.name}-{context.instance.number}"
         library = client()
         config = {"group.id": self._who, "enable.auto.commit": False, **logic.config}
@@ -168,22 +191,33 @@ class _TransactionStep(Step):
         self._rows.append(batch)
         return ()
 
-    def snapshot(self, epoch: int) -> State:
-        table = pa.Table.from_batches(self._rows, self._schema)
-        self._rows, self._ready = [], (epoch, table)
-        return {"epoch": epoch, "rows": table, "run": self._run}
+    def snapshot(self, number: int) -> State:
+        self._ready.append((number, pa.Table.from_batches(self._rows, self._schema)))
+        self._rows = []
+        earlier = {f"rows {at}": table for at, table in self._ready[:-1]}
+        return {"epoch": number, "rows": self._ready[-1][1], "run": self._run, **earlier}
 
     def restore(self, state: State) -> None:
         """Called in every generation, with no state in the first."""
         if state:
             self._run = state.get("run", "")  # snapshots and marks of earlier releases know none
-            if self._written() < int(state["epoch"]):
-                self._write(int(state["epoch"]), state["rows"])
+            newest = self._written()
+            earlier = [(int(name.removeprefix("rows ")), name) for name in state if name.startswith("rows ")]
+            for number, name in [*sorted(earlier), (int(state["epoch"]), "rows")]:
+                if newest < number:
+                    self._write(number, state[name])
+        for number in sorted({int(name.split()[2]) for name in state if name.startswith(TAKEN)}):
+            prefix = f"{TAKEN}{number} "
+            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            other = _TransactionStep(self._logic, replace(self._context, instance=Instance("", number)))
+            other.restore(own)  # who was that instance is fenced off by now
+            other.close()
 
-    def committed(self, epoch: int) -> None:
-        if self._ready is not None:
-            self._write(*self._ready)
-            self._ready = None
+    def committed(self, number: int) -> None:
+        for at, table in self._ready:
+            if at <= number:
+                self._write(at, table)
+        self._ready = [one for one in self._ready if one[0] > number]
 
     def _written(self) -> int:
         """The newest epoch of this job whose transaction went through; -1 where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,3 +72,21 @@ def _hashable(column: pa.Array) -> list[Any]:
         doubles = one_zero(column.cast(pa.float64()))
         return list(doubles.view(pa.int64()).to_pylist())
     return list(column.to_pylist())
+
+
+def key_ids(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
+    """int64[rows]: the 64-bit id of each row's key, as Spark hashes it."""
+    from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - a graph is described without a compiler
+
+    if len(columns) == 1:
+        return spark_hash(batch.column(columns[0]))
+    return spark_hash(pa.StructArray.from_arrays([batch.column(name) for name in columns], names=list(columns)))
+
+
+def table_key_ids(rows: pa.Table, columns: Sequence[str]) -> Ints:
+    """The same of a table.
+
+    >>> table_key_ids(pa.table({"k": pa.chunked_array([[1], [2]])}), ["k"]).tolist()
+    [-7001672635703045582, -3341702809300393011]
+    """
+    return np.concatenate([np.empty(0, np.int64), *(key_ids(batch, columns) for batch in rows.to_batches())])

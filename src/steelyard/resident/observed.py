@@ -11,6 +11,7 @@ from steelyard.core import InstanceObservation, Observation, OperatorObservation
 from steelyard.core.control import PERCENTILES
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
+from steelyard.resident.sinks import SinkLogic
 
 _COUNTED = (
     "rows_in",
@@ -44,10 +45,19 @@ class Looks:
 
     def __init__(self, dataflow: Dataflow) -> None:
         self._dataflow = dataflow
+        beside = {one.name for one in dataflow.operators if isinstance(one.logic, SinkLogic) and not one.logic.measured}
+        self._beside = {str(one) for one in dataflow.instances if one.operator in beside}
+        """Instances of sinks that no latency is measured of."""
         self._before: Metrics = {}
         self._sent: dict[int, int] = {}
         self._time = 0.0
         self._generation = 0
+
+    def of(self, dataflow: Dataflow) -> Looks:
+        """Those at the same job when it runs another dataflow."""
+        made = Looks(dataflow)
+        made._time = self._time
+        return made
 
     def observed(
         self,
@@ -89,7 +99,7 @@ class Looks:
         workers = tuple(
             self._worker(number, one, added, places, seconds) for number, one in sorted((hosts or {}).items())
         )
-        latency = _latency(metrics, added)
+        latency = _latency(metrics, {name: one for name, one in added.items() if name not in self._beside})
         self._before, self._time = dict(metrics), time
         return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency)
 
@@ -171,7 +181,7 @@ class Looks:
 
 
 def _latency(metrics: Metrics, added: Mapping[str, Mapping[str, float]]) -> dict[float, float] | None:
-    """Of probes that came to sinks since the last look, as far as they are remembered."""
+    """Of probes that came to these instances since the last look, as far as they are remembered."""
     ages = [age for name, own in added.items() if own["aged"] for age in metrics[name]["ages"][-int(own["aged"]) :]]
     if not ages:
         return None

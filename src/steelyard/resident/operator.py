@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
+from steelyard.resident.shares import Share
 
 Batches = Iterable[pa.RecordBatch]
 State = dict[str, Any]
@@ -23,10 +25,28 @@ MAX_WATERMARK = (1 << 63) - 1
 
 
 class Attempt(NamedTuple):
-    """Who writes: a run of a job, and one of its generations. No two attempts ever have the same."""
+    """Who writes: a run of a job, and one of its generations. No two attempts ever have the same.
+
+    A run begins with the name of its store, if it has one: all runs from the same store are of one job.
+    """
 
     run: str
     generation: int
+
+    @classmethod
+    def first(cls, store: str = "") -> Attempt:
+        """The first generation of a new run, from the store of this name."""
+        new = secrets.token_hex(4)
+        return cls(f"{store}.{new}" if store else new, 0)
+
+    @property
+    def job(self) -> str:
+        """What all runs from one store have in common.
+
+        >>> Attempt("5c21.9f3a", 2).job
+        '5c21'
+        """
+        return self.run.partition(".")[0]
 
     def __str__(self) -> str:
         return f"{self.run}-{self.generation}"
@@ -80,8 +100,8 @@ class Step:
     """A running instance. One thread calls it, never two at once; what it raises fails the worker.
 
     The worker calls `restore` first where there is a snapshot, then `process` for each batch and `on_watermark`
-    when time goes on in all inputs; `finish` after the last row; `snapshot` only between two batches;
-    `committed` when a snapshot has become durable everywhere; and `close` in the end, also after a failure.
+    when time goes on in all inputs; `finish` after the last row; `snapshot` only between two batches, with numbers that
+    grow; `committed` when nobody goes back behind one of those; and `close` in the end, also after a failure.
     """
 
     refused: int = 0
@@ -104,11 +124,11 @@ class Step:
         return ()
 
     def flush(self) -> Batches:
-        """An epoch ends, nothing is under way, and a snapshot follows: what is given belongs to the epoch."""
+        """An epoch ends, and a snapshot follows: what is given belongs to the epoch."""
         return ()
 
-    def snapshot(self, epoch: int) -> State:
-        """All that the instance needs to go on from here; the snapshot that it is part of ends epoch `epoch`."""
+    def snapshot(self, number: int) -> State:
+        """All that the instance needs to go on from here: the state of its checkpoint `number`."""
         return {}
 
     def restore(self, state: State) -> None:
@@ -116,8 +136,8 @@ class Step:
         if state:
             raise OptionError(f"{type(self).__name__} keeps no state, but is to go on from {sorted(state)}")
 
-    def committed(self, epoch: int) -> None:
-        """The snapshot that ended this epoch is durable."""
+    def committed(self, number: int) -> None:
+        """Nobody goes back behind checkpoint `number` any more; later ones may have been taken meanwhile."""
 
     def close(self) -> None:
         """Let go of files and sockets."""
@@ -129,6 +149,8 @@ class OperatorLogic(ABC):
     kind: ClassVar[str]
     ports: int = 1
     emits: bool = True
+    by_name: ClassVar[bool] = False
+    """Whether its states do not depend on the order of columns."""
 
     @property
     def waits_for_time(self) -> bool:
@@ -145,9 +167,32 @@ class OperatorLogic(ABC):
         """What its states depend on beside its columns: a job goes on from a snapshot only with the same."""
         return ""
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether it has no state, and may come and go between two runs of a job with what is around it unchanged."""
+        return False
+
     def keys(self, port: int) -> tuple[str, ...] | None:
         """The columns by which rows of this input must meet in one instance; None where any will do."""
         return None
+
+    @property
+    def deals(self) -> bool:
+        """Whether `dealt` knows what to do with states; one that never has any need not."""
+        return type(self).dealt is not OperatorLogic.dealt
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """The state of one new instance, out of those of all that were there before, in the order of their numbers.
+
+        Called in workers, once for each new instance and before its step's `restore`, where a job goes on from a
+        snapshot with another number of instances, or other key groups; nothing was under way when it was taken. What
+        all new instances get together is what all old ones had. It is called again, with the same states, where workers
+        fail before the next snapshot.
+        """
+        kept = sorted({name for state in states for name in state})
+        if kept:
+            raise OptionError(f"a {self.kind} keeps {kept}, and does not say how that is dealt out: define `dealt`")
+        return {}
 
     @abstractmethod
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from steelyard.resident.channel import Outlet
-from steelyard.resident.routing import Distributor, Hearing
+from steelyard.resident.routing import ByCost, Distributor, Hearing
 from steelyard.resident.wire import Kind
+
+MAX_BATCH_BYTES = 16 << 20
+"""Batches above this are cut before they are sent."""
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch, in parts that are not too large to be sent."""
+    size = batch.nbytes
+    rows = batch.num_rows if size <= MAX_BATCH_BYTES else max(1, batch.num_rows * MAX_BATCH_BYTES // size)
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows or 1))
 
 
 class Output:
@@ -36,6 +46,11 @@ class Output:
         if outlets:
             self._probed = (self._probed + 1) % len(outlets)
             outlets[self._probed].send(Kind.PROBE, came)
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether rows go by what they cost."""
+        return isinstance(self.distributor, ByCost)
 
     @property
     def sent(self) -> dict[int, int]:

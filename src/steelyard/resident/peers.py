@@ -17,6 +17,10 @@ from steelyard.resident.wire import Frame, Kind, WireError
 log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+Lost = Callable[[str, float], None]
+"""Hears why nothing comes any more, and how many seconds ago that began."""
+ADDRESS = (str, int)
+"""The shape of one in a message."""
 
 TO_PEER, TO_COORDINATOR = 0, 1
 """What a connection is for."""
@@ -98,15 +102,19 @@ class Peers:
             log.warning("worker %d refused a second or unasked connection of %s", self._number, identity)
             connection.close()
 
-    def listen(self, take: Callable[[int, Frame], None], lost: Callable[[str], None]) -> None:
-        """Give `take` each frame, with the number of its worker, in a thread per worker; `lost` hears why it ended."""
+    def listen(self, take: Callable[[int, Frame], None], lost: Lost) -> None:
+        """Give `take` each frame, with the number of its worker, in a thread per worker, until `lost`."""
         for number, connection in self._connections.items():
             threading.Thread(
                 target=self._listen, args=(number, connection, take, lost), name=f"from worker {number}", daemon=True
             ).start()
 
     def _listen(
-        self, number: int, connection: Connection, take: Callable[[int, Frame], None], lost: Callable[[str], None]
+        self,
+        number: int,
+        connection: Connection,
+        take: Callable[[int, Frame], None],
+        lost: Lost,
     ) -> None:
         me = f"worker {self._number}"
         try:
@@ -115,11 +123,11 @@ class Peers:
         except WireError as error:
             if not self.given_up.is_set():
                 log.warning("%s refuses what worker %d sends: %s", me, number, error)
-            lost(f"{me} refused what worker {number} sent: {error}")
+            lost(f"{me} refused what worker {number} sent: {error}", 0.0)
         except OSError as error:
-            lost(f"{me} lost worker {number}: {error}")
+            lost(f"{me} lost worker {number}: {error}", getattr(error, "ago", 0.0))
         except Exception as error:  # noqa: BLE001 - nobody else would notice that this worker hears nothing any more
-            lost(f"{me} cannot read what worker {number} sends: {type(error).__name__}: {error}")
+            lost(f"{me} cannot read what worker {number} sends: {type(error).__name__}: {error}", 0.0)
 
     def send(self, worker: int, kind: Kind, channel: int, number: int, payload: Any, note: bytes = b"") -> None:
         """A frame to another worker; WorkerError where it is gone."""

@@ -45,7 +45,7 @@ class Pulse:
                     connection.beat()
                 if not slept and (silent := connection.silence) > self._silence:
                     self._watched.remove(connection)
-                    connection.give_up(f"it has been silent for {silent:.1f} s")
+                    connection.give_up(f"it has been silent for {silent:.1f} s", silent)
 
     def stop(self) -> None:
         """Beat no more."""

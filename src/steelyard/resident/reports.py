@@ -17,7 +17,7 @@ from steelyard.resident.wire import MAX_NOTE, WireError
 _BEGAN = 1_767_225_600
 """2026-01-01: seconds are counted from here, since sums of microseconds would lose digits if counted from 1970."""
 _REQUEST = np.dtype([("position", ">u4"), ("epoch", ">i8"), ("load", ">f8")])
-MOST_REQUESTS = MAX_NOTE // _REQUEST.itemsize
+MOST_REQUESTS = MAX_NOTE // 2 // _REQUEST.itemsize
 """That fit into the note of one batch."""
 _REPLY = struct.Struct("!BIIqddddd")
 """Kind, sender, scheduler, epoch, difference, tuples, time, time on the scheduler's tuples, time on anything."""

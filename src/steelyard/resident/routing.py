@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Edge, Route
-from steelyard.core.policies import Observing, Router, State, require_blocks
+from steelyard.core.key_groups import DEFAULT_GROUPS, KeyGroups
+from steelyard.core.policies import Observing, Router, State, identity, require_blocks
 from steelyard.core.topology import Instance
 from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
 from steelyard.partition.registry import edge_policy
 from steelyard.resident.channel import Outlet, StoppedError
+from steelyard.resident.keys import key_ids
 from steelyard.resident.queues import Queues
 from steelyard.resident.reports import (
     MOST_REQUESTS,
@@ -31,6 +33,8 @@ from steelyard.resident.reports import (
 from steelyard.resident.rounds import Rounds
 from steelyard.resident.wire import WireError
 
+_POLICY = "__policy"
+"""Beside the arrays of a router: its policy."""
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 Messages = Iterator[tuple[int, pa.RecordBatch, bytes]]
 
@@ -112,10 +116,10 @@ class InTurn(Distributor):
 
 
 class ByHash(Distributor):
-    """Rows of a key to the instance that Spark's hash of the key gives."""
+    """Rows of a key to the instance that owns its group, by Spark's hash of the key."""
 
-    def __init__(self, receivers: int, columns: tuple[str, ...]) -> None:
-        self._receivers, self._columns = receivers, columns
+    def __init__(self, owners: KeyGroups, columns: tuple[str, ...]) -> None:
+        self._groups, self._columns = owners, columns
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load the compiled hash and the compiled order."""
@@ -123,7 +127,7 @@ class ByHash(Distributor):
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows by the hash of their keys."""
-        return parted(batch, np.mod(key_ids(batch, self._columns), self._receivers), self._receivers)
+        return parted(batch, self._groups.owners(key_ids(batch, self._columns)), self._groups.parallelism)
 
 
 class Hearing(Distributor):
@@ -158,9 +162,13 @@ class Hearing(Distributor):
 class ByPolicy(Hearing):
     """Rows where a router sends them, which decides row by row and may learn, also from what its rows cost."""
 
-    def __init__(self, receivers: int, columns: tuple[str, ...], router: Router, senders: int = 1) -> None:
+    def __init__(
+        self, receivers: int, columns: tuple[str, ...], router: Router, senders: int = 1, policy: str = ""
+    ) -> None:
         super().__init__()
         self._receivers, self._columns, self._router, self._senders = receivers, columns, router, senders
+        self._policy = policy
+        """What tells the router's policy from another."""
         self._rounds: Rounds | None = None
 
     def listen(self, receiver_of: Mapping[int, int]) -> None:
@@ -202,12 +210,14 @@ class ByPolicy(Hearing):
         self._rounds.hear(self._receiver_of[channel], payload)
 
     def state(self) -> bytes:
-        """The router's arrays."""
-        return arrays_bytes(self._router.state())
+        """The router's arrays, and of which policy it is."""
+        return arrays_bytes({**self._router.state(), _POLICY: np.array(self._policy)})
 
     def restore(self, state: bytes) -> None:
-        """Go on with what the router had learnt."""
-        self._router.restore(bytes_arrays(state))
+        """Go on with what the router had learnt; where that was another policy's, begin anew."""
+        learnt = bytes_arrays(state)
+        if str(learnt.pop(_POLICY, "")) == self._policy:
+            self._router.restore(learnt)
 
 
 class ByCost(Hearing):
@@ -330,10 +340,17 @@ def _shares(requests: Requests, rows: int) -> Iterator[tuple[int, int, Requests]
         start = end
 
 
-def distributor(edge: Edge, sender: Instance, receivers: int, schedulers: tuple[int, int] | None = None) -> Distributor:
+def distributor(
+    edge: Edge,
+    sender: Instance,
+    receivers: int,
+    schedulers: tuple[int, int] | None = None,
+    groups: int = DEFAULT_GROUPS,
+) -> Distributor:
     """What an instance uses for one of its edges.
 
     `schedulers` is which of how many senders it is that feed the same instances alike; by default it is the only one.
+    `groups` are the key groups of the dataflow.
     """
     route, columns = edge.grouping.route, edge.grouping.columns
     if route is Route.FORWARD or receivers == 1:
@@ -343,29 +360,22 @@ def distributor(edge: Edge, sender: Instance, receivers: int, schedulers: tuple[
     if route is Route.SHUFFLE:
         return InTurn(receivers, sender.number)
     if route is Route.HASH:
-        return ByHash(receivers, columns)
+        return ByHash(KeyGroups(groups, receivers), columns)
     number, several = schedulers or (0, 1)
     policy = edge.grouping.policy
     chooses: Distributor
     if route is Route.COST:
         chooses = ByCost(receivers, "".join(columns), policy.scheduler(receivers, number, several))
     else:
-        chooses = ByPolicy(receivers, columns, edge_policy(policy).router(receivers, sender.number), several)
+        chosen = edge_policy(policy)
+        router = chosen.router(receivers, sender.number)
+        chooses = ByPolicy(receivers, columns, router, several, identity(chosen))
     chooses.called = f"grouping {edge.grouping} of edge {edge}"
     return chooses
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
-
-
-def key_ids(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Ints:
-    """int64[rows]: the 64-bit id of each row's key, as Spark hashes it."""
-    from steelyard.kernels.xxhash import spark_hash  # noqa: PLC0415 - a graph is described without a compiler
-
-    if len(columns) == 1:
-        return spark_hash(batch.column(columns[0]))
-    return spark_hash(pa.StructArray.from_arrays([batch.column(name) for name in columns], names=list(columns)))
 
 
 def parted(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any], receivers: int) -> Parts:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from steelyard.core.topology import Channel, Instance
 from steelyard.grouping.protocol import Requests
-from steelyard.resident.channel import Mailbox, Message, StoppedError
+from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
+from steelyard.resident.checkpointer import Checkpointer
+from steelyard.resident.commands import Commands, Made
 from steelyard.resident.costs import CostMeter
+from steelyard.resident.event_time import EventTime
 from steelyard.resident.metrics import InstanceMetrics, ThreadTime
-from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, State
-from steelyard.resident.output import Output
+from steelyard.resident.operator import MAX_WATERMARK, State
+from steelyard.resident.output import Output, parts_of
 from steelyard.resident.reports import unpacked_requests
 from steelyard.resident.rounds import RoundMeter
 from steelyard.resident.sources import SourceStep
@@ -34,14 +36,11 @@ SOURCE_WAIT = 0.005
 """Seconds that a source without rows waits before it looks again."""
 PROBE_SECONDS = 0.1
 """From one probe of how long rows take to the next."""
-MAX_BATCH_BYTES = 16 << 20
-"""Batches above this are cut before they are sent."""
 TOGETHER_SECONDS, TOGETHER_ROWS = 0.005, 1_000
 """Small batches that wait are worked off together, as long as they have no more rows and that takes no longer."""
 _RECENT = 0.1
 """The weight of the newest batch in what a row is taken to cost."""
 
-Made = TypeVar("Made")
 Meter = CostMeter | RoundMeter
 
 
@@ -85,18 +84,16 @@ class Runner:
         self._failed, self._ended = failed, ended
         self._meters = meters or {}
         self._metering = list(dict.fromkeys(self._meters.values()))
-        self._times = {channel.number: MIN_WATERMARK for channel in channels if not channel.feedback}
+        inputs = {one.number: f"{one.sender} {one.port}" for one in channels if not one.feedback}
+        self._event_time = EventTime(inputs)
         self._open = {channel.number for channel in channels}
         self._loops = {channel.number for channel in channels if channel.feedback}
-        self._came_to = dict(self._times)
-        """Where event time is in each input, or was when it ended."""
-        self._watermark = MIN_WATERMARK
-        self._event_time = MIN_WATERMARK
-        """The last watermark that is a time, and not the end."""
-        self._commands: deque[tuple[Runner, Callable[[], Any], Future[Any]]] = deque()
-        """What to do, and for which of the instances that run in this thread."""
-        self._stopping = self._gone = False
-        self._paused = False
+        self._commands: Commands[Runner] = Commands(mailbox.wake)
+        self._stopping = self._paused = False
+        self.checkpoints = 0
+        """How many were taken, those of earlier generations included: the number of the last."""
+        self.checkpointer: Checkpointer | None = None
+        """Takes checkpoints of its chain, where it is the first of one and a protocol wants them."""
         self._finished = False
         """Whether the end was told to the step, perhaps before the snapshot, and no row has come since."""
         self._row_seconds = 0.0
@@ -112,6 +109,11 @@ class Runner:
         self.is_source = isinstance(step, SourceStep)
         """Whether it reads rather than gets."""
 
+    @property
+    def outlets(self) -> list[Outlet]:
+        """The channels that lead away, of all of its edges."""
+        return [outlet for output in self._outputs for outlet in output.outlets.values()]
+
     def follow(self, leader: Runner) -> None:
         """Run in the thread of another instance, the only one that sends to this one; called before `start`."""
         self._head = leader._head
@@ -124,18 +126,16 @@ class Runner:
     def hand(self, follower: Runner, channel: int, message: Message) -> None:
         """Give a message to a follower, which works it off before this returns."""
         begun = time.perf_counter()
-        try:
-            follower._take_in(channel, message)
-        finally:
-            self._handed_on += time.perf_counter() - begun
+        follower._mailbox.put(channel, message)
+        follower._catch_up()
+        self._handed_on += time.perf_counter() - begun
 
-    def _take_in(self, channel: int, message: Message) -> None:
+    def _catch_up(self) -> None:
+        """Work off all that waits for a follower: what was handed on, or was under way when it had its own thread."""
         self.metrics.idle += time.perf_counter() - self._since
-        self._mailbox.put(channel, message)
-        taken = self._mailbox.take(0)
-        assert taken is not None, "it was just put in"
         try:
-            self._handle(*taken)
+            while (taken := self._mailbox.take(0)) is not None:
+                self._handle(*taken)
         except StoppedError:
             raise
         except BaseException as error:
@@ -163,12 +163,7 @@ class Runner:
 
     def call(self, action: Callable[[], Made]) -> Future[Made]:
         """Have the thread that the instance runs in do something between two messages."""
-        answer: Future[Made] = Future()
-        self._head._commands.append((self, action, answer))
-        if self._head._gone:  # or it ends just now, and cancels what it finds
-            answer.cancel()
-        self._head._mailbox.wake()
-        return answer
+        return self._head._commands.ask(self, action)
 
     def pause(self, paused: bool = True) -> Future[None]:
         """Stop reading, or read again; for sources."""
@@ -183,20 +178,25 @@ class Runner:
 
         return self.call(close)
 
-    def snapshot(self, epoch: int) -> Future[State]:
-        """The instance's state, with that of its edges, between two messages."""
+    def snapshot(self) -> Future[State]:
+        """The instance's state, with that of its edges, between two messages; nothing is under way anywhere."""
+        return self.call(lambda: self.taken(at_rest=True))
 
-        def taken() -> State:
-            routers = {f"edge {i}": output.distributor.state() for i, output in enumerate(self._outputs)}
-            times = list(self._came_to.items())
-            own = {"watermark": self._event_time, "done": self._finished, "times": times}
-            learnt = {name: state for name, state in routers.items() if state}
-            kept = {f"step {name}": value for name, value in self._step.snapshot(epoch).items()}
-            meters = {f"costs {i}": meter.state() for i, meter in enumerate(self._metering)}
-            costs = {name: state for name, state in meters.items() if state}
-            return {"own": own, **learnt, **costs, **kept}
+    def taken(self, at_rest: bool) -> State:
+        """The state of its next checkpoint, in its own thread.
 
-        return self.call(taken)
+        What cost schedulers and their instances have learnt is kept only at rest: else they would wait for reports that
+        were under way, and never come to those who go on.
+        """
+        self.checkpoints += 1
+        sent = [pair for output in self._outputs for pair in output.sent.items()]
+        counted = {"checkpoints": self.checkpoints, "sent": sent, "received": list(self._mailbox.worked_off().items())}
+        own = {**self._event_time.state(), "done": self._finished, **counted}
+        kept = {f"step {name}": value for name, value in self._step.snapshot(self.checkpoints).items()}
+        edges = [(f"edge {i}", one.distributor) for i, one in enumerate(self._outputs) if at_rest or not one.by_cost]
+        learning = [*edges, *((f"costs {i}", one) for i, one in enumerate(self._metering) if at_rest)]
+        learnt = {name: one.state() for name, one in learning}
+        return {"own": own, **{name: state for name, state in learnt.items() if state}, **kept}
 
     def restore(self, state: State) -> None:
         """Go on from a snapshot, or from nothing; called before `start`."""
@@ -210,38 +210,50 @@ class Runner:
             if f"costs {i}" in state:
                 meter.restore(state[f"costs {i}"])
         own = state.get("own", {})
+        self.checkpoints = own.get("checkpoints", self.checkpoints)
         self._finished = own.get("done", False)  # what the end gave is in the snapshot, or behind it
-        self._watermark = self._event_time = own.get("watermark", MIN_WATERMARK)
-        # An input that had ended is where it was then: it ends once more, or its source has got new rows meanwhile.
-        known = {number: at for number, at in own.get("times", ()) if number in self._times and at < MAX_WATERMARK}
-        self._times.update(known)
-        self._came_to.update(known)
+        self._event_time.restore(own)
+        if own.get("tell"):  # those behind it are others than before, and do not know how far event time is
+            self.call(lambda: self._advance(self._event_time.newest))
 
-    def flush(self) -> Future[float]:
-        """Give what the end of an epoch gives; not for sources."""
-        return self.call(lambda: self._emit(self._step.flush, 0))
+    def flush(self) -> Future[None]:
+        """Give what the end of an epoch gives."""
+        return self.call(self.flush_epoch)
 
-    def committed(self, epoch: int) -> Future[None]:
-        """Tell the step that a snapshot is durable."""
-        return self.call(lambda: self._step.committed(epoch))
+    def flush_epoch(self) -> None:
+        """The same, in its own thread."""
+        if not self.is_source:
+            self._emit(self._step.flush, 0)
+
+    def committed(self, number: int) -> Future[None]:
+        """Tell the step that nobody goes back behind a checkpoint of it any more."""
+        return self.call(lambda: self._step.committed(number))
+
+    def begin_round(self, number: int, plan: str) -> Future[None]:
+        """A round of checkpoints begins; for sources."""
+        assert self.checkpointer is not None, "rounds are of a protocol"
+        beside = self.checkpointer
+        return self.call(lambda: beside.begin_round(number, plan))
 
     def _run(self) -> None:
         try:
+            for one in self._followers:
+                one._catch_up()
             while not self._stopping:
-                self._obey()
+                self._commands.obey(lambda whose, error: self._failed(whose.instance, error))
+                if self.checkpointer is not None:
+                    self.checkpointer.look()
                 if self.is_source and not self._paused and not self.metrics.done:
                     self._read()
                 else:
-                    self._wait(None)
+                    self._wait(self.checkpointer.wait if self.checkpointer is not None else None)
                 self._time.look()
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._failed(self.instance, error)
         finally:
-            self._gone = True  # first: whoever calls from now on cancels what it asks for
-            while self._commands:
-                self._commands.popleft()[-1].cancel()
+            self._commands.close()
             for one in (self, *self._followers):
                 one._close()
 
@@ -250,19 +262,6 @@ class Runner:
             self._step.close()
         except Exception:
             log.exception("%s could not be closed", self.instance)
-
-    def _obey(self) -> None:
-        while self._commands:
-            whose, action, answer = self._commands.popleft()
-            try:
-                answer.set_result(action())
-            except StoppedError as error:
-                answer.set_exception(error)
-                raise
-            except BaseException as error:
-                self._failed(whose.instance, error)  # first: who waits for the answer does not know whose fault it is
-                answer.set_exception(error)
-                raise StoppedError(f"{whose.instance} failed") from error
 
     def _wait(self, timeout: float | None) -> None:
         begun = time.perf_counter()
@@ -290,6 +289,11 @@ class Runner:
             self._wait(SOURCE_WAIT)
 
     def _handle(self, channel: Channel, message: Message) -> None:
+        if self.checkpointer is not None:
+            if message.kind is Kind.MARKER:
+                self.checkpointer.on_marker(channel, message)
+                return
+            self.checkpointer.before(channel, message)
         if message.kind is Kind.DATA:
             self._process(channel, message)
             return
@@ -301,9 +305,7 @@ class Runner:
             self._time_of(channel.number, MAX_WATERMARK)
             self._open.discard(channel.number)
         else:
-            raise WireError(
-                f"{channel.sender} sent a {message.kind.name}, and no protocol here knows what to do with it"
-            )
+            raise WireError(f"{channel.sender} sent a {message.kind.name}, and nobody here knows what to do with it")
         self._mailbox.finished(channel.number, message.kind)
         if message.kind is Kind.END:
             self._end_if_all_ended()
@@ -320,7 +322,7 @@ class Runner:
 
         Where rows come one by one, most of what they cost is that of a batch, however small: who is behind catches up.
         """
-        if not self._row_seconds:
+        if not self._row_seconds or (self.checkpointer is not None and self.checkpointer.alone):
             return [message]
         most = min(TOGETHER_ROWS, int(TOGETHER_SECONDS / self._row_seconds)) - message.value.num_rows
         return [message, *(self._mailbox.more(channel.number, most) if most > 0 else ())]
@@ -381,15 +383,12 @@ class Runner:
     def _send(self, batch: pa.RecordBatch) -> None:
         begun = time.perf_counter()
         waited, handed_on = self._waited(), self._handed_on
-        size = batch.nbytes
-        rows = batch.num_rows if size <= MAX_BATCH_BYTES else max(1, batch.num_rows * MAX_BATCH_BYTES // size)
-        for start in range(0, batch.num_rows, rows or 1):
-            part = batch.slice(start, rows)
+        for part in parts_of(batch):
             for output in self._outputs:
                 output.send(part)
             self.metrics.batches_out += 1
         self.metrics.rows_out += batch.num_rows
-        self.metrics.bytes_out += size
+        self.metrics.bytes_out += batch.nbytes
         blocked = self._waited() - waited
         self.metrics.blocked += blocked
         self.metrics.busy += time.perf_counter() - begun - blocked - (self._handed_on - handed_on)
@@ -398,27 +397,16 @@ class Runner:
         return sum(output.waited for output in self._outputs)
 
     def _time_of(self, channel: int, time_reached: int) -> None:
-        """Event time has come so far in a channel; what counts is the channel that is furthest behind."""
-        if channel in self._times:
-            self._times[channel] = max(self._times[channel], time_reached)
-            if time_reached < MAX_WATERMARK:
-                self._came_to[channel] = self._times[channel]
-            reached = min(self._times.values())
-            if reached == MAX_WATERMARK:  # nobody is behind any more: it first comes to where the furthest was
-                self._reach(max(self._came_to.values()))
-            self._reach(reached)
-
-    def _reach(self, reached: int) -> None:
-        if reached > self._watermark:
+        """Event time has come so far in a channel."""
+        for reached in self._event_time.told(channel, time_reached):
             self._finished = self._finished and reached == MAX_WATERMARK
-            self._emit(lambda: self._step.on_watermark(reached), 0)
+            self._emit(lambda at=reached: self._step.on_watermark(at), 0)  # type: ignore[misc]
             self._advance(reached)
 
     def _advance(self, watermark: int) -> None:
-        if watermark > self._watermark:
-            self._watermark = watermark
-            if watermark < MAX_WATERMARK:  # the end is no time that anybody wants to read, or to go on from
-                self._event_time = self.metrics.watermark = watermark
+        if self._event_time.advance(watermark):
+            if watermark < MAX_WATERMARK:
+                self.metrics.watermark = watermark
             for output in self._outputs:
                 output.tell(Kind.WATERMARK, watermark)
 

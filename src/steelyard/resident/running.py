@@ -173,7 +173,7 @@ class RunningPartials(Step):
         self._log = self._log.take(pa.array(self._row)).combine_chunks()
         self._row = np.arange(len(self._row))
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         """What all keys are."""
         if self._log is None:
             return {}

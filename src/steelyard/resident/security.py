@@ -32,6 +32,8 @@ from steelyard.resident.seal import Seal
 GREETING = b"steelyard-2\n"
 COORDINATOR = -1
 """The listener that is no worker."""
+LAUNCHER = -2
+"""The one of whoever starts workers."""
 _CHALLENGE = 32
 _DIGEST = hashlib.sha256().digest_size
 _IDENTITY = struct.Struct("!IiI")
@@ -81,6 +83,8 @@ class Tls:
         made.load_verify_locations(self.authority)
         made.check_hostname = False  # workers are known by the secret, and have no names of their own
         made.verify_mode = ssl.CERT_REQUIRED
+        if server:
+            made.num_tickets = 0  # sessions are never resumed
         return made
 
 

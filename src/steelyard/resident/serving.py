@@ -7,7 +7,6 @@ import logging
 import threading
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from steelyard.core import BadRowError, BatchError, StateError, SteelyardError
@@ -43,23 +42,26 @@ class ServingWorker(ABC):
         self._credentials, self._generation = credentials, generation
         self._peers = Peers(number, credentials, host, generation)
         self.address: Address = self._peers.address
+        """Where others are told to reach it."""
         self._orders: Orders | None = None
         self._failure: str | None = None
         self._failing = threading.Lock()
         self._closing = threading.Event()
 
-    def run(self, coordinator: Address, peers: Sequence[Address]) -> None:
-        """Serve until the coordinator ends it; WorkerError where something failed, here or elsewhere.
+    @classmethod
+    def warm(cls, given: Any) -> None:
+        """Load what any worker of what is given will need; called once in the process that forks them."""
+        return
 
-        `peers` has the address of every worker, in the order of their numbers.
-        """
+    def run(self, coordinator: Address) -> None:
+        """Serve until the coordinator ends it; WorkerError where something failed, here or elsewhere."""
         try:
             identity = Identity(self._generation, self.number, TO_COORDINATOR)
             control = self._credentials.reach(coordinator, identity, COORDINATOR, self._peers.given_up)
             self._orders = Orders(control, self.orders, self._stopped, self._lost)
             self._greet()
             self._orders.listen()
-            self._serve(self._orders, peers)
+            self._serve(self._orders)
         except (RefusedError, OSError, WireError) as error:
             self._fail(f"the coordinator is gone: {error}")
         except Exception as error:  # noqa: BLE001 - the coordinator hears of it, whatever it is
@@ -74,7 +76,7 @@ class ServingWorker(ABC):
         """Say hello."""
 
     @abstractmethod
-    def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
+    def _serve(self, orders: Orders) -> None:
         """Do what the coordinator says until it says stop."""
 
     @abstractmethod
@@ -111,13 +113,16 @@ class ServingWorker(ABC):
         place = "" if isinstance(error, SteelyardError) else place_of(error)
         self._fail(f"{whose}: {type(error).__name__}: {error}{place}", final)
 
-    def _fail(self, why: str, final: bool = False) -> None:
-        """The first reason counts; the coordinator hears of it, and ends everything."""
+    def _lost_peer(self, why: str, ago: float) -> None:
+        self._fail(why, ago=ago)
+
+    def _fail(self, why: str, final: bool = False, ago: float = 0.0) -> None:
+        """The first reason counts; the coordinator hears of it, and of how long ago it was, and ends everything."""
         with self._failing:
             if self._failure is not None or self._closing.is_set():
                 return
             self._failure = why
         if self._orders is not None:
             with contextlib.suppress(OSError):
-                self._tell("failed", why=why, final=final)
+                self._tell("failed", why=why, final=final, ago=ago)
         self._halt()

@@ -7,14 +7,15 @@ taken for dead and still writes can harm nobody.
 
 from __future__ import annotations
 
-import io
 import json
 import re
+import secrets
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from steelyard.resident.operator import Attempt, State
 _MAGIC = b"SYSTATE1"
 _LENGTH = struct.Struct("!Q")
 HEAD, DELIVERED = "head.json", "delivered.json"
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints that are of no epoch: every instance takes them when it likes."""
 _COMMIT = re.compile(r"commit-(\d{8,})\.json")
 """The file that says which commit is the newest."""
 
@@ -38,10 +41,11 @@ def packed(state: State) -> bytes:
     >>> unpacked(packed({"offset": 7, "rows": pa.table({"x": [1]}), "raw": b"12"}))["rows"].num_rows
     1
     """
-    listed, blobs = [], []
+    listed: list[list[Any]] = []
+    blobs: list[Any] = []
     for name, value in state.items():
         if isinstance(value, pa.Table):
-            file = io.BytesIO()
+            file = pa.BufferOutputStream()
             with pa.ipc.new_stream(file, value.schema) as writer:
                 writer.write_table(value)
             kind, blob = "table", file.getvalue()
@@ -117,6 +121,25 @@ class SnapshotStore:
         kept = written(file, lambda opened_file: opened_file.write(data))
         return kept._replace(name=f"{folder.name}/{file.name}")
 
+    def keep(self, whose: Instance | str, number: int, state: State, attempt: Attempt) -> Described:
+        """Keep a checkpoint of an instance, whatever the others do; gives the file as a commit is to name it."""
+        made(self.path / CHECKPOINTS)
+        name, data = checkpoint_name(whose, number, attempt), packed(state)
+        kept = written(self.path / name, lambda opened_file: opened_file.write(data))
+        return kept._replace(name=name)
+
+    def forget(self, files: Iterable[Described]) -> None:
+        """Remove checkpoints that nobody goes back to any more."""
+        for one in files:
+            (self.path / safe_name(one.name, self.path)).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove checkpoints that no commit names, of workers that are gone; called when none is there."""
+        named = {file.name for epoch in self._committed() for file in self.manifest(epoch).described}
+        for file in (self.path / CHECKPOINTS).glob("*"):
+            if f"{CHECKPOINTS}/{file.name}" not in named:
+                file.unlink(missing_ok=True)
+
     def load(self, file: Described) -> State:
         """The state in a file that `write` gave; StateError where it is not as it was."""
         where, of = self.path / safe_name(file.name, self.path), _epoch_of(file)
@@ -144,13 +167,22 @@ class SnapshotStore:
         except (OSError, StateError):
             return False
 
-    def make(self) -> None:
-        """Make an empty store, where there is none: from then on it is noticed if commits are gone.
+    def make(self) -> str:
+        """Make an empty store, where there is none: from then on it is noticed if commits are gone. Gives its name.
 
         Where a driver ended between a commit and its head, the head is brought up to it. StateError where a file of the
         store is not as it was.
         """
         self._made()
+        return self._name()
+
+    def _name(self) -> str:
+        """What tells it from a store that is made at the same path later; "" before the first head."""
+        try:
+            text = self.head.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        return str(opened(text, self.head, "the newest epoch")[0].get("store", ""))
 
     def _made(self) -> tuple[Manifest | None, str]:
         """The newest commit and its seal, of a store whose head knows it."""
@@ -178,13 +210,14 @@ class SnapshotStore:
         kept = self._committed()[-2:]
         for old in self._committed()[:-2]:
             self._commit(old).unlink()
-        needed = min([kept[0], *map(int, manifest.results)])
+        named = [*manifest.described, *(self.manifest(kept[0]).described if kept[0] < manifest.epoch else ())]
+        needed = {file.name.partition("/")[0] for file in named}
         for folder in self.path.glob("epoch-*"):
-            if int(folder.name.removeprefix("epoch-")) < needed:
+            if int(folder.name.removeprefix("epoch-")) < kept[0] and folder.name not in needed:
                 shutil.rmtree(folder, ignore_errors=True)  # with what failed attempts left
 
     def _write_head(self, epoch: int, seal: str) -> None:
-        text = sealed({"epoch": epoch, "commit": seal})
+        text = sealed({"epoch": epoch, "commit": seal, "store": self._name() or secrets.token_hex(4)})
         written(self.head, lambda file: file.write(text.encode()))
 
     def _head(self) -> Link | None:
@@ -260,9 +293,15 @@ class SnapshotStore:
         return newest
 
 
+def checkpoint_name(whose: Instance | str, number: int, attempt: Attempt) -> str:
+    """The file of a checkpoint, below the folder of the store."""
+    return f"{CHECKPOINTS}/{quote(str(whose), safe='')}.{number:08d}.{attempt}.state"
+
+
 def _epoch_of(file: Described) -> str:
     """Which epoch a state is of, by its folder."""
-    return f"epoch {int(file.name.partition('/')[0].removeprefix('epoch-'))}"
+    folder, _, name = file.name.partition("/")
+    return name.split(".")[0] if folder == CHECKPOINTS else f"epoch {int(folder.removeprefix('epoch-'))}"
 
 
 def file_of(files: Mapping[str, Described], instance: Instance) -> Described:

@@ -23,10 +23,8 @@ from steelyard.resident.operator import (
     State,
     schema_of,
 )
+from steelyard.resident.shares import Share
 from steelyard.resident.windows import as_micros
-from steelyard.workloads.arrivals import Arrivals
-from steelyard.workloads.rates import Rate
-from steelyard.workloads.workload import Workload
 
 DEFAULT_BATCH_ROWS = 65_536
 
@@ -84,6 +82,13 @@ class Reader(ABC):
         """
         return None
 
+    def clock(self) -> float | None:
+        """The moment from which it counts, in seconds since 1970, where rows come by the clock and it has begun."""
+        return None
+
+    def set_clock(self, at: float) -> None:  # noqa: B027 - most readers have none
+        """Count from this moment, as workers did that are gone."""
+
     def fresh(self) -> Reader:
         """The same description with nothing opened: each instance reads with one of its own."""
         return replace(self) if is_dataclass(self) else copy.copy(self)
@@ -119,6 +124,7 @@ class Source(OperatorLogic):
     ports: int = 0
 
     kind: ClassVar[str] = "source"
+    by_name: ClassVar[bool] = True
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """The columns that are read."""
@@ -132,7 +138,25 @@ class Source(OperatorLogic):
 
     def start(self, context: InstanceContext) -> SourceStep:
         """Reads the splits of one instance."""
-        return SourceStep(self, self.reader.fresh(), context.instance.number, context.parallelism)
+        run = context.attempt.run
+        return SourceStep(self, self.reader.fresh(), context.instance.number, context.parallelism, run)
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """Splits as they were cut, in the order that they had, shared out among as many as there are now."""
+        known = [state for state in states if state]
+        if not known:
+            return {}
+        cut = known[0].get("cut", share.before.parallelism)
+        there = [split for state in known for split in state.get("dealt", ())]
+        dealt = list(dict.fromkeys([*there, *self.reader.fresh().splits(cut)]))
+        own = set(dealt[share.number :: share.now.parallelism])
+        made: dict[str, dict[str, int]] = {what: {} for what in ("offsets", "newest")}
+        for state in known:
+            for what, by_split in made.items():
+                by_split |= {split: value for split, value in state[what].items() if split in own}
+        clocks = [state["clock"] for state in known if state.get("clock", ("", None))[1] is not None]
+        still_open = [split for state in known for split in state["open"] if split in own]
+        return {**made, "open": still_open, "dealt": dealt, "cut": cut, "clock": clocks[0] if clocks else ["", None]}
 
 
 class SourceStep:
@@ -144,11 +168,15 @@ class SourceStep:
         What is read.
     number, parallelism
         Which instance it is, of how many.
+    run
+        The run of the job: a clock goes on while it lasts.
     """
 
-    def __init__(self, logic: Source, reader: Reader, number: int, parallelism: int) -> None:
-        self._logic, self._reader = logic, reader
+    def __init__(self, logic: Source, reader: Reader, number: int, parallelism: int, run: str = "") -> None:
+        self._logic, self._reader, self._run = logic, reader, run
         self._number, self._parallelism = number, parallelism
+        self._cut = parallelism
+        """For how many instances splits were cut, if that depends on it: as many as there were when the job began."""
         self._dealt = list(reader.splits(parallelism))
         """All splits, in the order in which instances share them out; it only ever gets longer."""
         splits = self._own()
@@ -226,14 +254,18 @@ class SourceStep:
             if times.null_count < len(times):
                 self._newest[split] = max(self._newest[split], int(as_micros(times.drop_null()).max()))
 
-    def snapshot(self, epoch: int) -> State:
+    def snapshot(self, number: int) -> State:
         """Offsets and newest times of its splits, which are not at their ends, and how all splits are shared out."""
         offsets, newest = dict(self._offset), dict(self._newest)
-        return {"offsets": offsets, "newest": newest, "open": list(self._turn), "dealt": list(self._dealt)}
+        kept = {"offsets": offsets, "newest": newest, "open": list(self._turn), "dealt": list(self._dealt)}
+        return {**kept, "cut": self._cut, "clock": [self._run, self._reader.clock()]}
 
     def restore(self, state: State) -> None:
         """Go on from these offsets; splits that were not there then are read from their beginning."""
         if state:
+            cut = state.get("cut", self._cut)
+            if cut != self._cut:
+                self._cut, self._dealt = cut, list(self._reader.splits(cut))
             offsets, there = state["offsets"], self._dealt
             gone = sorted(set(offsets) - set(there))
             if gone:
@@ -253,103 +285,18 @@ class SourceStep:
             self._offset = {split: self._reader.begin(split) for split in new}
             self._offset |= {name: int(offset) for name, offset in offsets.items()}
             self._newest = dict.fromkeys(new, MIN_WATERMARK) | {name: int(at) for name, at in state["newest"].items()}
+            run, clock = state.get("clock", ("", None))
+            if run == self._run and clock is not None:
+                self._reader.set_clock(clock)
             self._turn = list(dict.fromkeys([*state["open"], *again, *new]))
             self._at_end = set(self._offset) - set(self._turn)
 
-    def committed(self, epoch: int) -> None:
+    def committed(self, number: int) -> None:
         """Offsets are in the snapshot: there is nothing else to do."""
 
     def close(self) -> None:
         """Let go of files and sockets."""
         self._reader.close()
-
-
-@dataclass(frozen=True)
-class Generated(Reader):
-    """Rows of one of the project's workloads.
-
-    Parameters
-    ----------
-    workload
-        Makes row n from n.
-    rows
-        How many.
-    arrivals
-        Event times.
-    pace
-        Rows per second at which they become readable; None means at once. The clock starts with the first read,
-        and in a job that goes on from a snapshot, at the time of the row that it goes on with.
-    pieces
-        Number of splits; None makes one for each instance.
-    block_rows
-        Splits take blocks of so many rows in turn.
-    began
-        The moment, in seconds since 1970, from which `pace` counts; None where that is the first read.
-
-    Examples
-    --------
-    >>> from steelyard.workloads import Zipf
-    >>> zipf = Generated(Zipf(keys=10), rows=5, pieces=2, block_rows=2)
-    >>> zipf.splits(1), zipf.read("0", 0, 100).batch.num_rows, zipf.read("0", 2, 100)[1:]
-    (['0', '1'], 2, (3, True))
-    """
-
-    tells_end: ClassVar[bool] = True
-    workload: Workload
-    rows: int
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    pace: Rate | None = None
-    pieces: int | None = None
-    block_rows: int = DEFAULT_BATCH_ROWS
-    began: float | None = None
-    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The workload's columns."""
-        return self.workload.schema
-
-    def splits(self, parallelism: int) -> list[str]:
-        """Numbered from 0."""
-        self._cache["pieces"] = self.pieces or parallelism
-        return [str(number) for number in range(self.pieces or parallelism)]
-
-    def _elapsed(self, first: int, offset: int) -> float:
-        """Seconds since the first row; a split that goes on has been running for as long as its rows took."""
-        if self.began is not None:
-            return time.time() - self.began
-        assert self.pace is not None
-        now = time.monotonic()
-        if "begun" not in self._cache:
-            self._cache["begun"] = now - (float(self.pace.time_of_row(first)) if offset else 0.0)
-        return now - float(self._cache["begun"])
-
-    def end(self, split: str) -> int | None:
-        """How many of its rows are readable by now; not known before the clock of `pace` has started."""
-        readable = self.rows
-        if self.pace is not None:
-            if self.began is None and "begun" not in self._cache:
-                return None
-            readable = min(readable, int(self.pace.rows_until(self._elapsed(0, 0))))
-        rounds, rest = divmod(readable, int(self._cache["pieces"]) * self.block_rows)
-        return rounds * self.block_rows + min(max(rest - int(split) * self.block_rows, 0), self.block_rows)
-
-    def read(self, split: str, offset: int, rows: int) -> Read:
-        """Rows of the block that the offset is in."""
-        pieces = self._cache["pieces"]
-        block, within = divmod(offset, self.block_rows)
-        first = (block * pieces + int(split)) * self.block_rows + within
-        count = min(rows, self.block_rows - within, self.rows - first)
-        if count <= 0:
-            return Read(None, offset, True)
-        if self.pace is not None:
-            count = min(count, int(self.pace.rows_until(self._elapsed(first, offset))) - first)
-            if count <= 0:
-                return Read(None, offset, False)
-        batch = self.workload.rows(first, count, self.arrivals.times(first, count))
-        after = offset + count
-        block, within = divmod(after, self.block_rows)
-        return Read(batch, after, (block * pieces + int(split)) * self.block_rows + within >= self.rows)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Map(OperatorLogic):
     function: BatchFunction
     schema: pa.Schema | None = None
     kind: ClassVar[str] = "map"
+    by_name: ClassVar[bool] = True
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """What was said, or what goes in."""
@@ -70,6 +71,7 @@ class FlatMap(OperatorLogic):
     function: BatchFunction
     schema: pa.Schema | None = None
     kind: ClassVar[str] = "flat-map"
+    by_name: ClassVar[bool] = True
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """What was said, or what goes in."""
@@ -93,6 +95,7 @@ class Filter(OperatorLogic):
 
     condition: Any
     kind: ClassVar[str] = "filter"
+    by_name: ClassVar[bool] = True
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """What goes in; an expression is tried on no rows, so that a wrong column is found now."""
@@ -125,6 +128,7 @@ class Select(OperatorLogic):
     columns: tuple[tuple[str, str], ...]
     """(new name, column) for each."""
     kind: ClassVar[str] = "select"
+    by_name: ClassVar[bool] = True
 
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """The columns that were asked for."""

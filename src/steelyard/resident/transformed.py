@@ -56,8 +56,8 @@ class Transformed(Reader):
 
     @property
     def refused(self) -> int:  # type: ignore[override]
-        """Rows that the function left out."""
-        return self._counted.get("refused", 0)
+        """Rows that the function left out, and those of what is read."""
+        return self.reader.refused + self._counted.get("refused", 0)
 
     @property
     def added(self) -> int:  # type: ignore[override]
@@ -82,6 +82,14 @@ class Transformed(Reader):
         """As what is read."""
         return self.reader.end(split)
 
+    def clock(self) -> float | None:
+        """The inner reader's."""
+        return self.reader.clock()
+
+    def set_clock(self, at: float) -> None:
+        """The inner reader's."""
+        self.reader.set_clock(at)
+
     def splits(self, parallelism: int) -> list[str]:
         """Those of what is read."""
         return self.reader.splits(parallelism)
@@ -92,7 +100,7 @@ class Transformed(Reader):
         if found.batch is None or not found.batch.num_rows:
             return found
         made, refused = self.function(found.batch)
-        self._counted["refused"] = self.refused + refused
+        self._counted["refused"] = self._counted.get("refused", 0) + refused
         self._counted["added"] = self._counted.get("added", 0) + made.num_rows - found.batch.num_rows
         return Read(made, found.offset, found.ended)
 

@@ -6,38 +6,68 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from steelyard.checkpoint import PROTOCOLS
 from steelyard.core import StateError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident.control import Maybe, Orders, Shapes
+from steelyard.resident.costs import schedulers_of
+from steelyard.resident.dealing import Dealing
 from steelyard.resident.deployment import Deployment, Events
+from steelyard.resident.keeper import Keeper, Replay
+from steelyard.resident.manifest import Log
 from steelyard.resident.operator import ALONE, Attempt
-from steelyard.resident.peers import Address
+from steelyard.resident.peers import ADDRESS
 from steelyard.resident.pulse import Pulse
+from steelyard.resident.routing import distributor
 from steelyard.resident.security import Credentials
 from steelyard.resident.serving import ServingWorker
-from steelyard.resident.snapshot import SnapshotStore, file_of
+from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.wire import Kind, batch_bytes
 
 _STOP_SECONDS = 10.0
+NOTE_BYTES = 8
+"""Of the number of a checkpoint, beside results that will be in it."""
 FILE = (str, int, int)
 """A `Described` file."""
+LINE = {
+    "epoch": int,
+    "files": {str: FILE},
+    "sent": [(int, int)],
+    "logs": [(FILE, [(int, int, int)])],
+    "lossy": bool,
+    "dealt": Maybe(int),
+}
+"""Where all instances go on: their states, and what was sent to them."""
+UNANSWERED = ("begin_round", "keep")
+"""Orders that nobody waits for."""
 ORDERS: dict[str, dict[str, Any]] = {
     "beat": {"seconds": float, "silence": float},
-    "deploy": {"placement": {str: int}, "store": Maybe(str), "attempt": str, "files": Maybe({str: FILE}), "round": int},
+    "deploy": {
+        "peers": [ADDRESS],
+        "placement": {str: int},
+        "store": Maybe(str),
+        "attempt": str,
+        "protocol": Maybe({"name": str, "parameters": dict}),
+        "parallelism": {str: int},
+        "line": Maybe(LINE),
+        "round": int,
+    },
+    "begin_round": {"number": int, "plan": str},
+    "keep": {"numbers": {str: int}},
     "start": {"round": int},
     "pause": {"round": int},
     "resume": {"round": int},
     "flush": {"round": int},
     "snapshot": {"epoch": int, "round": int},
-    "committed": {"epoch": int, "round": int},
+    "committed": {"round": int},
     "close_loops": {"round": int},
     "status": {"round": int},
     "finish": {"round": int},
@@ -45,13 +75,31 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 """What a coordinator may say."""
 EVENTS: dict[str, dict[str, Any]] = {
-    "hello": {"address": list, "host": str, "pid": int},
+    "hello": {"address": ADDRESS, "host": str, "pid": int},
     "did": {
         "what": str,
         "round": int,
         "sent": Maybe([(int, int)]),
         "done": Maybe([(int, int)]),
         "files": Maybe({str: FILE}),
+    },
+    "checkpoint": {
+        "chain": str,
+        "number": int,
+        "kind": str,
+        "for_round": int,
+        "sent": [(int, int)],
+        "received": [(int, int)],
+        "unlogged": [(int, int)],
+        "rows": int,
+        "waited": float,
+        "numbers": {str: int},
+        "files": {str: FILE},
+        "log": Maybe(FILE),
+        "spans": [(int, int, int)],
+        "captured": [(int, int, int)],
+        "stood": float,
+        "seconds": float,
     },
     "ended": {"instance": str, "sources": bool, "all": bool},
     "metrics": {
@@ -61,7 +109,7 @@ EVENTS: dict[str, dict[str, Any]] = {
         "refused_connections": int,
         "cores": int,
     },
-    "failed": {"why": str, "final": bool},
+    "failed": {"why": str, "final": bool, "ago": Maybe(float)},
 }
 """What a worker may say."""
 
@@ -88,30 +136,41 @@ class Worker(ServingWorker):
         self._ended: set[Instance] = set()
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
+        self._keeper: Keeper | None = None
         self._attempt = ALONE
         self._reporting = threading.Lock()
+
+    @classmethod
+    def warm(cls, given: Dataflow) -> None:
+        """Load what is compiled to share rows out."""
+        for number, edge in enumerate(given.edges):
+            receivers = given.by_name[edge.receiver].parallelism
+            made = distributor(edge, Instance(edge.sender, 0), receivers, schedulers_of(given, number), given.groups)
+            made.prepare(given.schemas[edge.sender])
 
     def _greet(self) -> None:
         self._tell("hello", address=list(self.address), host=socket.gethostname(), pid=os.getpid())
 
-    def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
+    def _serve(self, orders: Orders) -> None:
         """Do what the coordinator says until it says stop."""
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
             "beat": self._beat,
-            "deploy": lambda order: self._deploy(order, peers),
+            "deploy": self._deploy,
             "start": self._start,
             "pause": lambda order: self._all(runner.pause() for runner in self._sources()),
             "resume": lambda order: self._all(runner.pause(False) for runner in self._sources()),
             "flush": lambda order: self._all(one.flush() for one in self._runners() if not one.is_source),
             "snapshot": self._snapshot,
-            "committed": lambda order: self._all(one.committed(order["epoch"]) for one in self._runners()),
+            "committed": lambda order: self._all(one.committed(one.checkpoints) for one in self._runners()),
+            "begin_round": lambda order: [one.begin_round(order["number"], order["plan"]) for one in self._sources()],
+            "keep": self._keep,
             "close_loops": lambda order: self._all(one.close_loops() for one in self._runners()),
             "status": lambda order: None,
             "finish": self._finish,
         }
         while (order := orders.next())["do"] != "stop":
             answer = self._obeyed(actions[order["do"]], order)
-            if answer is not None:
+            if answer is not None and order["do"] not in UNANSWERED:
                 self._tell("did", what=order["do"], round=order.get("round", 0), **self._status(), **answer)
 
     def _obeyed(self, action: Callable[[dict[str, Any]], object], order: dict[str, Any]) -> dict[str, Any] | None:
@@ -147,20 +206,57 @@ class Worker(ServingWorker):
         self._peers.beat(pulse)
         threading.Thread(target=self._report, args=(order["seconds"],), name="heartbeat", daemon=True).start()
 
-    def _deploy(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
+    def _deploy(self, order: dict[str, Any]) -> None:
+        peers = [(host, port) for host, port in order["peers"]]
+        self._dataflow = self._dataflow.rescaled(order["parallelism"])
         worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
         events = Events(self._instance_failed, self._instance_ended, self._deliver)
         self._attempt = Attempt.parse(order["attempt"])
-        made = Deployment(self._dataflow, placement, self.number, self._peers.send, events, self._attempt)
-        files = order["files"]
-        for instance, runner in made.runners.items():
-            restored = files is not None and self._store is not None
-            runner.restore(self._store.load(Described(*file_of(files, instance))) if restored and self._store else {})
+        protocol, given = None, order.get("protocol")
+        if given is not None and self._store is not None:
+            protocol = PROTOCOLS.entries[given["name"]].kind(**given["parameters"])
+            self._keeper = Keeper(self._store, self._attempt, self._tell, self._keeping_failed)
+            self._keeper.start()
+        made = Deployment(
+            self._dataflow, placement, self.number, self._peers.send, events, self._attempt, protocol, self._keeper
+        )
+        self._restore(made, order.get("line"), protocol is None or protocol.deduplicates or not protocol.logged)
         self._peers.meet(peers)
         self._deployment = made
-        self._peers.listen(made.receive, self._fail)
+        self._peers.listen(made.receive, self._lost_peer)
+
+    def _restore(self, made: Deployment, line: dict[str, Any] | None, deduplicates: bool) -> None:
+        """Have all instances go on from a line, or from nothing."""
+        if line is None or self._store is None:
+            for instance in made.runners:
+                made.restore(instance, {})
+            return
+        files = {name: Described(*file) for name, file in line["files"].items()}
+        for runner in made.runners.values():
+            runner.checkpoints = line["epoch"]  # of a snapshot that does not know it
+        if line["dealt"] is not None:
+            dealing = Dealing(self._dataflow, self._store, files, line["dealt"])
+            for instance in made.runners:
+                made.restore(instance, dealing.state(instance))
+            return
+        logs = [Log(Described(*file), spans) for file, spans in line["logs"]]
+        replay = Replay(self._store, logs, deduplicates, line["lossy"])
+        for instance in made.runners:
+            file = files.get(str(instance))  # one that keeps nothing may be new
+            state = self._store.load(file) if file is not None else {}
+            made.restore(instance, state, dict(line["sent"]), replay)
+
+    def _keep(self, order: dict[str, Any]) -> None:
+        """Nobody goes back behind these checkpoints any more: what they gave may be seen."""
+        for runner in self._runners():
+            number = order["numbers"].get(str(runner.instance))
+            if number is not None:
+                runner.committed(number)
+
+    def _keeping_failed(self, error: BaseException) -> None:
+        self._failed(f"a checkpoint of worker {self.number}", error)
 
     def _start(self, order: dict[str, Any]) -> None:
         for runner in self._runners():
@@ -169,7 +265,7 @@ class Worker(ServingWorker):
     def _snapshot(self, order: dict[str, Any]) -> dict[str, Any]:
         runners = list(self._runners())
         files = {}
-        for runner, state in zip(runners, self._all(one.snapshot(order["epoch"]) for one in runners), strict=True):
+        for runner, state in zip(runners, self._all(one.snapshot() for one in runners), strict=True):
             if self._store is not None:
                 written = self._store.write(order["epoch"], runner.instance, state, self._attempt)
                 files[str(runner.instance)] = written
@@ -215,10 +311,11 @@ class Worker(ServingWorker):
             everything = len(self._ended) == len(self._deployment.runners)
         self._tell("ended", instance=str(instance), sources=sources, all=everything)
 
-    def _deliver(self, instance: Instance, batch: pa.RecordBatch) -> None:
+    def _deliver(self, instance: Instance, batch: pa.RecordBatch, number: int) -> None:
         assert self._orders is not None
         sink = [operator.name for operator in self._dataflow.operators].index(instance.operator)
-        self._orders.connection.send(Kind.RESULT, sink, instance.number, batch_bytes(batch))
+        note = number.to_bytes(NOTE_BYTES, "big")
+        self._orders.connection.send(Kind.RESULT, sink, instance.number, batch_bytes(batch), note)
 
     def _instance_failed(self, instance: Instance, error: BaseException) -> None:
         self._failed(f"operator {instance.operator!r} (instance {instance.number}, worker {self.number})", error)
@@ -234,5 +331,7 @@ class Worker(ServingWorker):
         self._peers.close()  # wakes whoever waits to send
         if self._deployment is not None:
             self._deployment.stop(_STOP_SECONDS)
+        if self._keeper is not None:
+            self._keeper.stop(_STOP_SECONDS)
         if self._orders is not None:
             self._orders.connection.close()

@@ -11,6 +11,7 @@ from math import ceil
 from typing import ClassVar
 
 from steelyard.core import Action, Observation, OperatorObservation, OptionError
+from steelyard.scaling.sight import nothing, unsaid
 
 _DIGITS = 9
 """To which a number of instances is rounded before it is rounded up, so that 2.0000000000000004 is 2."""
@@ -20,8 +21,9 @@ _DIGITS = 9
 class DS2:
     """What an operator could do if it never waited decides how many of it are needed.
 
-    The true rate of an instance is what it processes in a second of useful time. Sources must keep up with what
-    comes to their logs, and every operator with what its senders would put out if they did.
+    The true rate of an instance is what it processes in a second of useful time: of work, rows taken in and handed on
+    included. Sources must keep up with what comes to their logs, and every operator with what its senders would put out
+    on the edge to it if they did.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ class DS2:
     --------
     >>> source = OperatorObservation("log", 2, processed_per_second=60_000, busy=0.6, arrived_per_second=100_000)
     >>> parse = OperatorObservation("map", 3, {"log": 60_000}, processed_per_second=60_000, busy=0.8)
-    >>> DS2().decide(Observation(0.0, 15.0, (source, parse))).parallelism
+    >>> DS2().decide(Observation(15.0, 15.0, (source, parse))).parallelism
     {'log': 3, 'map': 5}
     """
 
@@ -48,6 +50,8 @@ class DS2:
 
     def decide(self, observation: Observation) -> Action:
         """Instances for each operator that did anything; one that did nothing is left as it is."""
+        if why := unsaid(observation):
+            return nothing(why)
         # how many times as much as it does each operator should do; as much for who sends back in a cycle
         more: dict[str, float] = {}
         chosen: dict[str, int] = {}
@@ -63,8 +67,20 @@ class DS2:
 
     def _needed(self, operator: OperatorObservation, target: float) -> int:
         """Eq 4.3: target rate over the mean true rate of an instance, rounded up before and after the surplus."""
-        if not (operator.busy > 0 and operator.processed_per_second > 0):
+        true_rate = _true_rate(operator)
+        if not true_rate:
             return operator.parallelism
-        true_rate = operator.processed_per_second / operator.parallelism / operator.busy
         needed = max(1, ceil(round(target / true_rate, _DIGITS)))
         return ceil(round(needed * (1 + self.overprovisioning), _DIGITS))
+
+
+def _true_rate(operator: OperatorObservation) -> float:
+    """Rows that an instance processes in a second of work, mean over those that worked; 0 where none did."""
+    each = [
+        one.processed_per_second / one.busy
+        for one in operator.instances
+        if one.busy > 0 and one.processed_per_second > 0
+    ]
+    if each:
+        return sum(each) / len(each)
+    return operator.processed_per_second / operator.parallelism / operator.busy if operator.busy > 0 else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -133,6 +133,8 @@ class Zones:
         interval = self.interval or seen.interval_seconds
         if interval <= 0:
             return Action({BLOCKS: blocks, BUCKETS: buckets}, "W is not known: the query has no interval")
+        if not (isfinite(seen.processing_seconds) and seen.processing_seconds >= 0 and isfinite(interval)):
+            return Action(reason=f"W is not known: the batch is said to have taken {seen.processing_seconds:g} s")
         load = seen.processing_seconds / interval
         self._count(load, seen)
         if (blocks, buckets) != (seen.blocks, seen.buckets):

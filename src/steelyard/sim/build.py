@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.core import OptionError
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import event_heap
@@ -11,7 +12,7 @@ from steelyard.sim.dataflow import Source
 from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
 from steelyard.sim.layout import Layout
-from steelyard.sim.scenario import Scenario
+from steelyard.sim.scenario import Scenario, Vertex
 from steelyard.workloads.draws import Draws
 
 LOG_ROWS = 1 << 18
@@ -100,11 +101,24 @@ def log_chunk(sources: int) -> int:
     return min(max(LOG_ROWS // sources, LEAST_CHUNK), LARGEST_CHUNK)
 
 
+def _require_known(vertex: Vertex) -> None:
+    """Raise OptionError where only flows can run an operator."""
+    unknown = {
+        "a window that slides": vertex.window and vertex.window.slide,
+        "new_keys of a window": vertex.window and vertex.window.new_keys,
+        "ttl of Growing": isinstance(vertex.service, Growing) and vertex.service.ttl,
+        "cpu below 1": vertex.cpu < 1,
+    }
+    for what in (name for name, given in unknown.items() if given):
+        raise OptionError(f"{vertex.name!r} has {what}, which is not known tuple by tuple: run it as flows")
+
+
 def _operators(layout: Layout) -> tuple[Rows, state.Floats]:
     vertices = layout.scenario.operators
     rows = np.zeros(len(vertices), state.OPERATOR)
     tables: list[state.Floats] = [np.zeros(0)]
     for row, vertex in zip(rows, vertices, strict=True):
+        _require_known(vertex)
         row["law"] = _LAWS[type(vertex.service)]
         row["mean"] = vertex.service.mean
         row["outputs"] = vertex.outputs

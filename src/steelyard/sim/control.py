@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from steelyard.control import Bounds, Cap, Controller, Cooldown, Decision, Guard
 from steelyard.core import OptionError, ScalingPolicy
@@ -41,6 +42,7 @@ def autoscale(
     every: float = 15.0,
     guards: Sequence[Guard] = (Cooldown(),),
     downtime: float = 30.0,
+    state_bandwidth: float = inf,
     step: float = STEP,
     seed: int | None = None,
 ) -> Autoscaled:
@@ -63,6 +65,8 @@ def autoscale(
         (the same, section 4).
     downtime
         Seconds that a stop and a restart take, while logs grow.
+    state_bandwidth
+        Of flows: bytes per second at which all state is written and read again when they stop and restart.
     step
         Seconds of a step of flows.
     seed
@@ -73,8 +77,10 @@ def autoscale(
             raise OptionError(f"{name} must be above 0, got {value!r}")
     simulation: FluidSimulation | Simulation
     if seed is None:
-        simulation = FluidSimulation(scenario, step, downtime)
+        simulation = FluidSimulation(scenario, step, downtime, state_bandwidth)
     else:
+        if state_bandwidth < inf:
+            raise OptionError("state_bandwidth is of flows: tuple by tuple, leave it out or leave the seed out")
         simulation = Simulation(scenario, seed, downtime=downtime)
         fixed = {one.name: one.parallelism for one in scenario.operators if isinstance(one, Source)}
         guards = [replace(one, fixed=frozenset(fixed)) if isinstance(one, Cap) else one for one in guards]

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import OptionError, Partitioner, TuplePolicy
+from steelyard.core.dataflow import Route
 from steelyard.core.topology import Link, Vertex, require_operator
 from steelyard.grouping import Grouping, RoundRobin, grouping, grouping_names
 from steelyard.grouping.protocol import item_column
@@ -20,16 +21,16 @@ from steelyard.workloads import Rate, Workload, parse_rate
 
 ARRIVALS = ("even", "poisson")
 BUILT_IN = {
-    "forward": "instance i to instance i mod n",
-    "hash": "by the key's hash, as Spark and the policy `hash` send it",
-    "shuffle": "in turn, each sender from its own number on, as the policy `shuffle` does",
-    "round_robin": "the same, as the grouping `round_robin` does",
+    Route.FORWARD.value: "instance i to instance i mod n",
+    Hash.name: "by the key's hash, as Spark and the policy `hash` send it",
+    Shuffle.name: "in turn, each sender from its own number on, as the policy `shuffle` does",
+    RoundRobin.name: "the same, as the grouping `round_robin` does",
     "random": "any instance, with equal chances",
     "shortest": "the instance with the fewest tuples, which no real sender knows",
-    "broadcast": "a copy to every instance",
+    Route.BROADCAST.value: "a copy to every instance",
     "global": "all to the first instance",
 }
-"""Groupings that are no policies, or that a compiled loop decides as the policy would."""
+"""Groupings that are no policies, or that a compiled loop decides as the policy of that name would."""
 AnyGrouping = str | TuplePolicy | Partitioner | Grouping
 
 
@@ -78,7 +79,7 @@ class Source(Vertex):
 
     kind = "source"
     ports = 0
-    threads, capacity, outputs, slowdown, window = 1, 0, 1.0, (), None
+    threads, capacity, outputs, slowdown, window, cpu = 1, 0, 1.0, (), None, 1.0
     """As if it were an operator: what is read goes out, and the log has no end."""
     of_instances: ClassVar[tuple[str, ...]] = ("machines",)
 
@@ -116,7 +117,7 @@ class Source(Vertex):
 
 @dataclass(frozen=True)
 class Window:
-    """Windows that follow each other, by the clock: when one ends, a result comes out for each key in it.
+    """Windows by the clock, one after the other or with a slide: when one ends, a result comes out for each key in it.
 
     A tuple belongs to the window in which its service ends, and nothing comes out of the tuple itself. Results have the
     key, and the age, of the last tuple that went into them. An instance works on them before the tuples that wait, and
@@ -130,18 +131,37 @@ class Window:
         Seconds of work for each result.
     bytes_per_key
         Of its machine's memory, for each key, until its result is sent.
+    slide
+        Seconds between the ends of two windows, of which the length is a multiple; 0 for the length. Flows alone know
+        windows that slide, and ...
+    new_keys
+        ... keys that a tuple brings on average, where windows of a stream always see new ones; 0 takes what a sample of
+        the source has, as if all of its keys were alike.
     """
 
     seconds: float
     per_result: float = 0.0
     bytes_per_key: float = 0.0
+    slide: float = 0.0
+    new_keys: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < inf:
             raise OptionError(f"seconds of a window must be above 0, got {self.seconds!r}")
-        for name in ("per_result", "bytes_per_key"):
+        for name in ("per_result", "bytes_per_key", "slide", "new_keys"):
             if not 0 <= getattr(self, name) < inf:
                 raise OptionError(f"{name} of a window must be 0 or more, got {getattr(self, name)!r}")
+        if self.slide and abs(self.panes * self.slide - self.seconds) > 1e-9 * self.seconds:
+            raise OptionError(f"a window of {self.seconds:g} s is no multiple of its slide of {self.slide:g} s")
+
+    @property
+    def panes(self) -> int:
+        """Slides in a window.
+
+        >>> Window(300.0, slide=60.0).panes
+        5
+        """
+        return round(self.seconds / self.slide) if self.slide else 1
 
 
 @dataclass(frozen=True)
@@ -164,6 +184,9 @@ class Operator(Vertex):
         Tuples that come out for one that goes in, on each edge: 0.5 is a filter that keeps half of them at random.
     window
         If given, tuples are gathered by their keys, and results come out when a window ends.
+    cpu
+        Share of its service time for which it uses a processor; for the rest a thread waits, for memory or for a disk.
+        Tuple by tuple it is 1.
     slowdown
         For each instance, what multiplies its service times; empty stands for 1.
     machines
@@ -184,6 +207,7 @@ class Operator(Vertex):
     slowdown: tuple[float, ...] = ()
     machines: tuple[int, ...] = ()
     window: Window | None = None
+    cpu: float = 1.0
 
     kind = "operator"
     ports = 1
@@ -200,6 +224,8 @@ class Operator(Vertex):
             raise OptionError(f"outputs of operator {self.name!r} must be 0 or more, got {self.outputs}")
         if self.window is not None and not isinstance(self.window, Window):
             raise OptionError(f"window of operator {self.name!r} is a Window, as Window(10.0), got {self.window!r}")
+        if not 0 < self.cpu <= 1:
+            raise OptionError(f"cpu of operator {self.name!r} must be above 0 and at most 1, got {self.cpu!r}")
         if self.window and self.outputs != 1:
             raise OptionError(
                 f"operator {self.name!r} has a window, which puts out a result for each key: leave outputs"
@@ -305,9 +331,7 @@ class Edge(Link):
         """The name of the grouping where it is built in, otherwise empty."""
         if isinstance(self.grouping, str):
             return self.grouping if self.grouping in BUILT_IN else ""
-        if type(self.grouping) is RoundRobin:
-            return "round_robin"
-        return self.grouping.name if type(self.grouping) in (Hash, Shuffle) else ""
+        return self.grouping.name if type(self.grouping) in (Hash, Shuffle, RoundRobin) else ""
 
 
 def require_law(name: str, service: Law) -> None:

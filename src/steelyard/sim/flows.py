@@ -19,10 +19,14 @@ from steelyard.sim.dataflow import Edge, Source
 from steelyard.sim.laws import Growing, PerItem
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
+from steelyard.sim.scenario import Vertex
 
 SAMPLED_ROWS = 1 << 16
 """Rows of a source by which shares and mean costs are found, where they depend on keys."""
 
+
+PANES = 30
+"""Of the time that a tuple with a ttl is kept: it is forgotten to within one of them."""
 
 RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
 """An edge, and where it sends the items of a sample."""
@@ -31,9 +35,6 @@ RoutedEdge: TypeAlias = tuple[Edge, tuple[Ints, Ints] | None]
 def flow_of(layout: Layout) -> Flow:
     """The scenario's flow, with nothing in its queues."""
     scenario = layout.scenario
-    for vertex in scenario.operators:
-        if vertex.window:
-            raise OptionError(f"window of {vertex.name!r}: flows know no windows with results; run it tuple by tuple")
     if scenario.cyclic:
         raise OptionError("flows know no cycles: run the scenario tuple by tuple, or leave edges with feedback out")
     order = [scenario.edges[number] for number in layout.edges]
@@ -54,10 +55,51 @@ def flow_of(layout: Layout) -> Flow:
         row["first_edge"] = senders.index(vertex.name) if vertex.name in senders else 0
         row["outputs"] = vertex.outputs
         row["threads"] = vertex.parallelism * vertex.threads
+        row["panes"], row["pane"], row["gives"] = _panes(vertex)
+        row["left"], row["new_keys"] = row["pane"], (vertex.window.new_keys if vertex.window else 0.0) or 1.0
     instances = _instances(layout, list(zip(order, routed, strict=True)))
     machines = np.zeros(len(scenario.machines) or len(instances), fluid.FLOW_MACHINE)
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
-    return Flow(operators, instances, edges, np.concatenate(shares), machines)
+    panes = np.zeros((len(instances), max(int(operators["panes"].max()), 1)))
+    return Flow(operators, instances, edges, np.concatenate(shares), machines, panes)
+
+
+def carried(flow: Flow, before: Flow) -> None:
+    """What waits and what is kept in a flow goes over to one with other numbers of instances, alike to all of them.
+
+    What waits in the logs of sources does too. Windows end when they would have.
+    """
+    for operator, old in zip(flow.operators, before.operators, strict=True):
+        own, theirs = (slice(one["first"], one["first"] + one["count"]) for one in (operator, old))
+        for what in ("queue", "kept", "results"):
+            flow.instances[what][own] = before.instances[what][theirs].sum() / operator["count"]
+        flow.panes[own] = before.panes[theirs].sum(axis=0) / operator["count"]
+        operator["left"], operator["newest"] = old["left"], old["newest"]
+
+
+def state_bytes(layout: Layout, flow: Flow) -> Floats:
+    """float64[instances]: what each keeps: of a window, something for each key, of a join for each tuple."""
+    found: Floats = np.zeros(len(flow.instances))
+    for vertex, operator in zip(layout.scenario.operators, flow.operators, strict=True):
+        own = flow.instances[layout.instances_of(vertex.name)]
+        if vertex.window:
+            new, keys = own["kept"] * operator["new_keys"], own["keys"]
+            bounded = np.where(np.isfinite(keys), keys, 1.0)
+            different = np.where(np.isfinite(keys), bounded * -np.expm1(-new / bounded), new) + own["results"]
+            found[layout.instances_of(vertex.name)] += vertex.window.bytes_per_key * different
+        if isinstance(vertex.service, Growing):
+            found[layout.instances_of(vertex.name)] += vertex.service.bytes_per_kept * own["kept"]
+    return found
+
+
+def _panes(vertex: Vertex) -> tuple[int, float, bool]:
+    """How many panes are kept, how long each is in seconds, and whether results come out when one ends."""
+    if vertex.window:
+        return vertex.window.panes, vertex.window.slide or vertex.window.seconds, True
+    law = vertex.service
+    if not isinstance(law, Growing):
+        return 0, np.inf, False
+    return (PANES, law.ttl / PANES, False) if law.ttl else (1, law.window or np.inf, False)
 
 
 def like_hash(layout: Layout) -> list[Edge]:
@@ -91,9 +133,12 @@ def _instances(layout: Layout, routed: Sequence[RoutedEdge]) -> fluid.Rows:
         own["threads"] = vertex.threads
         own["capacity"] = vertex.capacity or np.inf
         slowdown = np.array(vertex.slowdown or 1.0)
-        own["core_seconds"] = _mean_costs(layout, vertex.name, routed) * slowdown / speed
-        free = own["core_seconds"] == 0
-        own["rate"] = np.where(free, np.inf, own["threads"] / np.where(free, 1.0, own["core_seconds"]))
+        own["service"] = _mean_costs(layout, vertex.name, routed) * slowdown / speed
+        own["growth"] = (vertex.service.per_kept if isinstance(vertex.service, Growing) else 0.0) * slowdown / speed
+        own["result_seconds"] = (vertex.window.per_result if vertex.window else 0.0) * slowdown / speed
+        own["cpu"], own["keys"] = vertex.cpu, np.inf
+        if vertex.window and not vertex.window.new_keys:
+            own["keys"] = _keys(layout, vertex.name, routed)
         own["source"] = NONE
         if isinstance(vertex, Source):
             own["source"] = partitions + np.arange(vertex.parallelism)
@@ -105,8 +150,6 @@ def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floa
     """float64[instances]: mean service time of the tuples that each instance gets."""
     vertex = layout.scenario.operator(name)
     law, count = vertex.service, vertex.parallelism
-    if isinstance(law, Growing):
-        raise OptionError(f"service of {name!r}: flows know no costs that grow with state; run it tuple by tuple")
     if not isinstance(law, PerItem):
         return np.full(count, law.mean)
     for edge, found in routed:
@@ -114,6 +157,18 @@ def _mean_costs(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floa
             items, block = found
             return np.array([law.mean_over(items[block == number]) for number in range(count)])
     return np.full(count, law.mean_over(sample_of(_root(layout, name))[0]))
+
+
+def _keys(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floats:
+    """float64[instances]: different keys that come to each; without end where every row has another one."""
+    count, source = layout.scenario.operator(name).parallelism, _root(layout, name)
+    if source.keys is None:
+        return np.full(count, np.inf)
+    _, keys = sample_of(source)
+    for edge, found in routed:
+        if edge.receiver == name and found is not None:
+            return np.array([max(len(np.unique(keys[found[1] == number])), 1) for number in range(count)], np.float64)
+    return np.full(count, float(len(np.unique(keys))))
 
 
 def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:

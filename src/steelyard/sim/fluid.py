@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from steelyard.core import Action, Observation, OptionError
 from steelyard.core.control import OF_SCENARIOS
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
-from steelyard.sim.flows import flow_of, like_hash
+from steelyard.sim.flows import carried, flow_of, like_hash, state_bytes
 from steelyard.sim.layout import layout_of
 from steelyard.sim.observed import observed
 from steelyard.sim.results import SimulationResult
@@ -21,7 +22,9 @@ from steelyard.workloads import Rate
 
 STEP = 0.1
 """Seconds; queues that fill or drain faster than that are not seen."""
-SUMS = ("received", "processed", "sent", "busy", "blocked", "area", "peak")
+NOISE_SECONDS = 15.0
+"""For which costs of work that varies stay what they are."""
+SUMS = ("received", "processed", "sent", "busy", "worked", "blocked", "area", "peak")
 
 
 class FluidSimulation:
@@ -38,6 +41,12 @@ class FluidSimulation:
         Seconds of a step.
     downtime
         Seconds that a stop and a restart take when a policy acts on it, while logs grow.
+    state_bandwidth
+        Bytes per second at which all state is written and read again when it stops and restarts, which takes longer by
+        that.
+    noise, seed
+        Work of each instance is by up to this share dearer or cheaper, drawn anew every 15 seconds, as machines and
+        what is measured of them vary.
 
     Examples
     --------
@@ -50,18 +59,32 @@ class FluidSimulation:
     """
 
     what: ClassVar[str] = "a simulation as flows"
-    shows: ClassVar[frozenset[str]] = OF_SCENARIOS - {"latency"}
+    shows: ClassVar[frozenset[str]] = OF_SCENARIOS - {"latency"} | {"state"}
 
-    def __init__(self, scenario: Scenario, step: float = STEP, downtime: float = 0.0) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        step: float = STEP,
+        downtime: float = 0.0,
+        state_bandwidth: float = inf,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         if not step > 0:
             raise OptionError(f"step of a simulation must be above 0 seconds, got {step!r}")
+        if not state_bandwidth > 0:
+            raise OptionError(f"state_bandwidth must be above 0 bytes per second, got {state_bandwidth!r}")
+        if not 0 <= noise < 1:
+            raise OptionError(f"noise must be a share of work below 1, got {noise!r}")
         self.scenario = scenario
-        self.step, self.downtime = step, downtime
+        self.step, self.downtime, self.state_bandwidth = step, downtime, state_bandwidth
         self.steps = 0
         self._layout = layout_of(scenario)
         self._flow = flow_of(self._layout)
         tell_lone_receivers(scenario)
         tell_like_hash(like_hash(self._layout), "all rows of a sample")
+        self.noise, self._chance, self._drawn = noise, np.random.default_rng(seed), 0
+        self._factors = np.ones(len(self._flow.instances))
         self._paused_until = 0
         self._sampled_at = 0.0
         self._tables: dict[str, list[dict[str, Any]]] = {"instances": [], "sources": [], "machines": []}
@@ -87,6 +110,9 @@ class FluidSimulation:
         while self.steps < last:
             running = not self.pausing
             until = last if running else min(last, self._paused_until)
+            if self.noise:
+                self._draw()
+                until = min(until, self._drawn)
             times = np.arange(self.steps, until + 1) * self.step
             run_steps(self._flow, self._arrivals(times), self.step, running)
             self.steps = until
@@ -94,24 +120,28 @@ class FluidSimulation:
     def rescale(self, instances: Mapping[str, int], pause: float = 0.0) -> None:
         """Stop, and go on after `pause` seconds with other numbers of instances. Logs grow while nobody reads.
 
-        What waits in an operator's queues is spread over its new instances.
+        What waits in an operator's queues and what it keeps is spread over its new instances.
         """
         if self._sampled_at != self.now:
             self.sample()
-        waiting = {vertex.name: self._queues(vertex.name).sum() for vertex in self.scenario.operators}
-        self.scenario = self.scenario.rescaled(instances)
+        before, self.scenario = self._flow, self.scenario.rescaled(instances)
         self._layout = layout_of(self.scenario)
         self._flow = flow_of(self._layout)
-        for vertex in self.scenario.operators:
-            own = self._flow.instances[self._layout.instances_of(vertex.name)]
-            own["queue"] = waiting[vertex.name] / vertex.parallelism
+        carried(self._flow, before)
+        self._factors, self._drawn = np.ones(len(self._flow.instances)), self.steps
         self._paused_until = max(self._paused_until, self.steps + round(pause / self.step))
 
     def apply(self, action: Action) -> float:
         """Stop, and go on after a pause with other numbers of instances."""
         action.require_only(self.what, "parallelism")
-        self.rescale(action.parallelism, self.downtime)
-        return self.downtime
+        pause = self.downtime + self.state_bytes / self.state_bandwidth
+        self.rescale(action.parallelism, pause)
+        return pause
+
+    @property
+    def state_bytes(self) -> float:
+        """What all instances keep."""
+        return float(state_bytes(self._layout, self._flow).sum())
 
     def observe(self) -> Observation:
         """The interval since the last look, which is closed; at the same moment again, the same."""
@@ -139,7 +169,7 @@ class FluidSimulation:
                 "machine": rows["machine"].copy(),
                 "threads": rows["threads"].astype(np.int32),
                 **{name: rows[name].copy() for name in ("received", "processed", "sent")},
-                "useful_seconds": rows["processed"] * rows["core_seconds"],
+                "useful_seconds": rows["worked"].copy(),
                 "busy_seconds": rows["busy"].copy(),
                 "backpressured_seconds": rows["blocked"].copy(),
                 "idle_seconds": np.maximum(of_threads - rows["busy"] - rows["blocked"], 0.0),
@@ -147,9 +177,10 @@ class FluidSimulation:
                 "queue_mean": rows["area"] / seconds,
                 "queue": rows["queue"].copy(),
                 "queue_peak": rows["peak"].copy(),
+                "state_bytes": state_bytes(self._layout, self._flow),
             }
         )
-        work = np.bincount(rows["machine"], rows["processed"] * rows["core_seconds"], len(self._flow.machines))
+        work = np.bincount(rows["machine"], rows["worked"], len(self._flow.machines))
         self._tables["machines"].append(
             {
                 "time": np.full(len(work), self.now),
@@ -172,6 +203,16 @@ class FluidSimulation:
         }
         return SimulationResult(scenario=self.scenario, seed=0, seconds=self.now, events=self.steps, ages={}, **tables)
 
+    def _draw(self) -> None:
+        """Other costs of work, where it is time for them."""
+        if self.steps < self._drawn:
+            return
+        self._drawn = self.steps + max(round(NOISE_SECONDS / self.step), 1)
+        drawn = 1.0 + self.noise * self._chance.uniform(-1.0, 1.0, len(self._factors))
+        for what in ("service", "growth", "result_seconds"):
+            self._flow.instances[what] *= drawn / self._factors
+        self._factors = drawn
+
     def _arrivals(self, times: Any) -> Any:
         """float64[steps, partitions]: rows that come to each log in each step."""
         columns = []
@@ -182,24 +223,19 @@ class FluidSimulation:
             columns.append(np.repeat(np.diff(rows)[:, None] / source.parallelism, source.parallelism, axis=1))
         return np.ascontiguousarray(np.concatenate(columns, axis=1))
 
-    def _queues(self, name: str) -> Any:
-        return self._flow.instances[self._layout.instances_of(name)]["queue"]
-
     def _sample_sources(self, names: Any, numbers: Any) -> None:
         rows = self._flow.instances
         of_sources = np.flatnonzero(rows["source"] != NONE)
-        arrived = np.empty(len(of_sources))
+        arrived, waiting = np.empty(len(of_sources)), np.empty(len(of_sources))
+        lag = rows["queue"][of_sources]
         for source in self._layout.sources:
             assert isinstance(source.rate, Rate)
+            own = names[of_sources] == source.name
             come = float(source.rate.rows_until(self.now))
             come = min(come, source.rows) if source.rows else come
-            arrived[names[of_sources] == source.name] = come / source.parallelism
-        lag = rows["queue"][of_sources]
-        waiting = [
-            max(0.0, self.now - float(rate.time_of_row((have - behind) * self.scenario.operator(name).parallelism)))
-            for name, have, behind in zip(names[of_sources], arrived, lag, strict=True)
-            if isinstance(rate := self.scenario.operator(name).rate, Rate)  # type: ignore[union-attr]
-        ]
+            arrived[own] = come / source.parallelism
+            oldest = source.rate.time_of_row((arrived[own] - lag[own]) * source.parallelism)
+            waiting[own] = np.maximum(self.now - oldest, 0.0)
         self._tables["sources"].append(
             {
                 "time": np.full(len(of_sources), self.now),
@@ -208,6 +244,6 @@ class FluidSimulation:
                 "arrived": arrived,
                 "read": arrived - lag,
                 "lag": lag.copy(),
-                "lag_seconds": np.where(lag > 1e-6, np.array(waiting), 0.0),
+                "lag_seconds": np.where(lag > 1e-6, waiting, 0.0),
             }
         )

@@ -119,6 +119,9 @@ class Growing:
         Seconds after which an instance forgets all that it keeps; 0, it never does.
     bytes_per_kept
         Of its machine's memory, for each tuple that it keeps.
+    ttl
+        Seconds after which each tuple is forgotten, as in a join whose state has a time to live; 0, none is before the
+        window ends. Flows alone know that.
 
     Examples
     --------
@@ -130,11 +133,14 @@ class Growing:
     per_kept: float
     window: float = 0.0
     bytes_per_kept: float = 0.0
+    ttl: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "per_kept", "window", "bytes_per_kept"):
+        for name in ("seconds", "per_kept", "window", "bytes_per_kept", "ttl"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise OptionError(f"{name} of Growing must be 0 or more, got {getattr(self, name)!r}")
+        if self.ttl and self.window:
+            raise OptionError("Growing forgets all tuples when a window ends, or each after its ttl: leave one out")
 
     @property
     def mean(self) -> float:

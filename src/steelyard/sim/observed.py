@@ -58,19 +58,23 @@ def _instances(
 ) -> dict[str, list[InstanceObservation]]:
     found: dict[str, list[InstanceObservation]] = {vertex.name: [] for vertex in scenario.operators}
     logs = _logs(of_sources[-1], of_sources[-2] if len(of_sources) > 1 else None, seconds)
-    for row, (operator, number) in enumerate(zip(now["operator"], now["instance"].tolist(), strict=True)):
+    names = [name for name in _COLUMNS if name in now]
+    rows = zip(*(now[name].tolist() for name in names), strict=True)
+    for operator, number, row in zip(now["operator"], now["instance"].tolist(), rows, strict=True):
+        own = dict(zip(names, row, strict=True))
         of_log = logs.get((operator, number), {})
-        found[operator].append(_instance(scenario.operator(operator), now, row, seconds, of_log))
+        found[operator].append(_instance(scenario.operator(operator), number, own, seconds, of_log))
     return found
 
 
-def _instance(vertex: Vertex, now: Columns, row: int, seconds: float, of_log: Mapping[str, Any]) -> InstanceObservation:
-    own = {name: float(now[name][row]) for name in _COLUMNS}
+def _instance(
+    vertex: Vertex, number: int, own: Mapping[str, float], seconds: float, of_log: Mapping[str, Any]
+) -> InstanceObservation:
     of_threads = own["threads"] * seconds
     busy, held = own["busy_seconds"] / of_threads, own["backpressured_seconds"] / of_threads
     places = vertex.capacity
     return InstanceObservation(
-        f"{vertex.name}#{now['instance'][row]}",
+        f"{vertex.name}#{number}",
         processed_per_second=own["processed"] / seconds,
         sent_per_second=own["sent"] / seconds,
         busy=busy,
@@ -78,13 +82,24 @@ def _instance(vertex: Vertex, now: Columns, row: int, seconds: float, of_log: Ma
         idle=max(1 - busy - held, 0.0),
         useful=busy,
         cpu=own["useful_seconds"] / of_threads,
-        queue=own["queue"],
+        queue=float(own["queue"]),
         queue_filled=own["queue"] / places if places else 0.0,
+        state_bytes=own.get("state_bytes"),
         **of_log,
     )
 
 
-_COLUMNS = ("threads", "processed", "sent", "busy_seconds", "backpressured_seconds", "useful_seconds", "queue")
+_COLUMNS = (
+    "threads",
+    "processed",
+    "sent",
+    "busy_seconds",
+    "backpressured_seconds",
+    "useful_seconds",
+    "queue",
+    "state_bytes",
+)
+"""What of an instance's interval is shown; how large states are is not known of all simulations."""
 
 
 def _logs(now: Columns, before: Columns | None, seconds: float) -> dict[tuple[str, int], dict[str, float]]:

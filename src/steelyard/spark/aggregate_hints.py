@@ -11,6 +11,7 @@ from pyspark.sql import Column
 
 from steelyard.core import OptionError
 from steelyard.core.errors import nearest
+from steelyard.core.hidden import RESERVED, is_hidden
 from steelyard.core.hints import AGGREGATES, PYSPARK_AGGREGATES
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
@@ -37,8 +38,8 @@ def require_aggregates(unnamed: tuple[Any, ...], aggregates: Mapping[str, Any]) 
             raise OptionError(f"aggregate {name!r}: write sy.udaf({theirs}()).of('column')")
         if not isinstance(use, Builtin | AggregatorUse):
             raise OptionError(f"aggregate {name!r} must be sy.count(), sy.sum(column) and so on, got {use!r}")
-        if name.startswith("__"):
-            raise OptionError(f"aggregate {name!r}: names that start with '__' are reserved")
+        if is_hidden(name):
+            raise OptionError(f"aggregate {name!r}: names that start with {RESERVED!r} are reserved")
 
 
 def _instead(name: str, given: Any) -> str:

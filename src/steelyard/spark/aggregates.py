@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.core.hidden import RESERVED
 
 Columns = dict[str, Column]
 NUMBERS = (T.NumericType,)
@@ -104,7 +105,7 @@ class Prefix:
 
     def __call__(self, part: str) -> str:
         plain = self.name.replace("~", "~~").replace(".", "~d").replace("`", "~b")
-        return f"__{plain}_{part}"
+        return f"{RESERVED}{plain}_{part}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,6 +20,11 @@ from steelyard.spark.partials import ddl_fields
 from steelyard.spark.states import NO_FIELDS, UNFIT, added, begins_with_none, encoded, finished, gave_none, merged
 from steelyard.spark.values import column_of
 
+_PASSED: set[tuple[Any, ...]] = set()
+"""Checks that were passed, each with all that it depends on."""
+_MOST_PASSED = 1_000
+"""Then all are forgotten: they keep classes alive, and a notebook makes new ones again and again."""
+
 
 def check_aggregator(name: str, use: AggregatorUse) -> None:
     """Raise an OptionError of two lines where an aggregator cannot work, whatever the rows.
@@ -28,6 +33,25 @@ def check_aggregator(name: str, use: AggregatorUse) -> None:
     finished. That these two may raise is its own affair: a key without rows has no result. None, infinities and NaN
     stand for anything: what `zero()` gives is encoded only as far as `add` leaves it as it was.
     """
+    _once(lambda: _check_steps(name, use), use, "steps")
+
+
+def _once(check: Callable[[], None], use: AggregatorUse, *of: str) -> None:
+    """Check an aggregator; one without attributes of its own once for its class, since that takes milliseconds."""
+    aggregator, kind = use.aggregator, type(use.aggregator)
+    methods = tuple(getattr(kind, step) for step in ("add", *_ARGUMENTS))
+    asked = (*of, kind, methods, aggregator.state, aggregator.result, aggregator.takes_arrow, use.columns)
+    has_own = bool(vars(aggregator)) or hasattr(kind, "__slots__")
+    if not has_own and asked in _PASSED:
+        return
+    check()
+    if len(_PASSED) >= _MOST_PASSED:
+        _PASSED.clear()
+    if not has_own:
+        _PASSED.add(asked)
+
+
+def _check_steps(name: str, use: AggregatorUse) -> None:
     aggregator = use.aggregator
     kind = type(aggregator).__name__
     state, result = _types(name, use)
@@ -116,6 +140,11 @@ def check_forms(name: str, use: AggregatorUse, rows: T.StructType) -> None:
 
     Values that the form of one key does not take, or cannot be drawn, tell nothing: tasks compare real ones.
     """
+    kinds = (rows[column].dataType.simpleString() for column in use.columns)
+    _once(lambda: _check_forms(name, use, rows), use, "forms", *kinds)
+
+
+def _check_forms(name: str, use: AggregatorUse, rows: T.StructType) -> None:
     drawn = (_drawn(arrow_schema(T.StructType([rows[column]])).field(0).type) for column in use.columns)
     columns = [column for column in drawn if column is not None]
     if not use.aggregator.gives("zero", "add") or len(columns) < len(use.columns):

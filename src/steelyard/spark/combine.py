@@ -16,17 +16,15 @@ import pyarrow.compute as pc
 from steelyard.core import BatchError, BucketAllocator, BucketPlan
 from steelyard.core.arrow import in_one_batch
 from steelyard.core.counts import one_zero
+from steelyard.core.hidden import AT, BAD, BAD_ROW, BUCKET, PANE, ROWS, SPLIT
 from steelyard.kernels.radix import stable_order
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, of_one_key
 from steelyard.spark.isolate import COMPLAINT, as_json, isolate, no_key
 from steelyard.spark.keyhash import key_hashes
-from steelyard.spark.parcels import BUCKET
-from steelyard.spark.rows import BAD, BAD_ROW, PANE, SPLIT
 from steelyard.spark.states import added, bounds_of, encoded, told_of
 from steelyard.spark.tasklog import TaskLog, timed
 
-ROWS = "__rows"
 AGGREGATE_FAILED = "aggregate "
 """Begins the reason of a row on which an aggregate raised."""
 Batches = Iterator[pa.RecordBatch]
@@ -183,7 +181,8 @@ def _codes(column: pa.Array) -> tuple[Ints, int]:
         values = column.to_numpy()
         least, most = int(values.min()), int(values.max())
         if most - least < max(1 << 16, 2 * len(values)):  # close to each other: they are their own codes
-            return values.astype(np.int64) - least, most - least + 1
+            codes = values.astype(np.int64, copy=False) - least
+            return codes.astype(np.uint16) if most - least < 1 << 16 else codes, most - least + 1
     if pa.types.is_nested(column.type):
         column = pa.array([str(value) for value in column.to_pylist()])
     encoded = pc.dictionary_encode(one_zero(column), null_encoding="encode")
@@ -241,7 +240,6 @@ def _at_fault(
     The form of one key is asked where there is one.
     """
     alone = AggregatorUse(of_one_key(use.aggregator), use.columns) if use.aggregator.gives("zero", "add") else use
-    at = "__at"
 
     def of_groups(part: pa.RecordBatch) -> None:
         begin, counts = part.column("start")[0].as_py(), part.column("rows").to_numpy()
@@ -256,8 +254,8 @@ def _at_fault(
     for _, group in isolate(pa.record_batch({"start": groups.offsets[:-1], "rows": groups.sizes}), of_groups)[1]:
         begin, count = group.column("start")[0].as_py(), group.column("rows")[0].as_py()
         rows = pa.array(groups.order[begin : begin + count])
-        for why, row in isolate(block.take(rows).append_column(at, rows), of_rows)[1]:
-            found[row.column(at)[0].as_py()] = (f"{AGGREGATE_FAILED}{name!r}: {why}", as_json(row))
+        for why, row in isolate(block.take(rows).append_column(AT, rows), of_rows)[1]:
+            found[row.column(AT)[0].as_py()] = (f"{AGGREGATE_FAILED}{name!r}: {why}", as_json(row))
     return found
 
 

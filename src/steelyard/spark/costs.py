@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from steelyard.core import Placer
+from steelyard.core.hidden import ITEM
 from steelyard.grouping import TimeSplitter
 from steelyard.grouping.slicing import Slicer
 from steelyard.spark.routing import packed
-from steelyard.spark.rows import ITEM
 
 
 class TaskMeter:

@@ -9,10 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from steelyard.core.hidden import BAD, BAD_ROW, NEW, PANE, START
 from steelyard.spark.partial_log import PartialLog
-from steelyard.spark.partials import NEW, START, Partials
+from steelyard.spark.partials import Partials
 from steelyard.spark.program import Session, Window
-from steelyard.spark.rows import BAD, BAD_ROW, PANE, quoted
+from steelyard.spark.rows import quoted
 from steelyard.spark.sinks import Sink
 from steelyard.spark.state import Commit, LogFolder, Running, StateFolder
 from steelyard.spark.windows import (

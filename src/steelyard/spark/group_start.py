@@ -14,14 +14,12 @@ from steelyard.core import OptionError, Placer, Progress, tell_no_effect
 from steelyard.core.durations import spoken
 from steelyard.core.policies import Cooperative
 from steelyard.core.progress import BATCH
-from steelyard.partition.auto import Auto
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Keeping, Scheduling
 from steelyard.resident.sources import Reader
 from steelyard.scaling import Fixed
 from steelyard.spark.arrow import arrow_schema, frame_of
 from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.program import Bound, Session
-from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import SparkLauncher, require_barrier
 from steelyard.spark.resident_program import aggregated, result_schema
 from steelyard.spark.resident_query import GroupQuery
@@ -50,7 +48,7 @@ def _said_of_groups() -> Iterator[None]:
 
 
 def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sink: Sink) -> GroupQuery:
-    _require(rows, bound, settings, how)
+    _require(bound, settings)
     spark = rows.sparkSession
     slots = spark.sparkContext.defaultParallelism
     notes = Notes.at(spark, how, {**bound.signature(), "engine": "groups"})
@@ -65,7 +63,7 @@ def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sin
         )
     if isinstance(sink, FileSink):
         claimable(spark, sink.path, notes.identity)
-    reader = input_of(rows, bound, how, notes.known, settings.bad.policy)
+    reader = input_of(rows, bound, how, notes.known, settings.bad.policy, notes.files)
     program = program_of(spark, bound, settings, reader, how.name)
     note = notes.write()
     schema = result_schema(spark, bound)
@@ -103,12 +101,11 @@ def program_of(spark: SparkSession, bound: Bound, settings: Settings, reader: Re
     source, uses, _ = aggregated(spark, bound, reader, settings.bad.policy)
     program, window = bound.program, bound.program.window
     assert not isinstance(window, Session), "`_require` refuses it"
-    chosen = settings.is_planned and not isinstance(settings.partitioner, Auto)
     made = BatchProgram(
         source,
         program.keys,
         uses,
-        partitioner=settings.partitioner if chosen else BatchProgram.partitioner,
+        partitioner=settings.partitioner if settings.is_decided else BatchProgram.partitioner,
         window=spoken(window.size) if window else None,
         slide=spoken(window.slide) if window else None,
         time=program.time if window else None,
@@ -139,7 +136,7 @@ def scheduling_of(settings: Settings, how: Resident, receivers: int) -> Scheduli
     )
 
 
-def _require(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -> None:
+def _require(bound: Bound, settings: Settings) -> None:
     """What groups of batches do not have."""
     program = bound.program
     if not program.aggregates:
@@ -156,11 +153,5 @@ def _require(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -
         why = "what rows cost" if isinstance(settings.partitioner, Placer) else "what partitioners tell each other"
         raise OptionError(
             f"engine('groups') cuts batches by keys, each receiver its own, and {settings.partitioner.name!r} goes by "
-            f"{why}: name another policy in .partition_by(...), or use engine('microbatch')"
-        )
-    source = relation_of(rows, ()).format
-    if source in ("parquet", "json") and not how.available_now:
-        raise OptionError(
-            f"engine('groups') reads the files that a folder has when it starts: add .trigger(available_now=True) for "
-            f"a {source} source, or use engine('microbatch'), which watches the folder"
+            f"{why}: name another policy, as in .partition_by('dalton'), or use engine('microbatch')"
         )

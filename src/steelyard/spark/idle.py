@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from steelyard.core import Partitioner, tell_no_effect
+from steelyard.core import Moves, Partitioner, tell_no_effect
 from steelyard.core.notices import ROWS_STAY
-from steelyard.partition.in_place import InPlace
 from steelyard.scaling import Fixed
 from steelyard.spark.aggregates import Collect
 from steelyard.spark.program import Bound
 from steelyard.spark.settings import Settings
 
-LEFT = "partition_by('in_place') leaves rows where they are read"
+LEFT = "partition_by({policy!r}) leaves rows where they are read"
 MOVE = "name a policy that moves them, as in partition_by('prompt')"
 
 
@@ -21,7 +20,7 @@ def tell_idle(bound: Bound, settings: Settings) -> None:
     ordered = any(isinstance(use, Collect) for use in program.builtins.values())
     if program.aggregates and program.time is not None and program.window is None and not ordered:
         tell_no_effect("with_watermark(...)", "there is no window; it only refuses rows without a time")
-    stay = (LEFT, "leave it out") if isinstance(policy, InPlace) else (ROWS_STAY, MOVE)
+    stay = (LEFT.format(policy=policy.name), "leave it out") if Moves.of(policy) is Moves.NEVER else (ROWS_STAY, MOVE)
     if not isinstance(settings.elastic, Fixed) and not moves:
         tell_no_effect(
             f"the number of blocks that elastic({getattr(settings.elastic, 'name', settings.elastic)!r}) chooses", *stay

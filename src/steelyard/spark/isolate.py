@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core.errors import BatchError, place_of
+from steelyard.core.hidden import is_hidden
 
 Bad = list[tuple[str, pa.RecordBatch]]
 """(what was raised, the row) for each row."""
@@ -71,7 +72,7 @@ def as_json(row: pa.RecordBatch) -> str:
     '{"größe": "2024-01-02T00:00:00"}'
     """
     values = row.slice(0, 1).to_pylist()[0]
-    own = {name: value for name, value in values.items() if not name.startswith("__")}
+    own = {name: value for name, value in values.items() if not is_hidden(name)}
     return json.dumps(own, default=_plain, ensure_ascii=False)
 
 

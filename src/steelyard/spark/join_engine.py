@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from steelyard.control import Controller, Guard
 from steelyard.core import Action, ActionRefusedError, Learning, Observation, Progress, ScalingPolicy
 from steelyard.core.durations import instant_text
+from steelyard.core.policies import identity
 from steelyard.core.progress import MOVED
 from steelyard.core.shown import counted
 from steelyard.core.worksets import JoinObservation, WorksetLoad
@@ -41,7 +42,7 @@ from steelyard.spark.join_state import (
     write_segment,
 )
 from steelyard.spark.join_tasks import JOIN, PLACE, mover
-from steelyard.spark.memory import begin_from, identity, restore_text, text_of
+from steelyard.spark.memory import begin_from, restore_text, text_of
 from steelyard.spark.said import join_progress
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.tasklog import TaskLog

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from steelyard.core import OptionError, Partitioner, Placer, Progress, RowRule
 from steelyard.core.counts import KeyCounts
+from steelyard.core.hidden import BLOCK
 from steelyard.core.policies import TuplePolicy
 from steelyard.partition import partitioner_names, policy
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.rows import BLOCK, clean_rows, judged
+from steelyard.spark.rows import clean_rows, judged
 
 
 class MapEngine(MicroBatch):

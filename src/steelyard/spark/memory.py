@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import logging
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 from steelyard.core import Learning, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.core.durable import Described
+from steelyard.core.policies import identity
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
 
@@ -111,20 +111,3 @@ def restore_text(policy: Learning, text: str) -> None:
     """The inverse of `text_of`."""
     if text:
         policy.restore(unpacked(base64.b64decode(text)))
-
-
-def identity(policy: Any) -> str:
-    """What tells a policy from another, in every process: its kind, and its parameters where it is a dataclass.
-
-    >>> from steelyard.partition import Prompt
-    >>> identity(Prompt())
-    "steelyard.partition.prompt.Prompt('ascending', 'restart')"
-    """
-    kind = type(policy)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if not dataclasses.is_dataclass(policy):
-        return name
-    values = [getattr(policy, field.name) for field in dataclasses.fields(policy) if field.init]
-    # what has no words of its own would be told by its place in memory
-    words = [identity(one) if getattr(type(one), "__repr__", None) is object.__repr__ else repr(one) for one in values]
-    return f"{name}({', '.join(words)})"

@@ -33,6 +33,7 @@ from steelyard.core import (
 from steelyard.core import Observation as Seen
 from steelyard.core.control import OF_BATCHES
 from steelyard.core.durations import instant_text
+from steelyard.core.hidden import BAD, BLOCK, LATE, MICROS, PANE, SPLIT
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns
@@ -45,21 +46,7 @@ from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import ROUTE
-from steelyard.spark.rows import (
-    BAD,
-    BLOCK,
-    LATE,
-    MAP,
-    MAP_FAILED,
-    MICROS,
-    PANE,
-    SPLIT,
-    Tidy,
-    failed,
-    mapped,
-    reasons,
-    refused,
-)
+from steelyard.spark.rows import MAP, MAP_FAILED, Tidy, failed, mapped, reasons, refused
 from steelyard.spark.said import batch_progress
 from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone

@@ -6,14 +6,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts, Observing, Partitioner, Placer, RowRule
-from steelyard.partition.auto import Auto
+from steelyard.core.hidden import BAD, BLOCK, ITEM, SPLIT
 from steelyard.partition.prompt import Prompt
 from steelyard.spark.isolate import COMPLAINT
 from steelyard.spark.partials import Partials
 from steelyard.spark.placement import partitions, placed
 from steelyard.spark.program import Bound
 from steelyard.spark.routing import Partitioners
-from steelyard.spark.rows import BAD, BLOCK, ITEM, SPLIT, judged, mapped, quoted, reasons, tidied
+from steelyard.spark.rows import judged, mapped, quoted, reasons, tidied
 from steelyard.spark.settings import Settings
 from steelyard.spark.statistics import FREQUENT, exact_counts
 from steelyard.spark.windows import merged_windows, with_states
@@ -72,14 +72,9 @@ def _moves(rows: DataFrame, bound: Bound, settings: Settings) -> bool:
     The partitions of static rows are blocks already: Spark cuts files into even ones, and a hot key's rows are
     spread over them as they lie. Where the user named no policy, moving rows pays only to keep more slots busy.
     """
-    if _is_planned(settings) or not settings.moves_rows(bound):
+    if settings.is_decided or not settings.moves_rows(bound):
         return settings.moves_rows(bound)
     return partitions(rows) < settings.blocks
-
-
-def _is_planned(settings: Settings) -> bool:
-    """Whether the user named a policy; `auto` learns from batches, and here is none to learn from."""
-    return settings.is_planned and not isinstance(settings.partitioner, Auto)
 
 
 def _rows(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
@@ -106,7 +101,7 @@ def _together(rows: DataFrame, slots: int) -> DataFrame:
 
 def _in_blocks(rows: DataFrame, bound: Bound, settings: Settings) -> DataFrame:
     """Rows where the policy plans or routes them."""
-    program, policy = bound.program, settings.partitioner if _is_planned(settings) else Prompt()
+    program, policy = bound.program, settings.partitioner if settings.is_decided else Prompt()
     if not isinstance(policy, Partitioner):
         return Partitioners(policy).placed(rows, program.keys, settings.blocks, 0, None)
     # A policy that learns from batches has none to go by, and is asked without counts.

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from steelyard.core.hidden import BUCKET, PARCEL
 from steelyard.kernels.radix import stable_order
 from steelyard.spark.arrow import arrow_schema
 
 Batches = Iterator[pa.RecordBatch]
 
-BUCKET, PARCEL = "__bucket", "__parcel"
 LARGEST = 1 << 18
 """Bytes of a parcel, about: arrays of half a region's size or more cost the JVM's garbage collector extra."""
 

@@ -20,11 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core.durable import Described
+from steelyard.core.hidden import BAD, HASH, NEW, PANE, ROWS
 from steelyard.spark.arrow import arrow_schema, comes_back, frame_of, in_driver
-from steelyard.spark.combine import ROWS
-from steelyard.spark.partials import NEW, Partials
+from steelyard.spark.partials import Partials
 from steelyard.spark.placement import key_hash
-from steelyard.spark.rows import BAD, PANE
 from steelyard.spark.state import ARROW_FILE, LogFolder, StateFolder
 from steelyard.spark.windows import Span
 
@@ -37,8 +36,6 @@ HELD_BYTES = 256 << 20
 """Memory for the log in the driver; a larger one is read from its files where updates need it."""
 SPREAD = 8
 """Times as much memory as its files that a large entry is taken to need, before it has been in memory."""
-HASH = "__hash"
-"""Spark's hash of a key, beside the partials that the driver has: finds what the log knows of a key."""
 Hashes = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -12,22 +12,33 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core import BucketAllocator, OptionError
+from steelyard.core.hidden import (
+    BAD,
+    BAD_ROW,
+    BLOCK,
+    BUCKET,
+    FIRST,
+    LAST,
+    MICROS,
+    NEW,
+    PANE,
+    ROWS,
+    SIGN,
+    SPLIT,
+    START,
+    STATE,
+    TURN,
+)
 from steelyard.spark.aggregates import Builtin
 from steelyard.spark.arrow import arrow_schema, map_in_arrow, require_arrow
 from steelyard.spark.columns import Columns
-from steelyard.spark.combine import ROWS, combiner
-from steelyard.spark.parcels import BUCKET, SENT, parcelled
+from steelyard.spark.combine import combiner
+from steelyard.spark.parcels import SENT, parcelled
 from steelyard.spark.placement import key_hash
 from steelyard.spark.program import Bound, Window
-from steelyard.spark.reduce import SIGN, STATE, Reducer, finisher, merger
-from steelyard.spark.rows import BAD, BAD_ROW, BLOCK, MICROS, PANE, SPLIT, quoted, tidied
+from steelyard.spark.reduce import Reducer, finisher, merger
+from steelyard.spark.rows import quoted, tidied
 from steelyard.spark.tasklog import TaskLog
-
-START = "__start"
-NEW = "__new"
-"""Marks partials that came with the newest batch, where older ones of the same keys stand beside them."""
-FIRST, LAST = "__first", "__last"
-"""Of sessions: the times of the first and of the last row, in microseconds."""
 
 
 class Partials:
@@ -161,9 +172,9 @@ class Partials:
         # is its position. Sorted first, so that a task that is run again gives the same positions.
         turn = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)) + F.col(BLOCK)
         hashed = F.pmod(F.xxhash64(key_hash(self.program.keys), F.col(PANE)), F.lit(buckets))
-        local = clusters.sortWithinPartitions(*self._keys, PANE).withColumn("__turn", turn)
-        bucket = F.when(F.col(SPLIT), hashed).otherwise(F.pmod(F.col("__turn"), F.lit(buckets))).cast("int")
-        sent = local.withColumn(BUCKET, bucket).drop("__turn").repartitionById(buckets, BUCKET)
+        local = clusters.sortWithinPartitions(*self._keys, PANE).withColumn(TURN, turn)
+        bucket = F.when(F.col(SPLIT), hashed).otherwise(F.pmod(F.col(TURN), F.lit(buckets))).cast("int")
+        sent = local.withColumn(BUCKET, bucket).drop(TURN).repartitionById(buckets, BUCKET)
         return self.merged(sent, Columns([F.col(BUCKET), *self._keys, F.col(PANE)]))
 
     def _combined(

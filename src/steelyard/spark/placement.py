@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import BlockPlan, RowRule
-from steelyard.spark.rows import BLOCK, SPLIT, quoted
+from steelyard.core.hidden import BLOCK, HOME, KEY, ROW, SLOT_BLOCKS, SPLIT
+from steelyard.spark.rows import quoted
 
-ROW = "__row"
 SLOTS = 1024
 """A split key's fragments share this many slots: a fragment's share is exact to a thousandth of the key."""
 
@@ -42,19 +42,19 @@ def _marked(rows: DataFrame, plan: BlockPlan, keys: tuple[str, ...], time: str |
     if not len(plan.counts):
         return rows.withColumns({BLOCK: hashed, SPLIT: F.lit(False)})
     table = rows.sparkSession.createDataFrame(plan_table(plan, keys))
-    on = [quoted(key) == F.col(f"__key{i}") for i, key in enumerate(keys)]
-    slot = F.pmod(F.xxhash64(F.col(ROW)), F.size("__slots")).cast("int")
-    block = F.when(F.col("__slots").isNotNull(), F.element_at("__slots", slot + 1))
+    on = [quoted(key) == F.col(f"{KEY}{i}") for i, key in enumerate(keys)]
+    slot = F.pmod(F.xxhash64(F.col(ROW)), F.size(SLOT_BLOCKS)).cast("int")
+    block = F.when(F.col(SLOT_BLOCKS).isNotNull(), F.element_at(SLOT_BLOCKS, slot + 1))
     return (
         rows.withColumn(ROW, row_identity(rows))
         .join(F.broadcast(table), on, "left")
         .withColumns(
             {
-                BLOCK: F.coalesce(block, F.col("__home"), hashed),
-                SPLIT: F.col("__slots").isNotNull(),
+                BLOCK: F.coalesce(block, F.col(HOME), hashed),
+                SPLIT: F.col(SLOT_BLOCKS).isNotNull(),
             }
         )
-        .drop("__home", "__slots", ROW, *(f"__key{i}" for i in range(len(keys))))
+        .drop(HOME, SLOT_BLOCKS, ROW, *(f"{KEY}{i}" for i in range(len(keys))))
     )
 
 
@@ -63,7 +63,7 @@ def plan_table(plan: BlockPlan, keys: tuple[str, ...]) -> pa.Table:
 
     >>> from steelyard.core import KeyCounts
     >>> plan = BlockPlan.of(KeyCounts.of({"a": 3, "b": 1}), 2, key=[0, 0, 1], block=[0, 1, 1], rows=[2, 1, 1])
-    >>> [(row["__key0"], row["__home"], len(row["__slots"] or [])) for row in plan_table(plan, ("k",)).to_pylist()]
+    >>> [(row["__key0"], row[HOME], len(row[SLOT_BLOCKS] or [])) for row in plan_table(plan, ("k",)).to_pylist()]
     [('a', 0, 1024), ('b', 1, 0)]
     """
     first = np.searchsorted(plan.key, np.arange(len(plan.counts)))
@@ -81,8 +81,8 @@ def plan_table(plan: BlockPlan, keys: tuple[str, ...]) -> pa.Table:
     )
     columns = plan.counts.keys.flatten() if pa.types.is_struct(plan.counts.keys.type) else [plan.counts.keys]
     return pa.table(
-        {f"__key{i}": column for i, column in enumerate(columns[: len(keys)])}
-        | {"__home": pa.array(plan.block[first], pa.int32()), "__slots": lists}
+        {f"{KEY}{i}": column for i, column in enumerate(columns[: len(keys)])}
+        | {HOME: pa.array(plan.block[first], pa.int32()), SLOT_BLOCKS: lists}
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.core.hidden import NUMBER
 from steelyard.spark.aggregates import Builtin, Prefix
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.arrow import require_arrow
@@ -212,7 +213,7 @@ class Bound:
 
     def number(self, column: str) -> str:
         """The name under which a column is read as a number."""
-        return f"__number_{column}" if column in self.parsed else column
+        return f"{NUMBER}{column}" if column in self.parsed else column
 
     def prefix(self, name: str) -> Prefix:
         """The names of an aggregate's state columns."""

@@ -11,15 +11,12 @@ import pyarrow.compute as pc
 
 from steelyard.core import BatchError
 from steelyard.core.arrow import in_one_batch
+from steelyard.core.hidden import BAD, PANE, ROWS, SIGN, STATE
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import merged_otherwise
-from steelyard.spark.combine import ROWS, Groups
+from steelyard.spark.combine import Groups
 from steelyard.spark.parcels import Batches, opened
-from steelyard.spark.rows import BAD, PANE
 from steelyard.spark.states import States, bounds_of, encoded, finished, merged, subtracted, told_of
-
-SIGN, STATE = "__sign", "__state"
-"""Fields of a state that is to be added (sign 1) or taken away (sign -1)."""
 
 
 def merged_lists(lists: pa.Array, use: AggregatorUse) -> States:

@@ -1,13 +1,12 @@
-"""The resident engine inside Spark: one barrier job per generation, whose tasks are the workers.
+"""The resident engine inside Spark: one barrier job, whose tasks supervise the workers.
 
-Spark starts the workers, spreads them over the cluster, and ends them; they find each other through
-`BarrierTaskContext.allGather`, and talk to a coordinator in the driver. The dataflow and the job's secret reach
-the tasks in Spark's own closure, so whatever protects that (`spark.authenticate`, encryption) protects them.
+Spark starts the tasks, spreads them over the cluster, and ends them. Each is a supervisor, which forks a worker for
+each generation, so that a worker that dies costs no new job. The dataflow and the job's secret reach the tasks in
+Spark's own closure: whatever protects that (`spark.authenticate`, encryption) protects them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
@@ -17,26 +16,25 @@ from typing import Any
 from pyspark import BarrierTaskContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
-from steelyard.core import OptionError, SteelyardError
+from steelyard.core import OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Placement
-from steelyard.resident.coordinator import Settings
+from steelyard.resident.child import open_sockets
 from steelyard.resident.jobs import Job, Results
+from steelyard.resident.launchers import FAILED_SECONDS, LEAVE_SECONDS, SupervisedLauncher
 from steelyard.resident.peers import Address
 from steelyard.resident.security import Credentials, Tls
+from steelyard.resident.settings import Settings
+from steelyard.resident.supervision import Supervision
+from steelyard.resident.supervisor import Supervisor
 from steelyard.resident.worker import Worker
 from steelyard.spark.classic import require_classic
 
 log = logging.getLogger(__name__)
 
-_LEAVE_SECONDS = 30.0
-"""How long tasks have to end by themselves before their job is cancelled."""
-_FAILED_SECONDS = 2.0
-"""The same after a failure: Spark would go on to run the stage again, for a coordinator that is gone."""
 
-
-class SparkLauncher:
-    """Workers as the tasks of a barrier job.
+class SparkLauncher(SupervisedLauncher):
+    """Workers as processes of the tasks of a barrier job.
 
     Parameters
     ----------
@@ -47,7 +45,7 @@ class SparkLauncher:
     """
 
     def __init__(self, spark: SparkSession, kind: Any = Worker) -> None:
-        self._kind = kind
+        super().__init__(kind)
         self._session, self._context = spark, spark.sparkContext
         self._thread: threading.Thread | None = None
         self._group = ""
@@ -56,60 +54,59 @@ class SparkLauncher:
         self.host = self._advertised if bound is None or _is_local(spark) else plain_host(bound)
         """The interface that Spark's own driver uses."""
 
-    def launch(self, dataflow: Any, credentials: Credentials, generation: int, coordinator: Any) -> None:
-        """Submit the barrier job, in a thread of its own: it ends when the generation does."""
-        workers, address = coordinator.workers, (self._advertised, coordinator.address[1])
-        task = _task(self._kind, dataflow, credentials, generation, address)
+    def reached(self, address: Address) -> Address:
+        """By the name of Spark's driver."""
+        return self._advertised, address[1]
+
+    def _start(self, gang: Supervision, given: Any, credentials: Credentials) -> None:
+        """Submit the barrier job, in a thread of its own: it ends when no other generation can follow."""
+        workers, task = gang.workers, _task(self._kind, given, credentials, gang.number, self.reached(gang.address))
         self._group = f"steelyard-{uuid.uuid4().hex}"
 
         def submit() -> None:
-            self._context.setJobGroup(self._group, f"{dataflow.name}, generation {generation}", interruptOnCancel=True)
+            self._context.setJobGroup(self._group, f"{given.name}, {workers} workers", interruptOnCancel=True)
             try:
                 ends = self._context.parallelize(range(workers), workers).barrier().mapPartitions(task).collect()
             except Exception as error:  # noqa: BLE001 - whatever Spark raises, the coordinator must not wait
-                coordinator.abort(f"Spark ended the workers: {_first_line(error)}")
+                gang.lose(f"Spark ended the workers: {_first_line(error)}")
             else:
-                for number, why in enumerate(ends):
-                    if why:
-                        log.info("worker %d ended: %s", number, why)
-                        coordinator.abort(why)
+                for why in filter(None, ends):
+                    log.info("a supervisor ended: %s", why)
+                    gang.lose(why)
 
         self._thread = threading.Thread(
             target=inheritable_thread_target(self._session)(submit), name=self._group, daemon=True
         )
         self._thread.start()
 
-    def require(self, workers: int) -> None:
-        """OptionError where a barrier job of so many tasks cannot run."""
-        require_barrier(self._session, workers)
+    def _end(self, failed: bool) -> None:
+        """Wait until Spark has all slots back; a task that does not end is cancelled.
 
-    def gather(self, failed: bool = False) -> None:
-        """Wait until Spark has all slots back; a task that does not end is cancelled."""
+        After a failure Spark would go on to run the stage again, for supervisors that nobody awaits.
+        """
         if self._thread is not None:
-            self._thread.join(_FAILED_SECONDS if failed else _LEAVE_SECONDS)
+            self._thread.join(FAILED_SECONDS if failed else LEAVE_SECONDS)
             if self._thread.is_alive():
                 self._context.cancelJobGroup(self._group)
                 self._thread.join()
 
+    def require(self, workers: int) -> None:
+        """OptionError where a barrier job of so many tasks cannot run."""
+        require_barrier(self._session, workers)
+
 
 def _task(
-    kind: Any, dataflow: Any, credentials: Credentials, generation: int, coordinator: Address
+    kind: Any, given: Any, credentials: Credentials, gang: int, launcher: Address
 ) -> Callable[[Iterable[Any]], Iterator[str]]:
-    def work(_: Iterable[Any]) -> Iterator[str]:
+    def supervise(_: Iterable[Any]) -> Iterator[str]:
         context = BarrierTaskContext.get()
         number = context.partitionId()
         host = plain_host(context.getTaskInfos()[number].address.rpartition(":")[0]) or "127.0.0.1"
-        worker = kind(number, dataflow, credentials, host, generation)
-        peers = [(name, port) for name, port in map(json.loads, context.allGather(json.dumps(worker.address)))]
-        try:
-            worker.run(coordinator, peers)
-        except (SteelyardError, OSError) as error:
-            # raised, it would make Spark run the stage again, and whoever started this decides that himself
-            yield f"worker {number}: {error}"
-        else:
-            yield ""
+        supervisor = Supervisor(number, kind, given, credentials, host, gang, foreign=open_sockets())
+        # raised, it would make Spark run the stage again, and whoever started this decides that himself
+        yield supervisor.run(launcher)
 
-    return work
+    return supervise
 
 
 def plain_host(host: str) -> str:

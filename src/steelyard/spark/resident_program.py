@@ -17,6 +17,7 @@ from steelyard.core import BadRowError, BatchError, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durations import spoken
 from steelyard.core.errors import place_of
+from steelyard.core.hidden import BAD, BAD_ROW
 from steelyard.core.shown import counted
 from steelyard.resident import aggregates as resident
 from steelyard.resident.flow import Flow
@@ -39,8 +40,6 @@ SOURCE, AGGREGATE, SINK, LETTERS = "source", "aggregate", "sink", "dead letters"
 """Names of the operators."""
 LETTER = T.StructType().add("reason", "string").add("row", "string")
 """The columns of a dead letter."""
-_REASON, _ROW = "__reason", "__row"
-"""Columns of a row that cannot be processed, whose own columns are null: why, and the row as JSON."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ def dataflow_of(
         name=SOURCE,
     )
     if bad_rows == "dead_letter":
-        is_good = pc.field(_REASON).is_null()
-        letters = read.filter(~is_good, name="bad rows").select(reason=_REASON, row=_ROW, name="letters")
-        letters.sink(Memory(), name=LETTERS)
+        is_good = pc.field(BAD).is_null()
+        letters = read.filter(~is_good, name="bad rows").select(reason=BAD, row=BAD_ROW, name="letters")
+        letters.sink(Memory(measured=False), name=LETTERS)
         read = read.filter(is_good, name="good rows").select(*good, name="good columns")
     made = read.key_by(*program.keys, grouping=width.grouping).aggregate(
         uses,
@@ -314,7 +313,7 @@ class _Tidy:
         needed = dict.fromkeys([*program.keys, *([program.time] if program.time else []), *bound.inputs])
         self.good = pa.schema([columns.field(name) for name in needed])
         self._fails, self._writes = bad_rows == "fail", bad_rows == "dead_letter"
-        letter = [pa.field(name, pa.string()) for name in (_REASON, _ROW)] if self._writes else []
+        letter = [pa.field(name, pa.string()) for name in (BAD, BAD_ROW)] if self._writes else []
         self.schema = pa.schema([*self.good, *letter])
         self._required = {key: no_key(key) for key in program.keys}
         if program.time is not None:

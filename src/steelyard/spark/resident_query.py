@@ -154,10 +154,11 @@ class ResidentQuery(StayingQuery):
         with self._watching:
             outcome = self._job.outcome
             epochs = self._job.delivered
-            if self._job.recoveries > self._recoveries:
-                self._recoveries = self._job.recoveries
+            for recovery in self._job.recovered[self._recoveries :]:
+                self._recoveries += 1
                 said = f"began anew from epoch {outcome.epochs}, for the {ordinal(self._recoveries)} time"
-                self._feed.tell(Progress(outcome.epochs, kind=RECOVERED, decision=f"workers failed, and others {said}"))
+                why = f"workers failed, and others {said}: {recovery.why}"
+                self._feed.tell(Progress(outcome.epochs, kind=RECOVERED, decision=why, seconds=recovery.seconds))
             if epochs and (self.last_progress is None or self.last_progress.batch < epochs):
                 self._feed.tell(self._progress(epochs))
 
@@ -189,8 +190,21 @@ class ResidentQuery(StayingQuery):
             watermark=instant_text(min(known)) if known else None,
             seconds={"total": time.monotonic() - self._begun},
             kind=EPOCH,
-            details={"restarts": self._job.outcome.restarts} | ({"lag": sum(lags)} if None not in lags else {}),
+            details=self._details() | ({"lag": sum(lags)} if None not in lags else {}),
         )
+
+    def _details(self) -> dict[str, Any]:
+        """What these workers alone tell; checkpoints that were taken while rows came, over all generations."""
+        outcome = self._job.outcome
+        known: dict[str, Any] = {"restarts": outcome.restarts, "state_bytes": self._job.state_bytes}
+        if outcome.checkpoints.taken:
+            known |= {
+                "checkpoints": dict(outcome.checkpoints.taken),
+                "checkpoint_bytes": outcome.checkpoints.bytes,
+                "log_bytes": outcome.checkpoints.log_bytes,
+                "stood_seconds": outcome.checkpoints.stood,
+            }
+        return known
 
 
 class GroupQuery(StayingQuery):

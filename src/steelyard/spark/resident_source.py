@@ -17,12 +17,14 @@ from pyspark.sql import types as T
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.file_sources import ParquetFiles
-from steelyard.resident.json_rows import LINE, PACKED, JsonRows, Lines
+from steelyard.resident.generated import Generated
+from steelyard.resident.json_rows import LINE, PACKED, UNREAD, JsonRows, Lines
 from steelyard.resident.json_values import readable
 from steelyard.resident.kafka import KafkaTopic
-from steelyard.resident.sources import Generated, Reader
+from steelyard.resident.sources import Reader
 from steelyard.resident.times import zone_of
 from steelyard.resident.transformed import Tidied, Transformed, conformed
+from steelyard.resident.watched import FileLog, WatchedFolder, is_hidden
 from steelyard.spark.arrow import arrow_schema, require_arrow
 from steelyard.spark.files import local_path
 from steelyard.spark.relation import Picked, Relation
@@ -30,8 +32,6 @@ from steelyard.spark.source import MICROS, ROW_NUMBER, SourceOptions, origin
 from steelyard.workloads import Workload
 
 FORMATS = ("json", "kafka", "parquet", "steelyard")
-UNREAD = (".deflate", ".snappy", ".lz4", ".zst", ".xz", ".lzo")
-"""Endings of packed files that Spark may unpack, and the resident engine does not."""
 ENDLESS = 1 << 62
 """Rows of a generated stream without an end."""
 
@@ -50,12 +50,15 @@ class Reading:
         What earlier starts from the same checkpoint noted, and this one may add to: when the stream began, and files.
     case_sensitive
         Whether names of columns that differ in case are different, as the session has it.
+    log
+        A folder that may keep which files were found in one that is watched; None where nothing is kept.
     """
 
     available_now: bool
     zone: str
     known: dict[str, Any]
     case_sensitive: bool
+    log: Path | None = None
 
 
 def reader_of(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
@@ -164,11 +167,6 @@ class _Numbered(Workload):
 
 
 def _files(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
-    if not how.available_now:
-        raise OptionError(
-            "engine('resident') reads the files that a folder has when it starts: add .trigger(available_now=True) "
-            f"for a {relation.format} source, or use engine('microbatch'), which watches the folder"
-        )
     unknown = sorted(set(relation.options) - {"path", "maxfilespertrigger", "latestfirst", "recursivefilelookup"})
     if unknown:
         raise OptionError(
@@ -176,20 +174,45 @@ def _files(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
             "use engine('microbatch')"
         )
     listed = _listed(spark, relation)
+    if relation.format == "parquet":
+        require_arrow(relation.columns, "engine('resident')")
+        for first in listed[:1]:  # what cannot be read is told before workers start
+            empty = pa.RecordBatch.from_pylist([], ParquetFiles([first]).schema)
+            conformed(empty, arrow_schema(relation.columns), how.case_sensitive)
+    if how.known.get("watched") or not how.available_now:
+        return _watched(spark, relation, how)
     # Those of earlier starts keep their places, read to the end or not.
     paths = tuple(dict.fromkeys([*how.known.get("files", ()), *listed]))
     how.known["files"] = list(paths)
     if not paths:
         raise OptionError(
-            f"there is no file in {relation.options['path']}: put one there, or use engine('microbatch'), which waits"
+            f"there is no file in {relation.options['path']}: put one there, or leave out .trigger(available_now=True) "
+            "and wait for one"
         )
-    if relation.format == "json":
-        return Lines(paths)
-    require_arrow(relation.columns, "engine('resident')")
-    for first in listed[:1]:  # what cannot be read is told before workers start
-        empty = pa.RecordBatch.from_pylist([], ParquetFiles([first]).schema)
-        conformed(empty, arrow_schema(relation.columns), how.case_sensitive)
-    return ParquetFiles(paths)
+    return Lines(paths) if relation.format == "json" else ParquetFiles(paths)
+
+
+def _watched(spark: SparkSession, relation: Relation, how: Reading) -> Reader:
+    """A reader of a folder that takes files as they come; one that was watched before may also be read to its end."""
+    path = relation.options["path"]
+    folder = local_path(spark, path)
+    if folder is None or not folder.is_dir():
+        raise OptionError(
+            f"engine('resident') watches one folder, and {path!r} is none: give the folder, or read the files that "
+            "are there with .trigger(available_now=True)"
+        )
+    if "files" in how.known:
+        raise OptionError(
+            "this checkpoint was begun with .trigger(available_now=True), where files are read side by side: go on so, "
+            "or give a new checkpoint to watch the folder"
+        )
+    if how.log is None:
+        raise OptionError(f"engine('resident') keeps in a checkpoint which files of {path!r} it has found: give one")
+    how.known["watched"] = True
+    FileLog(str(how.log)).check()
+    columns = Lines(()).schema if relation.format == "json" else arrow_schema(relation.columns)
+    recursive = relation.options.get("recursivefilelookup", "false").lower() == "true"
+    return WatchedFolder(str(folder), str(how.log), relation.format, columns, recursive, ends=how.available_now)
 
 
 def _listed(spark: SparkSession, relation: Relation) -> list[str]:
@@ -204,7 +227,8 @@ def _listed(spark: SparkSession, relation: Relation) -> list[str]:
     except AnalysisException as error:
         raise OptionError(f"engine('resident') cannot list the files of {path!r}: {error.getMessage()}") from error
     files = [Path(unquote(urlsplit(uri).path)) for uri in found]
-    files = [file for file in files if not _is_left_out(file) and (relation.format == "json" or file.stat().st_size)]
+    # Spark lists some for what they say of others, and does not read them.
+    files = [file for file in files if not is_hidden(file.name) and (relation.format == "json" or file.stat().st_size)]
     nested = [file for file in files if "=" in file.parent.name and file.parent.name not in path]
     if nested and recursive.lower() != "true":
         raise OptionError(
@@ -217,8 +241,3 @@ def _listed(spark: SparkSession, relation: Relation) -> list[str]:
             f"engine('resident') unpacks {' and '.join(PACKED)}, and not {packed[0].name}: use engine('microbatch')"
         )
     return [str(file) for file in sorted(files, key=lambda file: (file.stat().st_mtime, str(file)))]
-
-
-def _is_left_out(file: Path) -> bool:
-    """Files that Spark lists, for what they say of others, and does not read."""
-    return file.name.startswith(".") or (file.name.startswith("_") and "=" not in file.name)

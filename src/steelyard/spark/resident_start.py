@@ -19,10 +19,11 @@ from steelyard.core import OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
 from steelyard.core.durable import opened as opened_text
-from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.delivery import Deliver
 from steelyard.resident.kafka import client
 from steelyard.resident.kafka_sink import EXACTLY_ONCE, Kafka
+from steelyard.resident.settings import DEFAULT_PROTOCOL
+from steelyard.resident.settings import Settings as JobSettings
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.sources import Reader
@@ -68,6 +69,8 @@ class Resident:
         Spark slots to keep; None keeps all but one.
     interval
         Seconds of a batch, on the engine that has batches.
+    protocol
+        How snapshots are taken, on the one that has none; None for the usual way.
     """
 
     sink: str
@@ -77,6 +80,7 @@ class Resident:
     name: str
     workers: int | None
     interval: float | None = None
+    protocol: str | None = None
 
 
 def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resident) -> ResidentQuery:
@@ -93,7 +97,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     if letters or not _is_of_workers(how, settings):
         require_slot("a dead-letter table" if letters else f"the {how.sink} sink", how, workers, slots)
     sink, made_sink = _sink(spark, bound, settings, how, notes)
-    dataflow = planned(rows, bound, settings, how, sink, notes.known)
+    dataflow = planned(rows, bound, settings, how, sink, notes.known, notes.files)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
         claim(spark, sink.path, notes.identity)
@@ -111,6 +115,7 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
             heartbeat=REPORT_SECONDS,
             note=note,
             deliver=deliver,
+            protocol=how.protocol or DEFAULT_PROTOCOL,
         ),
     )
     return ResidentQuery(made, how.name, notes.id, partial(let_go, str(notes.checkpoint)))
@@ -126,25 +131,36 @@ def require_slot(who: str, how: Resident, workers: int, slots: int) -> None:
 
 
 def planned(
-    rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sink: SinkLogic, known: dict[str, Any]
+    rows: DataFrame,
+    bound: Bound,
+    settings: Settings,
+    how: Resident,
+    sink: SinkLogic,
+    known: dict[str, Any],
+    files: Path | None = None,
 ) -> Dataflow:
-    """The dataflow of a query; `known` is what earlier starts from its checkpoint noted, and this one adds to."""
+    """The dataflow of a query; `known` is what earlier starts from its checkpoint noted, and this one adds to.
+
+    `files` is a folder for the names of those that are found in one that is watched.
+    """
     spark = rows.sparkSession
     width = Width(
         sources=settings.blocks,
         aggregates=settings.buckets,
         grouping=settings.partitioner if settings.is_planned and settings.buckets > 1 else "hash",
     )
-    reader = input_of(rows, bound, how, known, settings.bad.policy)
+    reader = input_of(rows, bound, how, known, settings.bad.policy, files)
     return dataflow_of(how.name, spark, bound, reader, sink, width, settings.bad.policy, settings.mode)
 
 
-def input_of(rows: DataFrame, bound: Bound, how: Resident, known: dict[str, Any], bad_rows: str) -> Reader:
+def input_of(
+    rows: DataFrame, bound: Bound, how: Resident, known: dict[str, Any], bad_rows: str, files: Path | None
+) -> Reader:
     """A reader of the columns that a program needs of its input."""
     spark = rows.sparkSession
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-    reading = Reading(how.available_now, zone, known, sensitive)
+    reading = Reading(how.available_now, zone, known, sensitive, files)
     return reader_of(spark, relation_of(rows, columns_read(bound, bad_rows)), reading)
 
 
@@ -220,7 +236,8 @@ def _deliver(
 
 
 def _frame(spark: SparkSession, results: list[pa.RecordBatch], schema: T.StructType) -> DataFrame:
-    return frame_of(spark, pa.Table.from_batches(results), schema)
+    # what an earlier start left may have its columns in another order
+    return frame_of(spark, pa.Table.from_batches(results).select(schema.names), schema)
 
 
 class Notes:
@@ -245,6 +262,7 @@ class Notes:
     def __init__(self, checkpoint: Path, program: dict[str, Any]) -> None:
         self.checkpoint, self._file = checkpoint, checkpoint / NOTES
         self.store = SnapshotStore(checkpoint / "snapshots")
+        self.files = checkpoint / "files"
         self.identity = uuid.uuid4().hex
         self._program = json.loads(json.dumps(program))
         self.known: dict[str, Any] = {}
@@ -260,9 +278,12 @@ class Notes:
         if self._before not in (seal, kept["before"]):
             raise damaged(self._file, "of the query's program is not what the newest snapshot was taken with")
         for what, value in self._program.items():
-            if json.dumps(kept["program"].get(what)) != json.dumps(value):  # also in another order
+            before = kept["program"].get(what)
+            # keys have an order, by which they are hashed; states of aggregates are by their names
+            same = before == value if what == "aggregates" else json.dumps(before) == json.dumps(value)
+            if not same:
                 raise OptionError(
-                    f"{checkpoint} belongs to another program: its {what} was {said(what, kept['program'].get(what))}, "
+                    f"{checkpoint} belongs to another program: its {what} was {said(what, before)}, "
                     f"and is {said(what, value)} now. Give a new checkpoint"
                 )
         self.identity = kept.get("identity") or _former_identity(checkpoint)

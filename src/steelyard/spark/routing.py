@@ -25,9 +25,10 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from steelyard.core import Batched, Cooperative, Placer, State, TuplePolicy
+from steelyard.core.hidden import BLOCK, ITEM, SPLIT
 from steelyard.core.policies import require_blocks
 from steelyard.spark.placement import is_determinate, key_hash
-from steelyard.spark.rows import BLOCK, COSTS, ITEM, MAP, SPLIT, quoted
+from steelyard.spark.rows import COSTS, MAP, quoted
 from steelyard.spark.tasklog import Entry, TaskLog
 
 if TYPE_CHECKING:

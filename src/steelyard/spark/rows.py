@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from steelyard.core.hidden import BAD, BAD_ROW, BLOCK, LATE, MICROS, PANE, SPLIT, is_hidden
 from steelyard.spark.arrow import arrow_schema, map_in_arrow
 from steelyard.spark.columns import Columns, changing
 from steelyard.spark.isolate import Bad, as_json, isolate, no_key
@@ -21,17 +22,11 @@ from steelyard.spark.values import as_frame
 if TYPE_CHECKING:
     from steelyard.spark.costs import TaskMeter
 
-BAD, BAD_ROW = "__bad", "__bad_row"
-MICROS, PANE, LATE = "__us", "__pane", "__late"
-BLOCK, SPLIT = "__block", "__split"
-
 _AS_JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # by default milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-ITEM = "__item"
-"""The column of what costs depend on, as a 64-bit hash."""
 COSTS = "costs"
 """Under which a task of the map function reports what rows took."""
 MAP = "map"
@@ -183,7 +178,7 @@ def clean_rows(rows: DataFrame, bound: Bound) -> DataFrame:
 
 def refused(rows: DataFrame, bound: Bound) -> DataFrame:
     """The bad rows among `rows` (after the map function), as (reason, row as JSON)."""
-    own = [name for name in rows.columns if not name.startswith("__")]
+    own = [name for name in rows.columns if not is_hidden(name)]
     text = F.to_json(F.struct(*(quoted(name) for name in own)), _AS_JSON)
     row = F.coalesce(F.col(BAD_ROW), text) if BAD_ROW in rows.columns else text
     return rows.select(_reason(rows, bound).alias("reason"), row.alias("row")).where("reason is not null")

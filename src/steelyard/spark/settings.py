@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from steelyard.control import Guard
-from steelyard.core import BucketAllocator, Partitioner, ScalingPolicy, TuplePolicy
+from steelyard.core import BucketAllocator, Moves, Partitioner, ScalingPolicy, TuplePolicy
 from steelyard.partition import PromptAllocator
-from steelyard.partition.auto import Auto
-from steelyard.partition.in_place import InPlace
 from steelyard.spark.badrows import BadRows
 from steelyard.spark.program import Bound
 
@@ -38,9 +36,14 @@ class Settings:
     def moves_rows(self, bound: Bound) -> bool:
         """Whether rows go to planned blocks.
 
-        A policy that the user names moves them. Where only built-in aggregates run, the JVM combines a row for less
-        than it costs to move it, so `auto` moves rows only where Python will touch them.
+        A policy that the user names moves them, unless it says otherwise. Where only built-in aggregates run, the JVM
+        combines a row for less than it costs to move it, so it pays only where Python will touch them.
         """
-        if isinstance(self.partitioner, Auto):
+        if Moves.of(self.partitioner) is Moves.IF_IT_PAYS:
             return bound.program.map is not None or bool(bound.program.pythons)
-        return not isinstance(self.partitioner, InPlace)
+        return Moves.of(self.partitioner) is Moves.ALWAYS
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the user named a policy that needs no batches to find out whether moving rows pays."""
+        return self.is_planned and Moves.of(self.partitioner) is not Moves.IF_IT_PAYS

@@ -154,7 +154,7 @@ def values_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
         taken = column.take(pa.array(order))
         turned = taken.cast(pa.float64()) if taken.null_count and _turns(taken.type) else taken
         return turned.to_numpy(zero_copy_only=False)
-    return column.to_numpy(zero_copy_only=False)[order]
+    return column.to_numpy(zero_copy_only=False).take(order)
 
 
 def slices_of(column: pa.Array, order: Ints, aggregator: Aggregator) -> Any:
@@ -186,12 +186,12 @@ def merged(use: AggregatorUse, states: States, offsets: Ints, kind: pa.DataType)
         given = aggregator.merge_block(columns_of(encoded(states, kind, "add()")), offsets)
         return of_block(given, kind, len(sizes), f"{type(aggregator).__name__}.merge_block()")
     merge, values = aggregator.merge, decoded(states)
-    starts = offsets[:-1].tolist()
-    found = [values[start] for start in starts]
+    bounds = offsets.tolist()
+    found = [values[start] for start in bounds[:-1]]
     for group in np.flatnonzero(sizes > 1).tolist():
         state = found[group]
-        for other in values[starts[group] + 1 : offsets[group + 1]]:
-            state = merge(state, other)
+        for place in range(bounds[group] + 1, bounds[group + 1]):
+            state = merge(state, values[place])
         found[group] = state
     if not any(map(_is_none, values)):
         _require_given(found, aggregator, "merge", kind)
@@ -275,13 +275,17 @@ def _parts(states: list[Any], kind: pa.DataType) -> list[pa.Array]:
         if isinstance(next(iter(states), None), tuple) and not pa.types.is_nested(kind.field(0).type):
             raise ValueError(f"a state of the one field {kind.field(0).name!r} is the bare value, not a tuple")
         return [column_of(states, kind.field(0).type)]
-    for state in states:
-        if state is None or isinstance(state, NO_FIELDS):
-            raise ValueError(f"a state of several fields is a tuple, got {state!r}")
-    parts = list(zip(*states, strict=True)) if states else [()] * kind.num_fields
-    if len(parts) != kind.num_fields:
-        raise ValueError(f"a state must have {kind.num_fields} fields, got {len(parts)}")
-    return [column_of(list(part), field.type) for part, field in zip(parts, kind.fields, strict=True)]
+    if set(map(type, states)) - {tuple}:
+        states = [_as_tuple(state) for state in states]
+    for length in set(map(len, states)) - {kind.num_fields}:
+        raise ValueError(f"a state must have {kind.num_fields} fields, got {length}")
+    return [column_of([state[i] for state in states], field.type) for i, field in enumerate(kind.fields)]
+
+
+def _as_tuple(state: Any) -> tuple[Any, ...]:
+    if state is None or isinstance(state, NO_FIELDS):
+        raise ValueError(f"a state of several fields is a tuple, got {state!r}")
+    return tuple(state)
 
 
 def decoded(states: States) -> list[Any]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from steelyard.core import KeyCounts
 from steelyard.core.counts import one_zero
-from steelyard.spark.combine import ROWS
+from steelyard.core.hidden import ROWS
 from steelyard.spark.rows import quoted
 
 FREQUENT = 5_000

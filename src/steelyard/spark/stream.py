@@ -19,6 +19,7 @@ from steelyard.grouping.batches import in_batches
 from steelyard.grouping.registry import is_grouping
 from steelyard.partition import partitioner_names
 from steelyard.partition import policy as named_policy
+from steelyard.resident.settings import Settings as JobSettings
 from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregate_hints import require_aggregates
 from steelyard.spark.aggregates import Builtin
@@ -117,6 +118,7 @@ class Stream(Description):
     _engine: str = "microbatch"
     _workers: int | None = None
     _interval: float | None = None
+    _protocol: str | None = None
 
     def _facts(self) -> Mapping[str, object]:
         uses = [f"{name} = {use!r}" for name, use in self._aggregates.items()]
@@ -241,12 +243,15 @@ class Stream(Description):
         """`"append"`: a window once, when it closes; `"update"`: what a batch changed; `"complete"`: everything."""
         return replace(self, _mode=_one_of("output mode", mode, MODES))
 
-    def engine(self, name: str, workers: int | None = None, interval: str | None = None) -> Stream:
+    def engine(
+        self, name: str, workers: int | None = None, interval: str | None = None, protocol: str | None = None
+    ) -> Stream:
         """What runs it: `"microbatch"`, a Spark job per batch, or workers that stay: `"groups"`, or `"resident"`.
 
         `"groups"` has batches of `interval`, 100 milliseconds by default, which are scheduled ahead; `"resident"` has
         none. Both read the source by themselves. `workers` is the number of Spark slots that they
-        keep while they run; by default all but one, which is left to other jobs of the session.
+        keep while they run; by default all but one, which is left to other jobs of the session. `protocol` is how
+        `"resident"` takes snapshots: a name out of `steelyard policies checkpoint`.
         """
         chosen = _one_of("engine", name, ENGINES)
         if workers is not None and (chosen == "microbatch" or workers < 1):
@@ -256,7 +261,11 @@ class Stream(Description):
         seconds = None if interval is None else micros(interval, "interval") / 1e6
         if seconds is not None and seconds <= 0:
             raise OptionError(f"engine: interval must be above 0, got {interval!r}")
-        return replace(self, _engine=chosen, _workers=workers, _interval=seconds)
+        if protocol is not None and chosen != "resident":
+            raise OptionError(f"engine: protocol is that of 'resident', got {protocol!r} for {name!r}: leave it out")
+        if protocol is not None:
+            JobSettings(store="", interval=1.0, protocol=protocol)  # says what is wrong with it
+        return replace(self, _engine=chosen, _workers=workers, _interval=seconds, _protocol=protocol)
 
     def start(self) -> Query:
         """Check everything, and start the query."""
@@ -302,6 +311,7 @@ class Stream(Description):
             self._called(),
             self._workers,
             self._interval,
+            self._protocol,
         )
 
     def to_df(self) -> DataFrame:

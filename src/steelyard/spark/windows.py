@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from steelyard.core.hidden import FIRST, LAST, PANE, START
 from steelyard.spark.columns import changing
-from steelyard.spark.partials import FIRST, LAST, START, Partials
+from steelyard.spark.partials import Partials
 from steelyard.spark.program import Session, Window
-from steelyard.spark.rows import PANE, quoted
+from steelyard.spark.rows import quoted
 
 
 @dataclass(frozen=True)

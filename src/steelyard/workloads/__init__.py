@@ -6,7 +6,7 @@ from steelyard.workloads.lineitem import LineItem
 from steelyard.workloads.links import Links
 from steelyard.workloads.near_duplicates import NearDuplicates
 from steelyard.workloads.nexmark import Nexmark
-from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, parse_rate
+from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, Walk, parse_rate
 from steelyard.workloads.registry import WORKLOADS, as_type, parameter_types, workload
 from steelyard.workloads.taxi import Taxi
 from steelyard.workloads.tweets import Tweets
@@ -34,6 +34,7 @@ __all__ = [
     "Taxi",
     "Tweets",
     "Vectors",
+    "Walk",
     "Words",
     "Workload",
     "Zipf",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
-from steelyard.workloads.draws import Draws
+from steelyard.workloads.draws import Draws, java_uniform
 
 RANDOM_LEVELS = 1024
 """A random rate repeats after so many levels."""
@@ -279,7 +279,54 @@ class Random(Rate):
         return _random_steps(self).time_of_row(n)
 
 
-RATES: dict[str, type[Rate]] = {kind.name: kind for kind in (Constant, Ramp, Sinusoid, Spike, Steps, Random)}
+@dataclass(frozen=True)
+class Walk(Rate):
+    """A level that goes up or down by chance every `seconds`, from `first` on, and stays between `low` and `high`.
+
+    Each step is drawn between `-down` and `up` by the generator that Java documents for `java.util.Random`, so that a
+    seed that somebody published gives the rates that he had. After 1024 levels they repeat.
+
+    >>> Walk(first=1.25e6, down=5e5, up=5e5, high=2.5e6, seconds=60, seed=1073).rate([0, 600, 1200]).round(-4).tolist()
+    [1250000.0, 2450000.0, 160000.0]
+    """
+
+    first: float
+    down: float
+    up: float
+    low: float = 0.0
+    high: float = 1e12
+    seconds: float = 60.0
+    seed: int = 0
+
+    name: ClassVar[str] = "walk"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "high", "seconds")
+        _require_not_negative(self, "first", "down", "up", "low")
+        if not self.low <= self.first <= self.high:
+            raise OptionError(f"rate walk: first must be between low and high, got {self.first!r}")
+        if not self.down + self.up > 0:
+            raise OptionError("rate walk: down or up must be above 0")
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Rows per second of each step."""
+        return _walk_steps(self).levels
+
+    def rate(self, t: ArrayLike) -> Floats:
+        """Rows per second at time `t`."""
+        return _walk_steps(self).rate(t)
+
+    def rows_until(self, t: ArrayLike) -> Floats:
+        """Rows offered by time `t`."""
+        return _walk_steps(self).rows_until(t)
+
+    def time_of_row(self, n: ArrayLike) -> Floats:
+        """When `n` rows have been offered."""
+        return _walk_steps(self).time_of_row(n)
+
+
+RATES: dict[str, type[Rate]] = {kind.name: kind for kind in (Constant, Ramp, Sinusoid, Spike, Steps, Random, Walk)}
 
 
 def parse_rate(text: str | float | Rate) -> Rate:
@@ -373,6 +420,16 @@ def _wave(rate: Sinusoid) -> tuple[Floats, Floats]:
 def _random_steps(rate: Random) -> Steps:
     share = Draws(rate.seed, np.arange(RANDOM_LEVELS, dtype=np.uint64)).uniform("rate")
     return Steps(rate.seconds, tuple((rate.low + (rate.high - rate.low) * share).tolist()))
+
+
+@lru_cache(maxsize=8)
+def _walk_steps(rate: Walk) -> Steps:
+    draws, level, levels = java_uniform(rate.seed), rate.first, [rate.first]
+    while len(levels) < RANDOM_LEVELS:
+        level += next(draws) * (rate.down + rate.up) - rate.down
+        level = min(max(level, rate.low), rate.high)
+        levels.append(level)
+    return Steps(rate.seconds, tuple(levels))
 
 
 def _require_positive(rate: Rate, *names: str) -> None:

@@ -325,7 +325,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing():
         got.append((batch, results))
         if batch in (7, 23, 41) and batch not in killed:
             killed.append(batch)
-            os.kill(launcher.processes[len(killed) % 2].pid, signal.SIGKILL)
+            os.kill(job.pids[len(killed) % 2], signal.SIGKILL)
 
     # with so short a backlog no worker is done with its work when it is killed
     how = Scheduling(interval=0.02, group=5, ahead=2, snapshot=4, restarts=3, backlog=2)
@@ -429,10 +429,11 @@ def test_splits_that_grow_side_by_side_are_read_in_turn_and_again_after_a_failur
     def commit(batch, results):
         got.append(results)
         if kill and len(got) == 9:
-            os.kill(launcher.processes[0].pid, signal.SIGKILL)
+            os.kill(job.pids[0], signal.SIGKILL)
 
     how = Scheduling(interval=0.02, snapshot=4, backlog=2)
-    outcome = GroupJob(program, how, 2, launcher, None, commit).run()
+    job = GroupJob(program, how, 2, launcher, None, commit)
+    outcome = job.run()
     assert outcome.restarts == kill
     whole = pa.concat_tables(got)
     assert whole.num_rows == len(windows(table, 5, 5))

@@ -281,11 +281,12 @@ def test_a_receiver_that_is_killed_loses_and_doubles_nothing(killed):
     def commit(batch, results):
         got.append((batch, results))
         if batch == 8:
-            os.kill(launcher.processes[killed].pid, signal.SIGKILL)
+            os.kill(job.pids[killed], signal.SIGKILL)
 
     # with so short a backlog no worker is done with its work when it is killed
     how = Scheduling(interval=0.02, group=5, ahead=2, snapshot=4, restarts=1, backlog=2)
-    outcome = GroupJob(program, how, 3, launcher, Redrawn(3), commit).run()
+    job = GroupJob(program, how, 3, launcher, Redrawn(3), commit)
+    outcome = job.run()
     assert outcome.restarts == 1
     assert [batch for batch, _ in got] == list(range(len(got))), "a batch came twice, or not at all"
     whole = pa.concat_tables([results for _, results in got])

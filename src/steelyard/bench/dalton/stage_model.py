@@ -19,6 +19,7 @@ import numpy as np
 from steelyard.bench import mean
 from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints
+from steelyard.core.hidden import BUCKET, PANE, ROWS
 from steelyard.core.policies import Flags, Router
 from steelyard.partition import PromptAllocator
 
@@ -327,7 +328,7 @@ def _of_tasks(texts: pa.Array, repetitions: int) -> OperatorCosts:
     batches = []
     for _, keys in design:
         key = np.arange(rows, dtype=np.int64) % keys
-        batches.append(pa.record_batch({"key": key, "__pane": np.zeros(rows, np.int64), "text": texts}))
+        batches.append(pa.record_batch({"key": key, PANE: np.zeros(rows, np.int64), "text": texts}))
     (partials,) = combine(iter(batches[-1:]))
     folds = [_folding(partials, size, merger, uses) for size in (2, 8)]
     combines = [partial(_drained, combine, batch) for batch in batches]
@@ -344,10 +345,10 @@ def _partial_schema() -> pa.Schema:
     words = pa.struct([("words", pa.list_(pa.string())), ("counts", pa.list_(pa.int64()))])
     return pa.schema(
         [
-            ("__bucket", pa.int32()),
+            (BUCKET, pa.int32()),
             ("key", pa.int64()),
-            ("__pane", pa.int64()),
-            ("__rows", pa.int64()),
+            (PANE, pa.int64()),
+            (ROWS, pa.int64()),
             ("words", words),
         ]
     )

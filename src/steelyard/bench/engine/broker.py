@@ -75,7 +75,13 @@ class Broker:
     def format(self) -> None:
         """Prepare the folder for its first start."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--standalone", "-t", cluster, "-c", str(self.properties)]
+        arguments = [
+            "format",
+            "--standalone",
+            f"--cluster-id={cluster}",
+            "-c",
+            str(self.properties),
+        ]  # may begin with "-"
         command = self._java("kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
         if done.returncode:

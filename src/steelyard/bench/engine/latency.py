@@ -78,29 +78,43 @@ def send(servers: str, topic: str, rate: int, seconds: float, seed: int) -> None
     producer.flush(ANSWER_SECONDS)
 
 
-def read_all(servers: str, topic: str) -> Iterator[Any]:
-    """Every record of a topic, in order within a partition."""
+@contextmanager
+def consuming(servers: str, topic: str) -> Iterator[tuple[Any, Any, int]]:
+    """A consumer, the partitions of a topic from their beginning, and how many records there are."""
     library = client()
     consumer = library.Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex})
     try:
         parts = [library.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-        left = sum(consumer.get_watermark_offsets(part, timeout=ANSWER_SECONDS)[1] for part in parts)
+        yield consumer, parts, sum(consumer.get_watermark_offsets(part, timeout=ANSWER_SECONDS)[1] for part in parts)
+    finally:
+        consumer.close()
+
+
+def records_of(servers: str, topic: str) -> int:
+    """How many records a topic has."""
+    with consuming(servers, topic) as (_, _, count):
+        return count
+
+
+def read_all(servers: str, topic: str) -> Iterator[Any]:
+    """Every record of a topic, in order within a partition."""
+    with consuming(servers, topic) as (consumer, parts, count):
         consumer.assign(parts)
+        left = count
         while left:
             found = consumer.consume(min(left, 10_000), ANSWER_SECONDS)
             if not found:
                 raise LatencyError(f"topic {topic} was not read to its end: {left} records are missing")
             left -= len(found)
             yield from found
-    finally:
-        consumer.close()
 
 
 def seen(servers: str, topic: str, *, results: bool) -> Seen:
     """What a topic has; of results, which counts they give."""
     found = list(read_all(servers, topic))
-    keys = [json.loads(one.value())["key"].encode() if results else one.key() for one in found]
-    counts = [int(json.loads(one.value())["n"]) if results else 0 for one in found]
+    told = [json.loads(one.value()) for one in found] if results else []
+    keys = [one["key"].encode() for one in told] if results else [one.key() for one in found]
+    counts = [int(one["n"]) for one in told] if results else [0] * len(found)
     return Seen(np.array(keys, object), np.array(counts, np.int64), np.array([one.timestamp()[1] for one in found]))
 
 
@@ -162,7 +176,7 @@ def _until_ready(request: Request, process: subprocess.Popen[bytes], log: Path, 
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise LatencyError(f"{name} ended before its first result: {log.read_text(errors='replace')[-2000:]}")
-        if any(True for _ in read_all(request.servers, request.target)):
+        if records_of(request.servers, request.target):
             return
         time.sleep(0.2)
     raise LatencyError(f"{name} gave no result in {READY_SECONDS:g} s: {log.read_text(errors='replace')[-2000:]}")
@@ -183,21 +197,21 @@ def measure(name: str, servers: str, jars: str, rate: int, run: Run, turn: int, 
         sender.join()
         if sender.exitcode:
             raise LatencyError(f"the process that sends rows ended with {sender.exitcode}")
-        _until_counted(servers, source, target, name)
+        counted = _until_counted(servers, source, target, name)
     rows = seen(servers, source, results=False)
-    return latencies(rows, seen(servers, target, results=True), int(rows.at.max() - measured * 1000))
+    return latencies(rows, counted, int(rows.at.max() - measured * 1000))
 
 
-def _until_counted(servers: str, source: str, target: str, name: str) -> None:
-    """Wait until the last results have come."""
-    rows = sum(1 for _ in read_all(servers, source))
+def _until_counted(servers: str, source: str, target: str, name: str) -> Seen:
+    """Wait until the last results have come, and give all of them."""
+    rows = records_of(servers, source)
     deadline = time.monotonic() + END_SECONDS
     while time.monotonic() < deadline:
         most: dict[bytes, int] = {}
         found = seen(servers, target, results=True)
         most.update(zip(found.key, found.count.tolist(), strict=True))
         if sum(most.values()) >= rows:
-            return
+            return found
         time.sleep(0.5)
     raise LatencyError(f"{name} had counted {sum(most.values())} of {rows} rows {END_SECONDS:g} s after the last one")
 

@@ -31,6 +31,8 @@ SCHEMA = "key long, value long, at timestamp"
 TURNS, QUICK_TURNS = 12, 3
 BATCHES_PER_TURN, QUICK_BATCHES_PER_TURN = 10, 4
 WARM_UP_TURNS, QUICK_WARM_UP_TURNS = 2, 1
+QUICK_CASES = 2
+"""Of `CASES`, the first ones: a million keys take most of a minute to begin with, three times."""
 CONFIG = {
     "spark.driver.memory": "4g",
     # A batch without rows, which closes windows where no rows come: none here, so that every batch has its rows.
@@ -284,7 +286,7 @@ def small_batches(run: Run) -> Result:
     config = {**CONFIG, "spark.sql.shuffle.partitions": str(slots)}
     found: list[Measured] = []
     with spark_for("small-batches", slots, config) as (spark, scratch):
-        for number, case in enumerate(run.progress.track(CASES[:3] if run.quick else CASES, "cases")):
+        for number, case in enumerate(run.progress.track(CASES[:QUICK_CASES] if run.quick else CASES, "cases")):
             run.progress.say(case.name)
             found += measure(spark, case, scratch / str(number), plan, run.seed).values()
     return result_of(found, plan, slots)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steelyard.bench import Claim, Published, Result, Run, Target, charts, experiment, mean
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.bench.osg.settings import (
     AS_PRINTED,
     FULL_KNOWLEDGE,
@@ -25,7 +26,6 @@ from steelyard.bench.osg.settings import (
     streams_of,
     sweep,
 )
-from steelyard.sim.shuffle import ShuffleEdge
 
 EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COMPARED = {**POLICIES, "OSG without resync": "osg?resync=0", **PRINTED}

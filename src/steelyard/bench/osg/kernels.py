@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.bench.osg.settings import Setting
 from steelyard.grouping import grouping, grouping_names
-from steelyard.sim.shuffle import ShuffleEdge
 
 TUPLES = 1_000_000
 WARM = 16_000

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from steelyard.bench import Interval, Run, Series, Table, mean, over
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.bench.progress import Reporter
 from steelyard.core.plans import Floats
 from steelyard.grouping import CompiledGrouping, grouping
-from steelyard.sim.shuffle import ShuffleEdge
 from steelyard.workloads.ranks import rank_table
 
 SOURCE = "Rivetti et al. 2016"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steelyard.bench import Claim, Interval, Published, Result, Run, Series, Table, Target, charts, experiment, mean
+from steelyard.bench.osg.edge import ShuffleRun
 from steelyard.bench.osg.settings import (
     FULL_KNOWLEDGE,
     NOTE,
@@ -22,7 +23,6 @@ from steelyard.bench.osg.settings import (
     streams_of,
 )
 from steelyard.core.plans import Floats
-from steelyard.sim.shuffle import ShuffleRun
 
 TUPLES, CHANGE, BUCKET = 150_000, 75_000, 2_000
 FACTORS = np.array([[1.05, 1.025, 1.0, 0.975, 0.95], [0.90, 0.95, 1.0, 1.05, 1.10]])

@@ -17,10 +17,10 @@ import numpy as np
 
 from steelyard.bench import Claim, Published, Result, Run, Series, Table, WrongAnswerError, charts, experiment
 from steelyard.bench.osg.completion import Completed, Edge
+from steelyard.bench.osg.edge import ShuffleEdge, ShuffleRun
 from steelyard.bench.osg.settings import SOURCE
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
-from steelyard.sim.shuffle import ShuffleEdge, ShuffleRun
 from steelyard.workloads.ranks import rank_table
 
 SHUFFLE, OSG, TRACKING = "ASSG", "OSG", "tracking OSG"
@@ -261,7 +261,9 @@ def _extra(run: ShuffleRun) -> int:
 def _live(items: Sequence[str], work: Lookup) -> dict[str, Completed]:
     edge = Edge(items, work, LIVE_INSTANCES)
     cost = edge.run(LIVE[TRACKING], 1e-6, CALIBRATION_ROWS).executing
-    live = {way: edge.run(name, cost / LIVE_INSTANCES * PROVISIONING) for way, name in LIVE.items()}
+    apart = cost / LIVE_INSTANCES * PROVISIONING
+    edge.run(LIVE[TRACKING], apart, QUICK_LIVE_ROWS)  # a new installation compiles meanwhile, and rows would wait
+    live = {way: edge.run(name, apart) for way, name in LIVE.items()}
     if not np.array_equal(live[SHUFFLE].answers, live[TRACKING].answers):
         raise WrongAnswerError(f"{' and '.join(LIVE)} gave different answers")
     return live

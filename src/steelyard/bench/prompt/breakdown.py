@@ -29,8 +29,10 @@ BLOCKS, BUCKETS = 8, 2
 ROWS, KEYS, EXPONENT = 8_000, 200, 1.5
 WAIT_US = 400.0
 INTERVAL = 0.6
-BATCHES, QUICK_BATCHES = 20, 8
-WARM_UPS, RESIDENT_WARM_UPS = 4, 10
+BATCHES, QUICK_BATCHES = 20, 3
+WARM_UPS, QUICK_WARM_UPS = 4, 2
+RESIDENT_WARM_UPS, QUICK_RESIDENT_WARM_UPS = 10, 4
+"""A quick run has the fewer where no policy has to find its plan first."""
 FEW_BLOCKS = 4
 """With which elasticity begins."""
 POLICY = f"zones?patience=1&increment=proportional&most_blocks={WORKERS * SLOTS}"
@@ -69,8 +71,8 @@ class Parts:
         return cls(statistics.median(means), statistics.median(more), statistics.median(rest))
 
 
-def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: int) -> Parts:
-    """Batches through the micro-batch engine, a Spark job (or a few) for each."""
+def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: int, warm_ups: int) -> Parts:
+    """Batches through the micro-batch engine, a Spark job (or a few) for each, behind those that warm it up."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
     from steelyard.spark.microbatch import MicroBatch  # noqa: PLC0415
 
@@ -83,7 +85,7 @@ def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: in
     )
     with tempfile.TemporaryDirectory(prefix="steelyard-breakdown-") as checkpoint:
         engine = MicroBatch(spark, described._bound(), described._settings(), Discarded(), checkpoint)
-        reports = [engine.process(rows, number) for number in range(WARM_UPS + batches)][WARM_UPS:]
+        reports = [engine.process(rows, number) for number in range(warm_ups + batches)][warm_ups:]
     found = []
     for report in reports:
         assert report is not None, "batch numbers go up"
@@ -91,7 +93,7 @@ def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: in
     return Parts.of(found)
 
 
-def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tuple[Parts, int]:
+def resident_parts(spark: SparkSession, elastic: str | None, batches: int, warm_ups: int) -> tuple[Parts, int]:
     """Batches on resident workers, cut by Prompt and scheduled ahead; and the map tasks of the last."""
     from steelyard.resident import Generated, sum  # noqa: PLC0415
     from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
@@ -106,12 +108,10 @@ def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tu
         function=Waiting(WAIT_US / 1e6),
     )
     blocks = FEW_BLOCKS if elastic else BLOCKS
-    scheduling = Scheduling(
-        interval=INTERVAL, batches=RESIDENT_WARM_UPS + batches, blocks=blocks, buckets=BUCKETS, slots=SLOTS
-    )
+    scheduling = Scheduling(interval=INTERVAL, batches=warm_ups + batches, blocks=blocks, buckets=BUCKETS, slots=SLOTS)
     launcher = SparkLauncher(spark, GroupWorker)
     found = run_batches(program, scheduling, workers=WORKERS, launcher=launcher, elastic=elastic)
-    ran = [found.batches[number] for number in sorted(found.batches)][RESIDENT_WARM_UPS:]
+    ran = [found.batches[number] for number in sorted(found.batches)][warm_ups:]
     # of the last half: the policy has found its plan, and what had queued is done
     settled = ran[len(ran) // 2 :]
     taken = [(run.seconds["partition"] + run.seconds["wait"] + run.done - run.ready, run.map_tasks) for run in settled]
@@ -126,18 +126,19 @@ def resident_parts(spark: SparkSession, elastic: str | None, batches: int) -> tu
 def breakdown(run: Run) -> Result:
     """Execution, waiting for the slowest task, and scheduling with communication: baseline, Prompt, ahead, elastic."""
 
-    batches = QUICK_BATCHES if run.quick else BATCHES
+    batches, warm_ups = (QUICK_BATCHES, QUICK_WARM_UPS) if run.quick else (BATCHES, WARM_UPS)
     config = {"spark.driver.memory": "2g", "spark.ui.enabled": "false"}
     found: dict[str, Parts] = {}
     with spark_for("breakdown", WORKERS * SLOTS, config) as (spark, scratch):
         folder = write_rows(scratch / "rows", ROWS, KEYS, EXPONENT, run.seed, files=BLOCKS)
         for name, partitioner in ((BASELINE, "hash"), (PROMPT, "prompt")):
             run.progress.say(name)
-            found[name] = spark_parts(spark, folder, partitioner, batches)
+            found[name] = spark_parts(spark, folder, partitioner, batches, warm_ups)
         run.progress.say(AHEAD)
-        found[AHEAD], _ = resident_parts(spark, None, 2 * batches)
+        settling = QUICK_RESIDENT_WARM_UPS if run.quick else RESIDENT_WARM_UPS
+        found[AHEAD], _ = resident_parts(spark, None, 2 * batches, settling)
         run.progress.say(ELASTIC)
-        found[ELASTIC], blocks = resident_parts(spark, POLICY, 2 * batches)
+        found[ELASTIC], blocks = resident_parts(spark, POLICY, 2 * batches, RESIDENT_WARM_UPS)
     return result_of(found, blocks)
 
 

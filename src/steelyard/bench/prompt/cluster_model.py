@@ -18,6 +18,7 @@ import pyarrow as pa
 from steelyard.bench.prompt.operators import events, result_schema, state_schema, use_of
 from steelyard.bench.timing import in_turns
 from steelyard.core.counts import Ints
+from steelyard.core.hidden import PANE, SPLIT
 from steelyard.core.plans import Floats
 from steelyard.partition import PromptAllocator
 from steelyard.sim.microbatch import TaskCosts
@@ -142,8 +143,6 @@ def fitted(cases: Sequence[tuple[float, float, float, float]]) -> tuple[float, f
 
 def event_block(draws: np.random.Generator, rows: int, keys: int) -> pa.RecordBatch:
     """A map task's input: `rows` JSON events of exactly `keys` keys."""
-    from steelyard.spark.rows import PANE, SPLIT  # noqa: PLC0415 - loads Spark
-
     key = np.r_[np.arange(keys), draws.integers(0, keys, rows - keys)]
     return pa.RecordBatch.from_pydict(
         {

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from steelyard.core.hidden import BUCKET, PANE, ROWS
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 
 CELLS = 64
@@ -101,10 +102,6 @@ def use_of(operator: str) -> AggregatorUse:
 
 def state_schema(operator: str) -> pa.Schema:
     """What map tasks give: the columns of `steelyard.spark.partials`, for one key column."""
-    from steelyard.spark.combine import ROWS  # noqa: PLC0415 - loads Spark
-    from steelyard.spark.parcels import BUCKET  # noqa: PLC0415 - loads Spark
-    from steelyard.spark.rows import PANE  # noqa: PLC0415 - loads Spark
-
     return pa.schema(
         [
             (BUCKET, pa.int32()),

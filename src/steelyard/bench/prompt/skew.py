@@ -37,8 +37,8 @@ from steelyard.workloads.ranks import rank_table
 INTERVAL = 3.0
 KEYS = 200_000
 EXPONENTS, QUICK_EXPONENTS = (0.1, 0.5, 1.0, 1.5, 2.0), (0.1, 1.0, 2.0)
-QUICK_SLOTS = 16
-"""Half of the slots need half of the rows."""
+QUICK_SLOTS = 8
+"""A quarter of the slots need a quarter of the rows."""
 FLAT = 0.9
 """A rate counts as flat where its lowest is at least this share of its highest."""
 SOURCE = "Abdelhamid 2021, Fig 2.7d, text"

@@ -1,7 +1,7 @@
 """Clusters for which theory has an answer, and what it says: what the simulator is held against.
 
-All services take a millisecond on average, unless it says otherwise. Formulas are in `steelyard.sim.queueing`, chains
-in `steelyard.sim.markov`.
+All services take a millisecond on average, unless it says otherwise. Formulas are in `queueing.py`, chains
+in `markov.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,18 @@ from statistics import NormalDist
 
 import numpy as np
 
+from steelyard.bench.simulator.markov import blocked_tandem_time, shortest_queue_time
+from steelyard.bench.simulator.queueing import (
+    blocked_pair_throughput,
+    fork_join_time,
+    jackson_tuples,
+    md1_wait,
+    mg1_wait,
+    mm1_wait,
+    mmc_all_busy,
+    mmc_wait,
+    processor_sharing_time,
+)
 from steelyard.core.plans import Floats
 from steelyard.sim import (
     Edge,
@@ -24,18 +36,6 @@ from steelyard.sim import (
     Scenario,
     SimulationResult,
     Source,
-)
-from steelyard.sim.markov import blocked_tandem_time, shortest_queue_time
-from steelyard.sim.queueing import (
-    blocked_pair_throughput,
-    fork_join_time,
-    jackson_tuples,
-    md1_wait,
-    mg1_wait,
-    mm1_wait,
-    mmc_all_busy,
-    mmc_wait,
-    processor_sharing_time,
 )
 from steelyard.workloads import Zipf
 

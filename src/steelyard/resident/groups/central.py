@@ -115,6 +115,7 @@ class CentralScheduler(Director):
             self._tell(
                 worker,
                 "begin",
+                peers=self._gang.addresses,
                 first=outcome.saved,
                 made=made,
                 places=len(places),
@@ -184,6 +185,8 @@ class CentralScheduler(Director):
             self._ending = True
             if self._running:
                 self._end_all()
+        elif said.event == "begun":
+            self._has_started(said)
         elif said.event == "hello":
             self.pids[said.worker] = int(said.what["pid"])
 

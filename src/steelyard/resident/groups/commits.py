@@ -6,7 +6,6 @@ is durable, by the number of its newest batch. A start that finds a commit goes 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -75,10 +74,10 @@ class Commits:
         failed: Callable[[], None],
     ) -> None:
         self._program, self._outcome, self._note = program, outcome, keeping.note
-        self._store, self._attempt = SnapshotStore(keeping.store), Attempt(secrets.token_hex(4), 0)
+        self._store = SnapshotStore(keeping.store)
         self._given: list[pa.Table] = []
         newest = self._store.checked()
-        self._store.make()
+        self._attempt = Attempt.first(self._store.make())
         if newest is not None:
             self._restore(newest, workers, receivers)
         self.committed = outcome.saved
@@ -105,7 +104,8 @@ class Commits:
         outcome.ends = {outcome.saved - 1: tuple(ends)}
         outcome.watermark = int(state["watermark"])
         if self._program.keeps:
-            panes = one_batch(state["panes"].cast(self._program.partial_schema))
+            wanted = self._program.partial_schema  # aggregates may have another order now
+            panes = one_batch(state["panes"].select(wanted.names).cast(wanted))
             parts = by_keeper(self._program, panes, workers)
             outcome.windows = {worker: list(in_frames(part)) for worker, part in parts.items()}
 

@@ -15,7 +15,8 @@ from steelyard.partition.registry import policy, tuple_policy
 from steelyard.resident.groups.dealing import Share
 from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.program import BatchProgram
-from steelyard.resident.routing import key_ids, parted
+from steelyard.resident.keys import key_ids
+from steelyard.resident.routing import parted
 
 _MICROS = 1_000_000
 MOST_SPLIT = 4096

@@ -10,7 +10,7 @@ from steelyard.control import Guard
 from steelyard.core import OptionError, Progress, ScalingPolicy, tell_no_effect
 from steelyard.core.progress import RECOVERED
 from steelyard.core.shown import ordinal
-from steelyard.resident.gang import GenerationError
+from steelyard.resident.gang import GenerationError, Recovery
 from steelyard.resident.generations import Generations
 from steelyard.resident.groups.adjusting import Adjuster
 from steelyard.resident.groups.central import CentralScheduler
@@ -77,7 +77,7 @@ class GroupJob(Generations[CentralScheduler]):
         _tell_idle(self._batches, workers, policy)
         self._commit, self._keeping, self._tell = commit, keeping, tell
         self._commits: Commits | None = None
-        self.outcome = GroupOutcome()
+        self.outcome = GroupOutcome(recoveries=self.recovered)
         self._adjuster = Adjuster(policy, scheduling, workers, self.outcome, guards, tell)
 
     @property
@@ -125,10 +125,12 @@ class GroupJob(Generations[CentralScheduler]):
         if self.outcome.restarts == self._batches.scheduling.restarts:
             return False
         self.outcome.restarts += 1
-        what = f"workers failed, and others began anew from {self._resumes_from()}"
-        said = f"{what}, for the {ordinal(self.outcome.restarts)} time"
-        self._tell(Progress(self.outcome.saved, kind=RECOVERED, decision=f"{said}: {error}"))
         return True
+
+    def _tell_recovered(self, recovery: Recovery) -> None:
+        what = f"workers failed, and others began anew from {self._resumes_from()}"
+        said = f"{what}, for the {ordinal(len(self.recovered))} time: {recovery.why}"
+        self._tell(Progress(self.outcome.saved, kind=RECOVERED, decision=said, seconds=recovery.seconds))
 
     def _resumes_from(self) -> str:
         return f"batch {self.outcome.saved}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from steelyard.core import Progress
 from steelyard.core.durations import instant_text
 from steelyard.core.shown import Shown
+from steelyard.resident.gang import Recovery
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.position import Position
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
@@ -121,6 +122,8 @@ class GroupOutcome(Shown):
     of the driver's clock, in seconds from the start: `ready`, when its blocks were announced, and `done`."""
     changes: list[PlanChange] = field(default_factory=list)
     restarts: int = 0
+    recoveries: list[Recovery] = field(default_factory=list)
+    """What each generation that failed took to be noticed, and to be followed by one that works."""
     messages: int = 0
     """Frames from the driver to workers."""
     groups: int = 0

@@ -12,6 +12,7 @@ import pyarrow as pa
 from steelyard.core import BucketAllocator, OptionError
 from steelyard.core.arrow import has_hash
 from steelyard.core.durations import micros
+from steelyard.core.hidden import ROWS
 from steelyard.partition.allocator import allocator
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregates import Aggregate, Aggregation, count
@@ -20,9 +21,6 @@ from steelyard.resident.operator import MIN_WATERMARK, conform, schema_of
 from steelyard.resident.sources import Reader
 from steelyard.resident.windows import Window
 from steelyard.workloads.rates import Rate
-
-ROWS = "__rows"
-"""An aggregate that map tasks add: how many rows a partial is of."""
 
 RowFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from steelyard.resident.control import Maybe
 from steelyard.resident.groups.program import Scheduling
+from steelyard.resident.peers import ADDRESS
 from steelyard.resident.pulse import Pulse
 
 RESULTS, STATE = 0, 1
@@ -15,6 +16,7 @@ _POSITION = ([str], [int], [int], [bool], [int])
 _PLAN = {"blocks": int, "buckets": int, "workers": int}
 ORDERS: dict[str, dict[str, Any]] = {
     "begin": {
+        "peers": [ADDRESS],
         "first": int,
         "made": int,
         "places": int,
@@ -32,7 +34,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 """What a driver may say."""
 EVENTS: dict[str, dict[str, Any]] = {
-    "hello": {"pid": int},
+    "hello": {"address": ADDRESS, "pid": int},
     "begun": {},
     "released": {
         "batch": int,
@@ -48,7 +50,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     },
     "task": {"batch": int, "stage": str, "number": int, "seconds": float, "refused": int},
     "windows": {"batch": int, "watermark": int},
-    "failed": {"why": str, "final": bool},
+    "failed": {"why": str, "final": bool, "ago": Maybe(float)},
 }
 """What a worker may say."""
 

@@ -11,14 +11,15 @@ import pyarrow.compute as pc
 
 from steelyard.core import BatchError
 from steelyard.core.counts import Ints
+from steelyard.core.hidden import PANE, ROWS
 from steelyard.partition.allocator import allocator
 from steelyard.resident.aggregate import WindowedStep
-from steelyard.resident.aggregates import PANE
 from steelyard.resident.groups.frames import one_batch
 from steelyard.resident.groups.plan import ExecutionPlan
-from steelyard.resident.groups.program import ROWS, BatchProgram
+from steelyard.resident.groups.program import BatchProgram
+from steelyard.resident.keys import key_ids
 from steelyard.resident.operator import MIN_WATERMARK, Step
-from steelyard.resident.routing import key_ids, parted
+from steelyard.resident.routing import parted
 from steelyard.resident.running import RunningPartials
 from steelyard.resident.windows import as_micros, timely
 

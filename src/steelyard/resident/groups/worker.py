@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,7 +45,6 @@ from steelyard.resident.groups.tasks import (
     slices,
 )
 from steelyard.resident.operator import MAX_WATERMARK
-from steelyard.resident.peers import Address
 from steelyard.resident.security import Credentials
 from steelyard.resident.serving import ServingWorker
 from steelyard.resident.wire import Frame, Kind, WireError, batch_bytes, batch_from
@@ -102,11 +101,11 @@ class GroupWorker(ServingWorker):
     # -- what the driver says
 
     def _greet(self) -> None:
-        self._tell("hello", pid=os.getpid())
+        self._tell("hello", address=list(self.address), pid=os.getpid())
 
-    def _serve(self, orders: Orders, peers: Sequence[Address]) -> None:
+    def _serve(self, orders: Orders) -> None:
         actions: dict[str, Callable[[dict[str, Any]], object]] = {
-            "begin": lambda order: self._begin(order, peers),
+            "begin": self._begin,
             "group": self._group,
             "update": self._update,
             "done": self._done,
@@ -118,8 +117,9 @@ class GroupWorker(ServingWorker):
         while (order := orders.next())["do"] != "stop":
             actions[order["do"]](order)
 
-    def _begin(self, order: dict[str, Any], peers: Sequence[Address]) -> None:
+    def _begin(self, order: dict[str, Any]) -> None:
         """Meet the others, restore windows, and start the threads that run tasks."""
+        peers = [(host, port) for host, port in order["peers"]]
         assert self._orders is not None
         first, start = order["first"], time.monotonic() - order["elapsed"]
         self._schedule, self._local = Schedule(first), LocalScheduler(first)
@@ -146,7 +146,7 @@ class GroupWorker(ServingWorker):
                 first,
             )
         self._peers.meet(peers)
-        self._peers.listen(self._receive, self._fail)
+        self._peers.listen(self._receive, self._lost_peer)
         self._slots = [
             threading.Thread(target=self._work_off, name=f"slot {slot}", daemon=True)
             for slot in range(self._scheduling.slots)

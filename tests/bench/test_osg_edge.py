@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
-from steelyard.sim.shuffle import ShuffleEdge
 
 
 def test_the_papers_example():

@@ -1,0 +1,1 @@
+"""Chapter 4 of Siachamis 2024: published autoscalers beside each other, on simulated clusters."""

@@ -1,0 +1,1 @@
+"""CheckMate, chapter 3 of Siachamis 2024: checkpoint protocols beside each other."""

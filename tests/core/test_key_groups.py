@@ -1,0 +1,48 @@
+"""Key groups: every group has one owner, shares are as equal as can be, and a key keeps its group."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.core.key_groups import KeyGroups
+from steelyard.core.topology import DataflowError
+from steelyard.resident import Flow, Memory, Rows, count
+from tests.resident.test_control import ROWS
+
+hashes = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=30).map(lambda some: np.array(some, np.int64))
+shared = st.integers(1, 40).flatmap(lambda groups: st.builds(KeyGroups, st.just(groups), st.integers(1, groups)))
+
+
+@given(shared)
+def test_owners_have_ranges_of_equal_length_but_for_one_group(shares):
+    owner = shares.owner.tolist()
+    assert owner == sorted(owner)
+    lengths = [owner.count(number) for number in range(shares.parallelism)]
+    assert sum(lengths) == shares.groups
+    assert max(lengths) - min(lengths) <= 1
+
+
+@given(hashes, shared)
+def test_a_key_is_with_the_owner_of_its_hash_modulo_the_groups(found, shares):
+    assert shares.of(found).tolist() == [one % shares.groups for one in found.tolist()]
+    assert shares.owners(found).tolist() == [shares.owner[one % shares.groups] for one in found.tolist()]
+
+
+@given(hashes, st.integers(1, 9))
+def test_with_as_many_groups_as_instances_a_key_is_where_its_hash_says(found, parallelism):
+    assert KeyGroups(parallelism, parallelism).owners(found).tolist() == [one % parallelism for one in found.tolist()]
+
+
+def test_more_instances_than_groups_are_refused():
+    with pytest.raises(ValueError, match="3 instances cannot share 2 key groups"):
+        KeyGroups(2, 3)
+    flow = Flow("few", groups=2)
+    flow.source(Rows(ROWS)).key_by("k").aggregate(n=count(), name="count", parallelism=3).sink(Memory())
+    words = "operator 'count' has parallelism 3, and keys are of 2 groups, .*: give Flow\\(groups=3\\) or more"
+    with pytest.raises(DataflowError, match=words):
+        flow.dataflow()
+    none = Flow("none", groups=0)
+    none.source(Rows(ROWS)).sink(Memory())
+    with pytest.raises(DataflowError, match="groups must be a whole number, 1 or more, got 0"):
+        none.dataflow()
