@@ -16,7 +16,6 @@ from steelyard.sim import (
     Exactly,
     Exponential,
     Failure,
-    FluidSimulation,
     Growing,
     Operator,
     Scenario,
@@ -215,12 +214,6 @@ def test_state_goes_to_new_instances_and_makes_checkpoints_dearer():
     lags = saved.sources["lag_seconds"].to_numpy()
     assert lags[saved.sources["time"].to_numpy() < 15].max() == pytest.approx(0.9, abs=0.1)
     assert lags.max() > 3
-
-
-def test_flows_refuse_costs_that_grow():
-    scenario = Scenario.chain(Source("log", 100), Operator("join", Growing(0.001, per_kept=1e-6)))
-    with pytest.raises(OptionError, match="tuple by tuple"):
-        FluidSimulation(scenario)
 
 
 def test_a_restart_cannot_change_the_sources():
