@@ -1,0 +1,1 @@
+"""Policies of placement: which machine or worker an instance lives on."""
