@@ -1,1 +1,1 @@
-"""What learnt policies share: networks, replay, targets, saving and loading, curves. Training needs the extra `learn`."""
+"""What learnt policies share: networks, replay, targets, saving, curves. Training needs the extra `learn`."""

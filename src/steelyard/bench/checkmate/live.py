@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from steelyard.applications import nexmark
 from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment
+from steelyard.bench.checkmate import structured
 from steelyard.bench.registry import spark_for
 from steelyard.checkpoint import PROTOCOLS
 from steelyard.core.dataflow import Dataflow
@@ -91,6 +92,8 @@ class Seen:
     """Seconds from then until the next workers were there."""
     epochs: int = 0
     totals: CheckpointTotals = field(default_factory=CheckpointTotals)
+    commits: list[float] = field(default_factory=list)
+    """Seconds of each commit of plain Spark."""
 
     def took(self, warm: float) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Milliseconds of probes behind the first seconds, and before a failure."""
@@ -175,6 +178,12 @@ class Live:
         return found
 
 
+def plainly(plain: structured.Plain, query: nexmark.Query, rate: float, stop: bool = False) -> Seen:
+    """The same query as plain Structured Streaming has it; with `stop`, it ends in the middle and starts again."""
+    found, stopped, restart = plain.run(query, rate, stop)
+    return Seen(found.ages, stopped, restart, commits=found.commits)
+
+
 def protocols(quick: bool) -> list[str]:
     """Those that take part: all, with no checkpoints first."""
     return list(dict.fromkeys(QUICK if quick else ("none", "stop_the_world", *PROTOCOLS.names())))
@@ -191,18 +200,25 @@ def live(run: Run) -> Result:
     calm: dict[tuple[str, str], list[Seen]] = {}
     failed: dict[tuple[str, str], Seen] = {}
     rates: dict[str, float] = {}
-    with spark_for("live", SLOTS) as (spark, scratch):
+    with spark_for("live", SLOTS, structured.CONFIG) as (spark, scratch):
         spark.sparkContext.setLogLevel("OFF")  # Spark tells of every task that was killed
         made = Live(SparkLauncher(spark), scratch, seconds, warm)
+        plain = structured.Plain(spark, scratch, seconds)
         for name, query in queries.items():
             rows = run.pick(SATURATING_ROWS, QUICK_SATURATING_ROWS)
             rates[name] = SHARE * max(made.highest(query, rows) for _ in range(2))  # the first also warms up
+            if not run.quick:
+                plainly(plain, query, rates[name])  # warms up
             for turn in run.progress.track(range(run.pick(ROUNDS, 1)), name):
                 for one in contenders if turn % 2 == 0 else reversed(contenders):
                     calm.setdefault((name, one), []).append(made.run(query, rates[name], one))
+                if not run.quick:
+                    calm.setdefault((name, structured.NAME), []).append(plainly(plain, query, rates[name]))
             for one in contenders:
                 if one != "none":
                     failed[name, one] = made.run(query, rates[name], one, kill=True)
+            if not run.quick:
+                failed[name, structured.NAME] = plainly(plain, query, rates[name], stop=True)
     return result_of(calm, failed, rates, warm, (seconds, run.pick(ROUNDS, 1)))
 
 
@@ -234,6 +250,10 @@ def result_of(
         count = sum(sum(one.taken.values()) for one in totals)
         each = 1000 * sum(one.stood for one in totals) / count if count else ""
         durable = 1000 * sum(one.seconds for one in totals) / count if count else ""
+        commits = [seconds for one in seen for seconds in one.commits]
+        if commits:
+            count, durable = len(commits), 1000 * statistics.fmean(commits)
+            metrics[f"{query}_{name}_commit_ms"] = durable
         rows.append([query, name, p50[query, name], p99[query, name], count // len(seen), each, durable, *felt])
     columns = ("query", "protocol", "p50", "p99", "checkpoints", "stands still", "durable after", "restart", "normal")
     return Result(
@@ -255,6 +275,9 @@ def result_of(
             "other, at the worse query. A figure is the median of the rounds.",
             "Restart: from `kill -9` of a worker's process until its successor works. Normal: until the medians of "
             f"{CALM_WINDOWS} quarters of a second were at most {NORMAL:g} times the median before.",
+            f"{structured.NAME}: plain Spark over the same streams at the same rate, one batch after the other, each "
+            "with its own checkpoint (RocksDB with changelogs); durable after: its logs of offsets and commits. It "
+            "loses no process, but is stopped and started again in the same driver, the least that Spark takes.",
         ],
     )
 
