@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,3 +110,27 @@ def test_a_map_task_allots_its_clusters_by_the_allocator():
 def test_a_mistyped_scheduler_is_told():
     with pytest.raises(OptionError, match="did you mean 'group_ahead'"):
         query(scheduler="group_ahed")
+
+
+def test_making_rows_readable_and_cutting_them_delay_a_batch_unless_it_is_released_early():
+    costs = replace(ROWS_ONLY, convert=0.02, convert_row=1e-5, cut_row=1e-5, cut_key=0.01)
+    late = simulate_batches(query(costs=costs), 1).to_pylist()[0]
+    assert late["convert"] == pytest.approx(0.02 + 1000 * 1e-5)
+    assert late["cut"] == pytest.approx(1000 * 1e-5 + 4 * 0.01)
+    early = simulate_batches(query(costs=costs, slack=0.04), 1).to_pylist()[0]
+    assert early["cut"] == pytest.approx(late["cut"] - 0.04)
+    assert early["processing"] == pytest.approx(late["processing"] - 0.04)
+    assert simulate_batches(query(costs=costs, slack=0.05), 1)["cut"].to_pylist() == [0.0]
+
+
+def test_where_stages_overlap_a_batch_takes_as_long_as_the_slower_one():
+    costs = replace(ROWS_ONLY, reduce_task=0.7)
+    blocking = simulate_batches(query(costs=costs), 1).to_pylist()[0]
+    overlapping = simulate_batches(query(costs=costs, blocking=False), 1).to_pylist()[0]
+    assert (blocking["map"], blocking["reduce"]) == pytest.approx((0.5, 0.7))
+    assert overlapping["map"] + overlapping["reduce"] == pytest.approx(0.7)
+
+
+def test_a_slack_that_is_no_share_is_told():
+    with pytest.raises(OptionError, match="slack of MicroBatches"):
+        query(slack=1.0)

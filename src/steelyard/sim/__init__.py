@@ -3,6 +3,7 @@
 from steelyard.core.picture import mermaid, svg
 from steelyard.sim.control import Autoscaled, autoscale
 from steelyard.sim.dataflow import Edge, Operator, Source, Window
+from steelyard.sim.engines import ENGINES, EngineDesign, Ingestion, engine_query
 from steelyard.sim.fluid import FluidSimulation
 from steelyard.sim.hardware import Machine, Network
 from steelyard.sim.laws import Exactly, Exponential, Growing, PerItem, Samples
@@ -15,17 +16,20 @@ from steelyard.sim.simulation import Simulation
 from steelyard.sim.stopping import Checkpoints, Failure
 
 __all__ = [
+    "ENGINES",
     "PROFILES",
     "Autoscaled",
     "BatchCosts",
     "Checkpoints",
     "Edge",
+    "EngineDesign",
     "Exactly",
     "Exponential",
     "Failure",
     "Figure",
     "FluidSimulation",
     "Growing",
+    "Ingestion",
     "Latency",
     "Machine",
     "MicroBatches",
@@ -41,6 +45,7 @@ __all__ = [
     "Total",
     "Window",
     "autoscale",
+    "engine_query",
     "mermaid",
     "profile",
     "read_profile",

@@ -88,6 +88,11 @@ class BatchCosts(TaskCosts):
         The driver's work for a stage, the round trip to workers included, and for each task that it sends.
     local
         What a worker's own scheduler takes for a batch that was scheduled ahead.
+    convert, convert_row
+        What it takes before tasks can read a batch, and for each of its rows: an engine that gathers rows in blocks
+        of a receiver makes partitions of them.
+    cut_row, cut_key
+        What cutting a batch takes for each row and each distinct key.
     noise
         Spread of task times: the standard deviation of their logarithm.
     """
@@ -95,6 +100,10 @@ class BatchCosts(TaskCosts):
     driver: float = 0.1
     driver_task: float = 0.001
     local: float = 0.001
+    convert: float = 0.0
+    convert_row: float = 0.0
+    cut_row: float = 0.0
+    cut_key: float = 0.0
     noise: float = 0.0
 
     def __post_init__(self) -> None:
@@ -124,6 +133,12 @@ class MicroBatches:
         group of batches while those before still run, and workers start their tasks themselves.
     group
         Batches that are scheduled at once.
+    slack
+        Share of an interval, at its end, in which the batch is already cut: early release. Only what cutting takes
+        beyond that delays it.
+    blocking
+        Whether reduce tasks begin when the last map task has ended. Otherwise they work on records as they come, and
+        a batch takes as long as the slower of its two stages.
     costs
         What tasks and scheduling take.
 
@@ -144,15 +159,28 @@ class MicroBatches:
     elasticity: ScalingPolicy = field(default_factory=Fixed)
     scheduler: str = CENTRAL
     group: int = 10
+    slack: float = 0.0
+    blocking: bool = True
     costs: BatchCosts = BatchCosts()
 
     def __post_init__(self) -> None:
+        if not 0 <= self.slack < 1:
+            raise OptionError(f"slack of MicroBatches is a share of the interval, 0 or more, got {self.slack!r}")
         if self.scheduler not in SCHEDULERS:
             raise OptionError.unknown("scheduler", self.scheduler, SCHEDULERS)
         allocator(self.allocator)  # a name that is none is an error here
         for name in ("interval", "blocks", "buckets", "cores", "group"):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} of MicroBatches must be above 0, got {getattr(self, name)!r}")
+
+    def cut_seconds(self, rows: int, keys: int) -> float:
+        """By how long cutting a batch delays it.
+
+        >>> query = MicroBatches(Source("log", rate=1000), slack=0.05, costs=BatchCosts(cut_key=0.001))
+        >>> query.cut_seconds(1000, keys=40), query.cut_seconds(1000, keys=100)
+        (0.0, 0.05)
+        """
+        return max(0.0, self.costs.cut_row * rows + self.costs.cut_key * keys - self.slack * self.interval)
 
     @property
     def scheduled_at_once(self) -> int:
@@ -173,10 +201,11 @@ class MicroBatches:
 def simulate_batches(query: MicroBatches, batches: int, seed: int = 0) -> pa.Table:
     """Run so many batches: a row for each, with its times in seconds.
 
-    `ready` is when its interval ended, `started` and `finished` when it was processed, `driver`, `map` and `reduce`
-    what that consists of, `load` its processing time over the interval (above 1 batches queue up), `latency` the mean
-    age of its rows at the end. `blocks`, `buckets` and `reason` tell what the elasticity policy made of it: a decision
-    holds from the next batch on, or from the next group on where a group was scheduled already.
+    `ready` is when its interval ended, `started` and `finished` when it was processed, `cut`, `convert`, `driver`,
+    `map` and `reduce` what that consists of (where stages overlap, the rest of it behind `map`), `load` its
+    processing time over the interval (above 1 batches queue up), `latency` the mean age of its rows at the end.
+    `blocks`, `buckets` and `reason` tell what the elasticity policy made of it: a decision holds from the next batch
+    on, or from the next group on where a group was scheduled already.
     """
     if batches < 1:
         raise OptionError(f"batches of a simulation must be 1 or more, got {batches}")
@@ -215,16 +244,21 @@ class _Simulation:
         counts = KeyCounts.from_rows(pa.array(keys))
         plan = self._cutter.plan(counts, blocks)
         map_seconds, reduce_seconds = stage_seconds(query, plan, buckets, self._random)
+        mapped, reduced = makespan(map_seconds, query.cores), makespan(reduce_seconds, query.cores)
         parts = {
+            "cut": query.cut_seconds(len(times), len(counts)),
+            "convert": query.costs.convert + query.costs.convert_row * len(times),
             "driver": query.driver_seconds(blocks, buckets),
-            "map": makespan(map_seconds, query.cores),
-            "reduce": makespan(reduce_seconds, query.cores),
+            "map": mapped,
+            "reduce": reduced if query.blocking else max(0.0, reduced - mapped),
         }
         ready = (number + 1) * query.interval
         started = max(ready, self._finished)
         took = sum(parts.values())
         self._batches, self._finished = number + 1, started + took
-        self._seen = BatchObservation(number, len(times), len(counts), blocks, buckets, took, query.interval)
+        self._seen = BatchObservation(
+            number, len(times), len(counts), blocks, buckets, took, query.interval, query.cores, mapped, reduced
+        )
         return {
             "batch": number,
             "rows": len(times),

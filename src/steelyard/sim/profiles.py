@@ -30,6 +30,10 @@ COSTS = (
     "driver",
     "driver_task",
     "local",
+    "convert",
+    "convert_row",
+    "cut_row",
+    "cut_key",
 )
 KNOWN = (*HARDWARE, *COSTS)
 
