@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 KEYS, EXPONENT = 10_000, 1.2
-SIZES, QUICK_SIZES = (1_000, 20_000, 100_000, 400_000, 2_000_000, 5_000_000), (1_000, 400_000, 2_000_000)
+SIZES, QUICK_SIZES = (1_000, 20_000, 100_000, 400_000, 2_000_000, 5_000_000), (1_000, 100_000, 1_000_000)
 """Rows of a batch. Those of a quick run are so large that Spark takes longer for the largest than for none."""
 EQUAL_SIZES, QUICK_EQUAL_SIZES = (1_000, 20_000, 100_000, 400_000, 1_000_000), (1_000, 100_000)
 ROW_US = 2.0
