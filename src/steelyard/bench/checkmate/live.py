@@ -7,7 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -51,6 +51,7 @@ NORMAL, CALM_WINDOWS = 1.2, 3
 START_SECONDS = 1.0
 PATIENCE = 120.0
 LOOK_SECONDS = 0.05
+TITLE = "Latency around a killed worker"
 QUERIES: dict[str, nexmark.Query] = {"q12": nexmark.Q12(running=True), "q8": nexmark.Q8()}
 QUICK = ("none", "stop_the_world", DEFAULT_PROTOCOL)
 
@@ -297,11 +298,24 @@ def _percentile(seen: Sequence[Seen], share: float, warm: float) -> float:
 @live_q12.picture
 @live_q8.picture
 def draw(figure: charts.Figure, result: Result) -> None:
-    """What probes took around the failure, by protocol."""
-    charts.lines(
-        figure.add_subplot(),
-        result.series,
-        title="Latency around a killed worker",
-        x="seconds",
-        y="seconds that rows took",
-    )
+    """The longest that probes took around the failure, by protocol; plain Spark in grey."""
+    axes = figure.add_subplot()
+    lines = [longest(one) for one in result.series]
+    charts.lines(axes, lines, title=TITLE, x="seconds", y="longest of a quarter of a second, s", log="y", legend=False)
+    for line in axes.lines:
+        if line.get_label() == structured.NAME:
+            line.set_color(charts.GREY)
+    charts.legend_beside(axes)
+
+
+def longest(ages: Series) -> Series:
+    """The largest of each window.
+
+    >>> longest(Series("x", [0.0, 0.1, 0.2, 0.3], [5.0, 7.0, 6.0, 1.0]))
+    Series(name='x', x=[0.125, 0.375], y=[7.0, 1.0], kind='measured')
+    """
+    largest: dict[int, float] = {}
+    for at, age in zip(ages.x, ages.y, strict=True):
+        window = int(at // WINDOW_SECONDS)
+        largest[window] = max(age, largest.get(window, 0.0))
+    return replace(ages, x=[(one + 0.5) * WINDOW_SECONDS for one in largest], y=list(largest.values()))
