@@ -39,7 +39,7 @@ STRATEGY, ALL = 4.0, 5.0
 """Published: the least that the strategy alone brings, and the most of Fig 3.7a."""
 GROUP = 10
 ROUNDS, QUICK_ROUNDS = 3, 1
-WARM_UPS, QUICK_WARM_UPS = 30, 20
+WARM_UPS, QUICK_WARM_UPS = 30, 12
 """Batches of a thousand rows before the first that count."""
 WARM_UP = 0.3
 """The share of a run's batches before the ones that count."""
