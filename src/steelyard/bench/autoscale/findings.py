@@ -78,7 +78,7 @@ def findings_of(found: Found) -> list[Claim]:
                 "F1: HPA-CPU's p95 over the lowest of the others, stateless queries (mean)",
                 "HPA-CPU is best for stateless queries",
                 plain,
-                lambda runs: (1 + runs[CPU].p95) / (1 + min(runs[who].p95 for who in PUBLISHED if who != CPU)),
+                _cpu_over_others,
                 at_most=1.0,
                 reason=f"{RATIO}; DS2 asks at once for all that is needed",
             )
@@ -100,7 +100,7 @@ def findings_of(found: Found) -> list[Claim]:
                 "F6: HPA-CPU's p95 over the lowest of the others, queries that wait for memory (mean)",
                 "CPU is a poor signal for stateful, memory-bound work",
                 waiting,
-                lambda runs: (1 + runs[CPU].p95) / (1 + min(runs[who].p95 for who in PUBLISHED if who != CPU)),
+                _cpu_over_others,
                 at_least=1.0,
             )
         ]
@@ -146,6 +146,10 @@ def after_actions(one: Outcome) -> float:
     behind = [one.waits[(one.time > moment) & (one.time <= moment + 90)] for moment in one.actions]
     found = [float(waits.max()) for waits in behind if len(waits)]
     return sum(found) / len(found) if found else 0.0
+
+
+def _cpu_over_others(runs: Runs) -> float:
+    return (1 + runs[CPU].p95) / (1 + min(runs[who].p95 for who in PUBLISHED if who != CPU))
 
 
 def _cases(found: Found, queries: Sequence[str]) -> list[Sequence[Runs]]:

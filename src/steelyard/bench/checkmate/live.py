@@ -1,4 +1,4 @@
-"""Checkpoint protocols on real workers: latency of NexMark queries, and what a worker that is killed costs."""
+"""Checkpoint protocols on real workers: latency of a NexMark query, and what a worker that is killed costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -33,10 +33,15 @@ WORKERS, SLOTS = 4, 5
 SNAPSHOT_SECONDS = 1.0
 SHARE = 0.5
 """Of the highest rate."""
-SECONDS, QUICK_SECONDS = 15.0, 6.0
-WARM_SECONDS, QUICK_WARM_SECONDS = 4.0, 2.0
+SECONDS, QUICK_SECONDS = 10.0, 6.0
+"""Of a run that nothing disturbs."""
+FAILED_SECONDS, QUICK_FAILED_SECONDS = 14.0, 6.0
+"""Of a run with a failure."""
+KILL_SECOND, QUICK_KILL_SECOND = 6.0, 3.0
+WARM_SECONDS, QUICK_WARM_SECONDS = 3.0, 2.0
+"""That do not count, since windows and caches fill."""
 ROUNDS = 3
-SATURATING_ROWS, QUICK_SATURATING_ROWS = 1_000_000, 200_000
+SATURATING_ROWS, QUICK_SATURATING_ROWS = 500_000, 200_000
 BLOCK_ROWS = 64
 """Rows that a source has before the next one has some, and the most of a message: at any rate all of them have work."""
 WINDOW_SECONDS = 0.25
@@ -46,6 +51,7 @@ NORMAL, CALM_WINDOWS = 1.2, 3
 START_SECONDS = 1.0
 PATIENCE = 120.0
 LOOK_SECONDS = 0.05
+TITLE = "Latency around a killed worker"
 QUERIES: dict[str, nexmark.Query] = {"q12": nexmark.Q12(running=True), "q8": nexmark.Q8()}
 QUICK = ("none", "stop_the_world", DEFAULT_PROTOCOL)
 
@@ -123,14 +129,10 @@ class Live:
         Starts workers.
     scratch
         A folder for snapshots.
-    seconds, warm
-        How long rows come, and how many of the first seconds do not count.
     """
 
     launcher: Any
     scratch: Path
-    seconds: float
-    warm: float
 
     def highest(self, query: nexmark.Query, rows: int) -> float:
         """Rows per second where they are read as fast as they are worked off."""
@@ -138,27 +140,27 @@ class Live:
         job = Job(made, Placement.spread(made, WORKERS), self.launcher, Settings(restarts=0))
         return rows / job.run().seconds["run"]
 
-    def run(self, query: nexmark.Query, rate: float, protocol: str, kill: bool = False) -> Seen:
-        """A query at a rate, with a snapshot each second; with `kill`, a worker dies in the middle."""
+    def run(self, query: nexmark.Query, rate: float, protocol: str, seconds: float, kill: float | None = None) -> Seen:
+        """A query at a rate for so many seconds, with a snapshot each second; in second `kill` a worker dies."""
         began = time.time() + START_SECONDS
-        made = dataflow(query, rate, round(rate * self.seconds), began)
+        made = dataflow(query, rate, round(rate * seconds), began)
         store = self.scratch / f"{query.name}-{protocol}-{began}"
         every = None if protocol == "none" else SNAPSHOT_SECONDS
         settings = Settings(str(store), every, heartbeat=0.2, restarts=3, protocol=protocol)
         job = Job(made, Placement.spread(made, WORKERS), self.launcher, settings)
         thread = Thread(target=job.run, name="live", daemon=True)
         thread.start()
-        found = self._watched(job, thread, began, kill)
+        found = self._watched(job, thread, began, seconds, kill)
         found.epochs, found.totals = job.outcome.epochs, job.outcome.checkpoints
         if found.killed is not None:
             (one,) = job.outcome.recoveries
             found.restart = one.detected + one.restarted
         return found
 
-    def _watched(self, job: Job, thread: Thread, began: float, kill: bool) -> Seen:
+    def _watched(self, job: Job, thread: Thread, began: float, seconds: float, kill: float | None) -> Seen:
         found = Seen()
         came: dict[str, tuple[int, int]] = {}
-        deadline = time.monotonic() + self.seconds + PATIENCE
+        deadline = time.monotonic() + seconds + PATIENCE
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             now = time.time() - began
@@ -169,7 +171,7 @@ class Live:
                 if name.startswith(nexmark.SINK) and new > 0:
                     found.ages += [(now, age) for age in told["ages"][-new:]]
                 came[name] = told["aged"], generation
-            if kill and found.killed is None and now > self.seconds / 2:
+            if kill is not None and found.killed is None and now > kill:
                 found.killed = now
                 os.kill(job.workers[1].pid, signal.SIGKILL)
             if time.monotonic() > deadline:
@@ -178,9 +180,11 @@ class Live:
         return found
 
 
-def plainly(plain: structured.Plain, query: nexmark.Query, rate: float, stop: bool = False) -> Seen:
-    """The same query as plain Structured Streaming has it; with `stop`, it ends in the middle and starts again."""
-    found, stopped, restart = plain.run(query, rate, stop)
+def plainly(
+    plain: structured.Plain, query: nexmark.Query, rate: float, seconds: float, stop: float | None = None
+) -> Seen:
+    """The same query as plain Structured Streaming has it; in second `stop` it ends and starts again."""
+    found, stopped, restart = plain.run(query, rate, seconds, stop)
     return Seen(found.ages, stopped, restart, commits=found.commits)
 
 
@@ -189,62 +193,63 @@ def protocols(quick: bool) -> list[str]:
     return list(dict.fromkeys(QUICK if quick else ("none", "stop_the_world", *PROTOCOLS.names())))
 
 
-@experiment("checkmate-live", title="Checkpoint protocols on real workers", figure=None)
-def live(run: Run) -> Result:
+@experiment("checkmate-live-q12", title="Checkpoint protocols on real workers: Q12")
+def live_q12(run: Run) -> Result:
     """Latency with a checkpoint per second beside that without any, and how long a killed worker is felt."""
+    return contest(run, "q12")
+
+
+@experiment("checkmate-live-q8", title="Checkpoint protocols on real workers: Q8")
+def live_q8(run: Run) -> Result:
+    """Latency with a checkpoint per second beside that without any, and how long a killed worker is felt."""
+    return contest(run, "q8")
+
+
+def contest(run: Run, name: str) -> Result:
+    """All protocols with one query, in turns, and each once with a failure."""
     from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
 
-    contenders = protocols(run.quick)
+    query, contenders = QUERIES[name], protocols(run.quick)
     seconds, warm = run.pick((SECONDS, WARM_SECONDS), (QUICK_SECONDS, QUICK_WARM_SECONDS))
-    queries = dict(list(QUERIES.items())[:1]) if run.quick else QUERIES
-    calm: dict[tuple[str, str], list[Seen]] = {}
-    failed: dict[tuple[str, str], Seen] = {}
-    rates: dict[str, float] = {}
+    whole, kill = run.pick((FAILED_SECONDS, KILL_SECOND), (QUICK_FAILED_SECONDS, QUICK_KILL_SECOND))
+    calm: dict[str, list[Seen]] = {}
+    failed: dict[str, Seen] = {}
     with spark_for("live", SLOTS, structured.CONFIG) as (spark, scratch):
         spark.sparkContext.setLogLevel("OFF")  # Spark tells of every task that was killed
-        made = Live(SparkLauncher(spark), scratch, seconds, warm)
-        plain = structured.Plain(spark, scratch, seconds)
-        for name, query in queries.items():
-            rows = run.pick(SATURATING_ROWS, QUICK_SATURATING_ROWS)
-            rates[name] = SHARE * max(made.highest(query, rows) for _ in range(2))  # the first also warms up
+        made, plain = Live(SparkLauncher(spark), scratch), structured.Plain(spark, scratch)
+        rows = run.pick(SATURATING_ROWS, QUICK_SATURATING_ROWS)
+        rate = SHARE * max(made.highest(query, rows) for _ in range(2))  # the first also warms up
+        if not run.quick:
+            plainly(plain, query, rate, seconds)  # warms up
+        for turn in run.progress.track(range(run.pick(ROUNDS, 1)), name):
+            for one in contenders if turn % 2 == 0 else reversed(contenders):
+                calm.setdefault(one, []).append(made.run(query, rate, one, seconds))
             if not run.quick:
-                plainly(plain, query, rates[name])  # warms up
-            for turn in run.progress.track(range(run.pick(ROUNDS, 1)), name):
-                for one in contenders if turn % 2 == 0 else reversed(contenders):
-                    calm.setdefault((name, one), []).append(made.run(query, rates[name], one))
-                if not run.quick:
-                    calm.setdefault((name, structured.NAME), []).append(plainly(plain, query, rates[name]))
-            for one in contenders:
-                if one != "none":
-                    failed[name, one] = made.run(query, rates[name], one, kill=True)
-            if not run.quick:
-                failed[name, structured.NAME] = plainly(plain, query, rates[name], stop=True)
-    return result_of(calm, failed, rates, warm, (seconds, run.pick(ROUNDS, 1)))
+                calm.setdefault(structured.NAME, []).append(plainly(plain, query, rate, seconds))
+        for one in contenders:
+            if one != "none":
+                failed[one] = made.run(query, rate, one, whole, kill)
+        if not run.quick:
+            failed[structured.NAME] = plainly(plain, query, rate, whole, kill)
+    return result_of(calm, failed, warm, {"query": name, "rows_per_s": round(rate), "seconds": seconds})
 
 
-def result_of(
-    calm: dict[tuple[str, str], list[Seen]],
-    failed: dict[tuple[str, str], Seen],
-    rates: dict[str, float],
-    warm: float,
-    sizes: tuple[float, int],
-) -> Result:
+def result_of(calm: dict[str, list[Seen]], failed: dict[str, Seen], warm: float, told: dict[str, object]) -> Result:
     """Medians over rounds of percentiles, beside those without checkpoints, and the costs of a failure."""
-    p50, p99 = ({key: _percentile(seen, share, warm) for key, seen in calm.items()} for share in (50, 99))
-    against = [
-        max(p99[query, DEFAULT_PROTOCOL] / p99[query, other] for query in rates) for other in ("none", "stop_the_world")
-    ]
-    metrics: dict[str, float] = {"p99_vs_none": against[0], "p99_vs_stop_the_world": against[1]}
+    p50, p99 = ({name: _percentile(seen, share, warm) for name, seen in calm.items()} for share in (50, 99))
+    metrics: dict[str, float] = {
+        f"p99_vs_{other}": p99[DEFAULT_PROTOCOL] / p99[other] for other in ("none", "stop_the_world")
+    }
     rows: list[list[Cell]] = []
-    for (query, name), seen in calm.items():
-        metrics |= {f"{query}_{name}_p50_ms": p50[query, name], f"{query}_{name}_p99_ms": p99[query, name]}
+    for name, seen in calm.items():
+        metrics |= {f"{name}_p50_ms": p50[name], f"{name}_p99_ms": p99[name]}
         felt: list[Cell] = ["", ""]
-        if (query, name) in failed:
-            after = failed[query, name]
+        if name in failed:
+            after = failed[name]
             back = after.recovery(warm)
-            metrics[f"{query}_restart_ms_{name}"] = 1000 * after.restart
+            metrics[f"restart_ms_{name}"] = 1000 * after.restart
             if back is not None:
-                metrics[f"{query}_recovery_ms_{name}"] = 1000 * back
+                metrics[f"recovery_ms_{name}"] = 1000 * back
             felt = [1000 * after.restart, "not by the end" if back is None else 1000 * back]
         totals = [one.totals for one in seen]
         count = sum(sum(one.taken.values()) for one in totals)
@@ -253,26 +258,25 @@ def result_of(
         commits = [seconds for one in seen for seconds in one.commits]
         if commits:
             count, durable = len(commits), 1000 * statistics.fmean(commits)
-            metrics[f"{query}_{name}_commit_ms"] = durable
-        rows.append([query, name, p50[query, name], p99[query, name], count // len(seen), each, durable, *felt])
-    columns = ("query", "protocol", "p50", "p99", "checkpoints", "stands still", "durable after", "restart", "normal")
+            metrics[f"{name}_commit_ms"] = durable
+        rows.append([name, p50[name], p99[name], count // len(seen), each, durable, *felt])
+    columns = ("protocol", "p50", "p99", "checkpoints", "stands still", "durable after", "restart", "normal")
     return Result(
         parameters={
             "workers": WORKERS,
             "snapshot_seconds": SNAPSHOT_SECONDS,
-            "rows_per_s": {name: round(rate) for name, rate in rates.items()},
-            "seconds": sizes[0],
-            "rounds": sizes[1],
+            "rounds": max(len(seen) for seen in calm.values()),
             "default": DEFAULT_PROTOCOL,
+            **told,
         },
         metrics=metrics,
         tables=[Table("milliseconds", columns, rows)],
-        series=[_felt(name, seen) for (query, name), seen in failed.items() if query == "q12"],
+        series=[_felt(name, seen) for name, seen in failed.items()],
         targets=[Target("p99_vs_none", at_most=1.3), Target("p99_vs_stop_the_world", at_most=0.5)],
         notes=[
             "From when a row was there for its source until it had passed the sink, by probes that travel beside rows, "
             f"at half of the highest rate that was measured just before. `p99_vs_…` is {DEFAULT_PROTOCOL} over the "
-            "other, at the worse query. A figure is the median of the rounds.",
+            "other. A figure is the median of the rounds.",
             "Restart: from `kill -9` of a worker's process until its successor works. Normal: until the medians of "
             f"{CALM_WINDOWS} quarters of a second were at most {NORMAL:g} times the median before.",
             f"{structured.NAME}: plain Spark over the same streams at the same rate, one batch after the other, each "
@@ -291,12 +295,27 @@ def _percentile(seen: Sequence[Seen], share: float, warm: float) -> float:
     return statistics.median(float(np.percentile(one.took(warm), share)) for one in seen)
 
 
-@live.picture
-def _picture(figure: charts.Figure, result: Result) -> None:
-    charts.lines(
-        figure.add_subplot(),
-        result.series,
-        title="Latency of Q12 around a killed worker",
-        x="seconds",
-        y="seconds that rows took",
-    )
+@live_q12.picture
+@live_q8.picture
+def draw(figure: charts.Figure, result: Result) -> None:
+    """The longest that probes took around the failure, by protocol; plain Spark in grey."""
+    axes = figure.add_subplot()
+    lines = [longest(one) for one in result.series]
+    charts.lines(axes, lines, title=TITLE, x="seconds", y="longest of a quarter of a second, s", log="y", legend=False)
+    for line in axes.lines:
+        if line.get_label() == structured.NAME:
+            line.set_color(charts.GREY)
+    charts.legend_beside(axes)
+
+
+def longest(ages: Series) -> Series:
+    """The largest of each window.
+
+    >>> longest(Series("x", [0.0, 0.1, 0.2, 0.3], [5.0, 7.0, 6.0, 1.0]))
+    Series(name='x', x=[0.125, 0.375], y=[7.0, 1.0], kind='measured')
+    """
+    largest: dict[int, float] = {}
+    for at, age in zip(ages.x, ages.y, strict=True):
+        window = int(at // WINDOW_SECONDS)
+        largest[window] = max(age, largest.get(window, 0.0))
+    return replace(ages, x=[(one + 0.5) * WINDOW_SECONDS for one in largest], y=list(largest.values()))

@@ -83,16 +83,15 @@ class Plain:
         A session with `CONFIG`.
     scratch
         A folder for checkpoints.
-    seconds
-        How long rows come.
     """
 
     spark: SparkSession
     scratch: Path
-    seconds: float
 
-    def run(self, query: nexmark.Query, rate: float, stop: bool = False) -> tuple[Batches, float | None, float]:
-        """A query at a rate; with `stop`, it ends in the middle and starts again from its checkpoint.
+    def run(
+        self, query: nexmark.Query, rate: float, seconds: float, stop: float | None = None
+    ) -> tuple[Batches, float | None, float]:
+        """A query at a rate for so many seconds; in second `stop` it ends and starts again from its checkpoint.
 
         Gives its batches, the second of the stop, and how long it took from then until a batch of the next start
         had ended.
@@ -102,14 +101,14 @@ class Plain:
         rates = {one: rate * nexmark.SHARES[one] / self._shares(query) for one in query.streams}
         found, stopped, restart = Batches(), None, 0.0
         running = self._started(query, rates, checkpoint)
-        self._wait(running, began + self.seconds * (0.5 if stop else 1.0))
-        if stop:
+        self._wait(running, began + (seconds if stop is None else stop))
+        if stop is not None:
             stopped = time.time()
         running.stop()
         self._take(running, found, rates, began)
         if stopped is not None:
             running = self._started(query, rates, checkpoint)
-            self._wait(running, began + self.seconds)
+            self._wait(running, began + seconds)
             running.stop()
             before = len(found.ends)
             self._take(running, found, rates, began)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 KEYS, EXPONENT = 10_000, 1.2
-SIZES, QUICK_SIZES = (1_000, 20_000, 100_000, 400_000, 2_000_000, 5_000_000), (1_000, 400_000, 2_000_000)
+SIZES, QUICK_SIZES = (1_000, 20_000, 100_000, 400_000, 2_000_000, 5_000_000), (1_000, 100_000, 1_000_000)
 """Rows of a batch. Those of a quick run are so large that Spark takes longer for the largest than for none."""
 EQUAL_SIZES, QUICK_EQUAL_SIZES = (1_000, 20_000, 100_000, 400_000, 1_000_000), (1_000, 100_000)
 ROW_US = 2.0
@@ -39,7 +39,7 @@ STRATEGY, ALL = 4.0, 5.0
 """Published: the least that the strategy alone brings, and the most of Fig 3.7a."""
 GROUP = 10
 ROUNDS, QUICK_ROUNDS = 3, 1
-WARM_UPS, QUICK_WARM_UPS = 30, 20
+WARM_UPS, QUICK_WARM_UPS = 30, 12
 """Batches of a thousand rows before the first that count."""
 WARM_UP = 0.3
 """The share of a run's batches before the ones that count."""
