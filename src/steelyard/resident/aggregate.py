@@ -314,7 +314,7 @@ class WindowedStep(Step):
         return {taker: {**known, "panes": rows} for taker, rows in parted(panes, owners, takers).items()}
 
     def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
-        """Windows of what comes close when event time passes them; those of before that have closed are not given again."""
+        """Open windows of what comes; those of before that have closed are not given again."""
         own: State = {"watermark": self._watermark}
         if self._floors is not None:
             own["floors"] = self._floors.times.tolist()

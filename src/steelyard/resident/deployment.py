@@ -106,6 +106,11 @@ class Deployment:
         """How many there were, or are under way."""
         return self._wiring.number
 
+    @property
+    def hosted(self) -> list[Instance]:
+        """The instances that are here when all have gone over."""
+        return self._wiring.hosted
+
     def _wired(self, number: int, first: int, dataflow: Dataflow, placement: Placement) -> Wiring:
         return Wiring(
             number, first, dataflow, placement, self._worker, self._send, lambda one: self.runners[one], self._protocol
@@ -231,7 +236,11 @@ class Deployment:
 
     def _turn(self, instance: Instance, links: Links | None, moved: Reassigned | None) -> Turn:
         return Turn(
-            links, moved, partial(self._fresh, instance, self.dataflow), partial(self._give, instance), self._has_settled
+            links,
+            moved,
+            partial(self._fresh, instance, self.dataflow),
+            partial(self._give, instance),
+            self._has_settled,
         )
 
     def _await(self, moved: Mapping[str, Reassigned], before: Placement) -> None:

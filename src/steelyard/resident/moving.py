@@ -1,9 +1,9 @@
 """Key groups that go from instance to instance while rows come: who gives, who takes, and what waits meanwhile.
 
-An operator's state moves in one of three ways. Where all of its rows go by hash and its step can give away a part of what
-it knows (`Step.give`), only groups with another owner move, and only their rows wait. Where it cannot, as a step of a
-user's own cannot, every new instance gets the states of all old ones and deals them out as from a snapshot; rows of the
-whole operator wait so long. Where there is no state, nothing waits.
+An operator's state moves in one of three ways. Where all of its rows go by hash and its step can give away a part of
+what it knows (`Step.give`), only groups with another owner move, and only their rows wait. Where it cannot, as a step
+of a user's own cannot, every new instance gets the states of all old ones and deals them out as from a snapshot; rows
+of the whole operator wait so long. Where there is no state, nothing waits.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class Reassigned:
 def parted(rows: pa.Table, owners: Ints, takers: Sequence[int]) -> dict[int, pa.Table]:
     """Rows by their new owner, for each of these.
 
-    >>> {to: rows["x"].to_pylist() for to, rows in parted(pa.table({"x": [1, 2, 3]}), np.array([2, 0, 2]), [1, 2]).items()}
+    >>> found = parted(pa.table({"x": [1, 2, 3]}), np.array([2, 0, 2]), [1, 2])
+    >>> {to: rows["x"].to_pylist() for to, rows in found.items()}
     {1: [], 2: [1, 3]}
     """
     return {taker: rows.take(pa.array(np.flatnonzero(owners == taker))) for taker in takers}

@@ -293,9 +293,10 @@ class _RunningStep(Step):
     def _add(self, state: State) -> None:
         """Keys that are not known yet."""
         slots = self._known.add(state["partials"])
-        there = self._new[: int(slots.min(initial=0))]
-        new = state["new"].column("new").to_numpy().astype(np.bool_) if "new" in state else np.ones(len(slots), np.bool_)
-        self._new = np.concatenate([there, new])
+        new = np.ones(len(slots), np.bool_)
+        if "new" in state:
+            new = state["new"].column("new").to_numpy().astype(np.bool_)
+        self._new = np.concatenate([self._new[: int(slots.min())], new])
 
     def give(self, moved: Reassigned, number: int) -> dict[int, State]:
         known = self.snapshot(0)

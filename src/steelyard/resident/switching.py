@@ -270,7 +270,8 @@ class Switching(ABC):
         before, self._step = self._step, turn.fresh()
         self._refused += before.refused
         before.close()
-        self._step.restore(moved.logic.dealt([states[one] for one in sorted(states)], moved.share(self.instance.number)))
+        known = [states[one] for one in sorted(states)]
+        self._step.restore(moved.logic.dealt(known, moved.share(self.instance.number)))
 
     def _work_off_held(self, awaiting: Awaiting) -> None:
         self._awaiting, self._alone = None, True

@@ -313,11 +313,10 @@ class Worker(ServingWorker):
     def _instance_ended(self, instance: Instance) -> None:
         assert self._deployment is not None
         with self._ending:
-            runners = self._deployment.runners
-            cut = runners[instance].links.number
+            cut = self._deployment.runners[instance].links.number
             self._ended.add((instance, cut))
             sources = all((runner.instance, cut) in self._ended for runner in self._sources())
-            everything = all((one, cut) in self._ended for one in runners)
+            everything = all((one, cut) in self._ended for one in self._deployment.hosted)
         self._tell("ended", instance=str(instance), cut=cut, sources=sources, all=everything)
 
     def _rewire(self, order: dict[str, Any]) -> None:
