@@ -63,7 +63,7 @@ class Reassigned:
     --------
     >>> more = Reassigned(None, KeyGroups(8, 2), KeyGroups(8, 3), Way.GROUPS, (("k",),))
     >>> [more.takers(number) for number in range(2)], [more.givers(number) for number in range(3)]
-    ([[1], [2]], [[], [0], [1]])
+    ([[2], [2]], [[], [], [0, 1]])
     """
 
     logic: Any
