@@ -23,7 +23,7 @@ from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Channel
 from steelyard.resident.channel import Message
 from steelyard.resident.keys import key_ids, table_key_ids
-from steelyard.resident.operator import MAX_WATERMARK, State
+from steelyard.resident.operator import State
 from steelyard.resident.shares import Share
 from steelyard.resident.wire import Kind
 
@@ -158,8 +158,8 @@ class Awaiting:
     """What an instance awaits from others, and what it holds meanwhile.
 
     Rows of groups that stay are worked off at once, and event time comes to them; rows of groups that come, and what is
-    told behind the instance of event time, are held in their order. So is the end of a channel. An instance that had
-    no groups before, and one that deals states out, holds all.
+    told behind the instance of event time, are held in their order; it ends when they are worked off. An instance that
+    had no groups before, and one that deals states out, holds all.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class Awaiting:
 
     def let_through(self, channel: Channel, message: Message) -> tuple[Message | None, bool]:
         """What of a message is worked off now, and whether its sender may have its room back."""
-        if self.everything or self._full or _is_end(message):
+        if self.everything or self._full:
             return None, self._hold(channel, message)
         if message.kind is not Kind.DATA:
             return message, True
@@ -203,10 +203,6 @@ class Awaiting:
     def hold_time(self, reached: int) -> None:
         """Event time has come so far for groups that stay."""
         self.held.append(Held(None, reached, False))
-
-
-def _is_end(message: Message) -> bool:
-    return message.kind is Kind.END or (message.kind is Kind.WATERMARK and message.value == MAX_WATERMARK)
 
 
 def state_bytes(state: State) -> int:

@@ -283,7 +283,7 @@ class Runner(Switching):
         done = self._work(channel, now) if now is not None else 1
         if gives_back:
             self._mailbox.finished(channel.number, message.kind, done)
-        if now is not None and message.kind is Kind.END:
+        if message.kind is Kind.END and self._awaiting is None:
             self._end_if_all_ended()
 
     def _work(self, channel: Channel, message: Message) -> int:
