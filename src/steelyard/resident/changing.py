@@ -247,6 +247,8 @@ class ChangingJob(Generations[Coordinator]):
         driver = self._coordinator(number)
         with self._changing:
             target = self._target
+            if target is not None and target[0].operators == self._dataflow.operators:  # it was there once
+                target = self._target = None
             why = not_in_place(self._dataflow, target[0], self._placement, target[1]) if target else ""
             if target is not None and why:  # it was to go there in several steps
                 self._target = None

@@ -98,9 +98,7 @@ class Rescaling(NamedTuple):
         return cls(before, now, why, seconds, groups, parts, size)
 
     def __str__(self) -> str:
-        numbers = ", ".join(
-            f"{name} has {now} instances and had {self.before[name]}" for name, now in self.now.items()
-        )
+        numbers = ", ".join(f"{name} has {now} instances and had {self.before[name]}" for name, now in self.now.items())
         if not self.in_place:
             return f"{numbers}: all stopped for a snapshot for {self.seconds:.2f} s, since {self.why}"
         moved = f"{counted(self.groups, 'key group')} with {self.bytes:,} bytes went to other instances"
