@@ -188,11 +188,12 @@ KINDS = {
 """What is made of rows, what plain Python makes of them, and what a table has of it."""
 
 
-def flow_of(kind, tables, script, sink=None, batch_rows=3, groups=128):
+def flow_of(kind, tables, script, sink=None, batch_rows=3, groups=128, chained=False):
     flow = Flow(kind, parallelism=2, groups=groups)
     read = flow.source(Scripted(tables, script), time="at", batch_rows=batch_rows, name="read")
     kept = read.shuffle().filter(pc.field("value") > -100, name="kept")
-    KINDS[kind][0](kept, tables).shuffle().sink(sink or Memory(), name="out", parallelism=1)
+    made = KINDS[kind][0](kept, tables)
+    (made if chained else made.shuffle()).sink(sink or Memory(), name="out", parallelism=2 if chained else 1)
     return flow.dataflow()
 
 

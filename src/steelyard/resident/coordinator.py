@@ -230,6 +230,8 @@ class Coordinator(Director):
         while len(self._settled) < self.workers:
             self._hear(self._settings.heartbeat)
         gone = {str(one) for one in before.instances} - set(where)
+        with self._collecting:  # whoever is gone takes no checkpoint any more: what it gave is of the next one of all
+            self._pending = [(one, 0 if str(one) in gone else number, rows) for one, number, rows in self._pending]
         for known in (self.metrics, self.outcome.metrics, self.state_bytes):
             for name in gone & set(known):
                 del known[name]
@@ -412,7 +414,7 @@ class Coordinator(Director):
     def _collect(self, worker: int, frame: Frame) -> None:
         operators = self._dataflow.operators
         name = operators[frame.channel].name if frame.channel < len(operators) else None
-        if name is None or self._placement.worker_of.get(Instance(name, frame.number)) != worker:
+        if name is None or (Instance(name, frame.number), worker) not in self._hosted:
             raise WireError(f"it sent results of instance {frame.number} of operator {frame.channel}, which it has not")
         batch = batch_from(frame.payload, self._dataflow.schemas[name])
         if len(frame.note) != NOTE_BYTES:

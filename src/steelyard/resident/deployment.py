@@ -98,7 +98,7 @@ class Deployment:
         """By operator, giver and taker: the worker from which a part is to come."""
         for instance in self._wiring.hosted:
             self.runners[instance] = self._runner(instance, self._wiring)
-        self._wiring.follow()
+        self._wiring.follow(self._wiring.hosted)
         self._checkpoint(self._wiring)
 
     @property
@@ -219,6 +219,7 @@ class Deployment:
         there, placed = dict(self.runners), self.placement
         made = {one: self._runner(one, new) for one in new.hosted if one not in there}
         self.runners = there | made
+        new.follow(made)
         self._before, self._wiring = [*self._before[-1:], old], new
         self.dataflow, self.placement = dataflow, placement
         self._await(moved, placed)

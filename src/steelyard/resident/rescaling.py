@@ -142,11 +142,7 @@ def _stays(then: Dataflow, name: str) -> str:
     if not logic.ports:
         return f"{name!r} is a source, whose splits are shared out anew"
     if not logic.emits:
-        return f"{name!r} is a sink, whose results are of a snapshot"
-    edges = [*then.into(name), *then.out_of(name)]
-    forward = [edge for edge in edges if edge.grouping.route is Route.FORWARD]
-    if forward:
-        return f"edge {forward[0]} is forward"
+        return f"{name!r} is a sink that keeps what a snapshot shows" if logic.deals else ""
     routes = [{edge.grouping.route for edge in then.into(name) if edge.port == port} for port in range(logic.ports)]
     if any(Route.BROADCAST in found and len(found) > 1 for found in routes):
         return f"an input of {name!r} gets rows that go to all instances, and others that go to one"

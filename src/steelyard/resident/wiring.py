@@ -9,7 +9,7 @@ further wait in the new mailbox meanwhile. On the wire the channels of all wirin
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from steelyard.checkpoint import CheckpointProtocol
@@ -93,11 +93,11 @@ class Wiring:
         """The channels that lead to an instance."""
         return [channel for channel in self._channels if channel.receiver == instance]
 
-    def follow(self) -> None:
+    def follow(self, those: Collection[Instance]) -> None:
         """Have instances run in the threads of those before them; called once, before any of them starts."""
         for number in self.followed:
             channel = self._channels[number]
-            if channel.sender in self.mailboxes:
+            if channel.sender in those:
                 self._runner(channel.receiver).follow(self._runner(channel.sender))
 
     def _granting(self, channel: Channel) -> Callable[[int], None]:
