@@ -120,7 +120,8 @@ class Deployment:
         """The half of a protocol beside each chain that is here."""
         if self._protocol is None or self._keeper is None:
             return {}
-        chains, found = wiring.chains, {}
+        chains = wiring.chains
+        found: dict[Instance, Checkpointer] = {}
         instances, wires = list(map(str, chains.heads)), chains.wires()
         for head in chains.heads:
             if head not in wiring.mailboxes:
