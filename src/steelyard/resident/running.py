@@ -46,6 +46,9 @@ class _Column:
         self._values[slots] = np.where(given, both, before)
         self._known[slots] |= given
 
+    def forget(self, slots: Ints) -> None:
+        self._values[slots], self._known[slots] = 0, False
+
     def at(self, slots: Ints) -> pa.Array:
         return pa.array(self._values[slots], mask=~self._known[slots]).cast(self.kind)
 
@@ -73,6 +76,8 @@ class RunningState:
         self._schema = partials
         self._index = KeyIndex()
         self._key_rows: list[pa.Table] = []
+        self._gone = np.zeros(0, np.bool_)
+        """By slot: keys that are with another instance; some slots at the end may be missing."""
         self._columns: dict[str, _Column] = {}
         for name, one in how.aggregates:
             if not isinstance(one, Aggregate):
@@ -95,6 +100,8 @@ class RunningState:
         new = slots >= known
         if new.any():  # slots of new keys are given in the order of rows
             self._key_rows.append(partials.select(self._keys).filter(pa.array(new)))
+        if self._gone.any():
+            self._gone[slots[slots < len(self._gone)]] = False
         for name, column in self._columns.items():
             column.grow(int(slots.max(initial=-1)) + 1)
             column.add(slots, partials.column(name).combine_chunks())
@@ -116,7 +123,30 @@ class RunningState:
             return self._schema.empty_table()
         if self._keys:
             self._key_rows = [pa.concat_tables(self._key_rows).combine_chunks()]
-        return self.at(np.arange(len(self._index)), self._key_rows[0] if self._keys else pa.table({}))
+        slots = self._there()
+        rows = self._key_rows[0] if self._keys else pa.table({})
+        return self.at(slots, rows if len(slots) == len(self._index) else rows.take(pa.array(slots)))
+
+    def _there(self) -> Ints:
+        """The slots of keys that are here."""
+        slots = np.arange(len(self._index))
+        gone = np.zeros(len(slots), np.bool_)
+        gone[: len(self._gone)] = self._gone
+        return slots[~gone]
+
+    def forget(self, rows: Ints) -> bool:
+        """Know nothing more of the keys in these rows of `table`; whether most of what is left is of such keys.
+
+        Their slots stay: to number all others anew would take longer than all else.
+        """
+        slots = self._there()[rows]
+        gone = np.zeros(len(self._index), np.bool_)
+        gone[: len(self._gone)] = self._gone
+        gone[slots] = True
+        self._gone = gone
+        for column in self._columns.values():
+            column.forget(slots)
+        return bool(2 * gone.sum() > len(gone))
 
 
 _COMPACT_FROM = 4096
@@ -302,8 +332,10 @@ class _RunningStep(Step):
         known = self.snapshot(0)
         owners = moved.owners(known["partials"], self._logic.how.keys)
         parts = {name: parted(rows, owners, [number, *moved.takers(number)]) for name, rows in known.items()}
-        self._known, self._new = RunningState(self._logic.how, self._partials), np.zeros(0, np.bool_)
-        self.restore({name: rows[number] for name, rows in parts.items()})
+        many = self._known.forget(np.flatnonzero(owners != number))
+        if many or self._logic.emit == "end":
+            self._known, self._new = RunningState(self._logic.how, self._partials), np.zeros(0, np.bool_)
+            self.restore({name: rows[number] for name, rows in parts.items()})
         return {taker: {name: rows[taker] for name, rows in parts.items()} for taker in moved.takers(number)}
 
     def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
