@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import struct
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ from steelyard.core import OptionError
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, count
+from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.keys import key_ids
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.rescaling import not_in_place
+from steelyard.resident.snapshot import packed
 from steelyard.resident.sources import Read, Reader
+from steelyard.resident.wire import Frame, Kind, WireError
 from steelyard.workloads import Arrivals, Constant, Zipf
 from tests.resident.test_dealing import Numbers, deal
 from tests.resident.test_rescaling import (
@@ -246,3 +250,32 @@ def test_instances_that_go_to_another_worker_do_not_go_over_and_those_on_forward
     then, there = dataflow.rescaled(numbers), Placement.spread(dataflow, 2)
     where = {**Placement.spread(then, 2).worker_of, Instance("made", 0): int("another" in why)}
     assert not_in_place(dataflow, then, there, Placement(where, 2)) == why
+
+
+def test_pieces_of_states_that_nobody_awaits_are_refused():
+    flow = Flow("pieces", parallelism=2)
+    read = flow.source(Numbered(Script()), name="read", parallelism=1)
+    read.key_by("key").aggregate(n=count(), name="made", parallelism=2).sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    quiet = Events(lambda *_: None, lambda *_: None, lambda *_: None)
+    deployment = Deployment(dataflow, Placement.spread(dataflow, 2), 0, lambda *_: None, quiet)
+    then = dataflow.rescaled({"made": 1, "out": 1})
+    deployment.prepare(1, then, Placement.spread(then, 2))
+    made = [one.name for one in dataflow.operators].index("made")
+    state = packed({"own": {"watermark": 0, "done": False}})
+
+    def piece(worker=1, operator=made, cut=1, whom=(1, 0, 0, 2), payload=state):
+        deployment.receive(worker, Frame(Kind.STATE, operator, cut, payload, struct.pack("!IIII", *whom)))
+
+    for wrong, why in (
+        ({"cut": 2}, "this is cut 1"),
+        ({"worker": 0}, "nobody awaits"),
+        ({"operator": 0}, "nobody awaits"),
+        ({"whom": (0, 1, 0, 1)}, "nobody awaits"),
+        ({"whom": (1, 0, 0, 0)}, "nobody awaits"),
+        ({"whom": (1, 0, 1, 2)}, "piece 1 of a state behind 0 of 2"),
+        ({"whom": (1, 0, 0, 1), "payload": b"nothing"}, "a state that is none"),
+    ):
+        with pytest.raises(WireError, match=why):
+            piece(**wrong)
+    deployment.stop(1.0)
