@@ -86,6 +86,7 @@ class ChangingJob(Generations[Coordinator]):
         dataflow = self._next[0]
         require_all_placed(dataflow, placement)
         self._launcher.require(placement.workers)
+        self._why = "instances go to other workers"
         self._go_on_as(dataflow, placement)
 
     def rescale(
