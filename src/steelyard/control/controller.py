@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from steelyard.control.guards import Guard
-from steelyard.core import Insisting, OptionError, Progress
+from steelyard.core import Insisting, OptionError, Progress, Watching
 from steelyard.core.control import (
     SHOWN,
     Action,
@@ -163,6 +163,8 @@ class Controller:
             self._tell(self.last.progress(BROUGHT))
         self._hidden = seen if any(guard.waits(seen) for guard in self.guards) else None
         if self._hidden is not None:
+            if isinstance(self.policy, Watching):
+                self.policy.watch(seen)
             return None
         wanted = allowed = self.policy.decide(seen)
         for guard in self.guards:
