@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,16 @@ import numpy as np
 from steelyard.core.plans import Floats
 from steelyard.scaling.foresight_rate import CHANCES
 
-STEPS = 96
+STEPS = 60
 """Of the outlook."""
-LEVELS = 40
-"""Capacities that are weighed."""
-LATER = (0.0, 1 / 12, 1 / 6, 1 / 3, 1 / 2)
+LEVELS, SECOND = 32, 12
+"""Capacities that are weighed, and those for a second rescale."""
+LATER = (0.0, 1 / 12, 1 / 6, 1 / 4)
 """As shares of the outlook: when a rescale may begin instead of now."""
+AGAIN = 1 / 3
+"""As a share of the outlook: how long after a rescale another one may begin."""
+BEHIND = 0.1
+"""Seconds of lag that are none."""
 _WIDEST, _LEAST = 3.0, 0.2
 """Largest and smallest capacity that is weighed, of the most and the least that may come."""
 
@@ -88,20 +92,27 @@ def capacity(curves: Mapping[str, Floats], instances: Mapping[str, int]) -> floa
 
 def keeping(outlook: Outlook) -> Plan:
     """All stays as it is."""
-    can = capacity(outlook.curves, outlook.now)
-    cost, caught_up = _cost(outlook, np.array([can]), [outlook.now], np.array([np.inf]))
-    return Plan(outlook.now, can, np.inf, float(cost[0]), float(caught_up[0]))
+    can = _bounded(outlook, np.array([capacity(outlook.curves, outlook.now)]))
+    cost, caught_up = _cost(outlook, can, np.array([sum(outlook.now.values())]), np.inf)
+    return Plan(outlook.now, float(can[0]), np.inf, float(cost[0]), float(caught_up[0]))
 
 
 def best(outlook: Outlook) -> Plan:
     """The cheapest of all rescales, now or later."""
     found = _candidates(outlook)
-    can = np.array([capacity(outlook.curves, one) for one in found])
-    begins = np.repeat(np.array(LATER) * outlook.seconds, len(found))
-    cost, caught_up = _cost(outlook, np.tile(can, len(LATER)), found * len(LATER), begins)
-    chosen = int(np.argmin(cost))
-    own = chosen % len(found)
-    return Plan(found[own], float(can[own]), float(begins[chosen]), float(cost[chosen]), float(caught_up[chosen]))
+    can = _bounded(outlook, np.array([capacity(outlook.curves, one) for one in found]))
+    workers = np.array([sum(one.values()) for one in found])
+    plans = []
+    for share in LATER:
+        cost, caught_up = _cost(outlook, can, workers, share * outlook.seconds)
+        own = int(np.argmin(cost))
+        plans.append(Plan(found[own], float(can[own]), share * outlook.seconds, float(cost[own]), float(caught_up[own])))
+    return min(plans, key=lambda plan: plan.cost)
+
+
+def _bounded(outlook: Outlook, can: Floats) -> Floats:
+    """Capacities; what nothing is known of does not hold anybody up."""
+    return np.where(np.isfinite(can), can, 2 * float(outlook.rates.max()) + 1.0)
 
 
 def _candidates(outlook: Outlook) -> list[Mapping[str, int]]:
@@ -130,36 +141,63 @@ def _all_workers(outlook: Outlook) -> dict[str, int]:
     return made
 
 
-def _cost(
-    outlook: Outlook, can: Floats, instances: Sequence[Mapping[str, int]], begins: Floats
-) -> tuple[Floats, Floats]:
+def _cost(outlook: Outlook, can: Floats, workers: Floats, begins: float) -> tuple[Floats, Floats]:
     """For each candidate what it costs, mean over the futures, and when it has caught up in the middle one.
 
-    What waits is what came and was not read, never below 0: with X the sum of what comes less what could be read, it
-    is X less the lowest X so far, where that is below 0.
+    A rescale that begins then is followed by another one where that is cheaper, each future for itself: nobody has to
+    be ready at once for all that may come in the whole outlook.
     """
     step = outlook.seconds / STEPS
-    moments = (np.arange(STEPS) + 0.5) * step
-    had = capacity(outlook.curves, outlook.now)
-    had = had if np.isfinite(had) else float(outlook.rates.max()) * 2
-    can = np.where(np.isfinite(can), can, had)
-    before = moments < begins[:, None]
-    over = np.clip((moments + step / 2 - begins[:, None] - outlook.standstill) / step, 0.0, 1.0)
-    speeds = np.where(before, had, can[:, None] * over)
-    came = (outlook.rates[None, :, :] - speeds[:, None, :]) * step
-    piled = outlook.behind + np.cumsum(came, axis=2)
-    waits = piled - np.minimum(np.minimum.accumulate(piled, axis=2), 0.0)
-    late = waits / outlook.usual
-    # what is left at the end is worked off at the speed and the rate of the end
-    spare = np.maximum(speeds[:, None, -1] - outlook.rates[None, :, -1], 0.05 * outlook.usual)
-    afterwards = late[:, :, -1] * np.minimum(waits[:, :, -1] / spare, 2 * outlook.seconds) / 2
-    lag = late.sum(axis=2).mean(axis=1) * step + afterwards.mean(axis=1)
-    has = sum(outlook.now.values())
-    workers = np.array([sum(one.values()) for one in instances], dtype=np.float64)
-    at_once = np.clip(begins, 0.0, outlook.seconds)
-    spent = at_once * has + (outlook.seconds - at_once) * workers
-    middle = waits[:, len(CHANCES) // 2, :] <= 0.1 * outlook.usual
+    edges = np.arange(STEPS) * step
+    had = float(_bounded(outlook, np.array([capacity(outlook.curves, outlook.now)]))[0])
+    over = np.clip((edges + step - begins - outlook.standstill) / step, 0.0, 1.0)
+    speeds = np.where(edges + step / 2 < begins, had, can[:, None] * over)
+    waits = _waits(outlook, outlook.behind, outlook.rates, speeds[:, None, :])
+    has = float(sum(outlook.now.values()))
+    first = min(begins, outlook.seconds)
+    turn = min(round((first + outlook.seconds * AGAIN) / step), STEPS)
+    lag = waits[:, :, :turn].sum(axis=2) * step / outlook.usual
+    spent = first * has + np.maximum(turn * step - first, 0.0) * workers
+    left = outlook.seconds - turn * step
+    stays = outlook.price * _late(outlook, waits, speeds[:, None, :], turn) + left * workers[:, None]
+    cost = spent[:, None] + outlook.price * lag
+    if left > 0:
+        cost += np.minimum(stays, _again(outlook, waits[:, :, turn - 1], can, workers, turn))
+    else:
+        cost += stays
+    middle = waits[:, len(CHANCES) // 2, :] <= BEHIND * outlook.usual
     # caught up is the moment after the last one at which rows were behind
     last_late = STEPS - np.argmax(~middle[:, ::-1], axis=1)
     caught_up = np.where(middle.all(axis=1), 0.0, np.where(middle[:, -1], last_late * step, np.inf))
-    return spent + outlook.price * lag, caught_up
+    return cost.mean(axis=1), caught_up
+
+
+def _again(outlook: Outlook, behind: Floats, can: Floats, workers: Floats, turn: int) -> Floats:
+    """float64[candidates, futures]: the cheapest second rescale, from a moment on at which so many rows are behind."""
+    step = outlook.seconds / STEPS
+    some = np.unique(np.linspace(0, len(can) - 1, SECOND).round().astype(int))
+    edges = np.arange(STEPS - turn) * step
+    over = np.clip((edges + step - outlook.standstill) / step, 0.0, 1.0)
+    speeds = (can[some][:, None] * over)[:, None, None, :]
+    rates = outlook.rates[:, turn:]
+    waits = _waits(outlook, behind[:, :, None], rates, speeds)
+    late = _late(outlook, waits, speeds, 0)
+    return (outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]).min(axis=0)  # type: ignore[no-any-return]
+
+
+def _waits(outlook: Outlook, behind: float | Floats, rates: Floats, speeds: Floats) -> Floats:
+    """Rows that are behind at the end of each step.
+
+    With X the sum of what was behind, came and could not be read, that is X less the lowest X so far, where that is
+    below 0: what could be read while nothing waits is lost.
+    """
+    piled = behind + np.cumsum((rates - speeds) * (outlook.seconds / STEPS), axis=-1)
+    return piled - np.minimum(np.minimum.accumulate(piled, axis=-1), 0.0)  # type: ignore[no-any-return]
+
+
+def _late(outlook: Outlook, waits: Floats, speeds: Floats, begin: int) -> Floats:
+    """Seconds times seconds of lag from a step to the end; what is left then is worked off as things are there."""
+    late = waits[..., begin:].sum(axis=-1) * (outlook.seconds / STEPS)
+    spare = np.maximum(speeds[..., -1] - outlook.rates[:, -1], 0.05 * outlook.usual)
+    afterwards = np.minimum(waits[..., -1] / spare, 2 * outlook.seconds) / 2
+    return (late + waits[..., -1] * afterwards) / outlook.usual  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -14,17 +15,21 @@ CHANCES = (1 / 14, 3 / 14, 5 / 14, 0.5, 9 / 14, 11 / 14, 13 / 14)
 """Of the futures that are reckoned with: each stands for a seventh of what may come."""
 _NORMAL = np.array([-1.465, -0.792, -0.366, 0.0, 0.366, 0.792, 1.465])
 """The same chances of a normal distribution."""
-LEVEL, SHORT, LONG, DAMPING, KEPT = 1 / 20, 1 / 6, 1 / 2, 1 / 2, 6.0
+LEVEL, SHORT, LONG, BENT, DAMPING, KEPT = 1 / 20, 1 / 5, 1 / 2, 3 / 5, 1 / 2, 6.0
 """As shares of the outlook: over which a level is taken, over which slopes are, after which a slope fades, and how long
 rates are kept."""
-JUDGED = (1 / 8, 1 / 4, 1 / 2)
+JUDGED = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """As shares of the outlook: how far ahead forecasts are judged."""
 FORGET = 1.5
 """As a share of the outlook: after so long an error counts half."""
 PRIOR, PRIOR_COUNT = 0.1, 10.0
 """Before anything is known: by which share of itself a rate moves in an eighth of an outlook, and how many errors that
 stands for."""
-KINDS = ("as it is now", "as it has gone lately", "as it has gone for a while", "as one period before")
+KINDS = ("as it is now", "as it goes now", "as it has gone for a while", "as it bends", "as one period before")
+_FITTED = {1: (1, SHORT), 2: (1, LONG), 3: (2, BENT)}
+"""Degree of a polynomial, and over which share of the outlook it is fitted."""
+_TRUST = np.array([0.95, 1.0, 1.0, 1.0, 1.0])
+"""What errors count for: a rate that stays is left only for a kind that is better by more than that."""
 _LEAST_PERIOD, _MOST_ANCHORS = 0.5, 240
 
 
@@ -58,8 +63,8 @@ class Forecast:
 class Rates:
     """Rates of a while, and forecasts from them.
 
-    Four kinds of forecasts are made: the rate stays; it goes on as over a short and over a longer while, which fades;
-    it does what it did one period before, if there seems to be a period. Each is judged by what it would have said in
+    Five kinds of forecasts are made: the rate stays; it goes on in a line as over a short and over a longer while, or in
+    a bend, which fades; it does what it did one period before, if there seems to be a period. Each is judged by what it would have said in
     the past, and the best for each distance is taken. Its errors then are the futures that are reckoned with now:
     each a seventh of them.
 
@@ -75,7 +80,7 @@ class Rates:
     ...     rates.add(60.0 * minute, 1000.0 + 10 * minute)
     >>> found = rates.forecast(np.array([300.0]))
     >>> found.kind, round(float(found.middle[0]), -1)
-    ('as it has gone lately', 1640.0)
+    ('as it goes now', 1640.0)
     """
 
     def __init__(self, outlook: float) -> None:
@@ -116,7 +121,7 @@ class Rates:
         # errors are known at a few distances; beyond the last and before the first they go with the root of time
         scale = np.sqrt(np.clip(ahead / judged[0], None, 1.0)) * np.sqrt(np.clip(ahead / judged[-1], 1.0, None))
         spread = np.stack([np.interp(ahead, judged, errors[:, one]) for one in range(len(CHANCES))]) * scale
-        centre = len(JUDGED) // 2
+        centre = 1
         off = float(np.abs(errors[centre]).mean())
         return Forecast(ahead, np.maximum(middle + spread, 0.0), KINDS[best[centre]], off)
 
@@ -139,7 +144,7 @@ class Rates:
             mean_off = np.where(usable, np.abs(off), 0.0) @ weights / np.maximum(usable @ weights, 1e-9)
             # a forecast that could be judged less than half of the time is not known well enough
             mean_off[usable @ weights < weights.sum() / 2] = np.inf
-            kind = int(np.argmin(mean_off * np.array([0.95, 1.0, 1.0, 1.0])))
+            kind = int(np.argmin(mean_off * _TRUST))
             own = usable[kind]
             values = np.concatenate([off[kind][own], prior])
             heavy = np.concatenate([weights[own], np.full(len(prior), PRIOR_COUNT / len(prior))])
@@ -186,19 +191,26 @@ class _Line:
         level = self.level(moments)[:, None]
         if kind == 0:
             return np.repeat(level, len(ahead), axis=1)
-        if kind in (1, 2):
-            while_ = (SHORT if kind == 1 else LONG) * self.outlook
-            slope = (self.level(moments) - self.level(moments - while_)) / while_
-            slope = np.where(moments - while_ >= self.begin, slope, 0.0)
-            fading = DAMPING * self.outlook
-            way = fading * -np.expm1(-(ahead + LEVEL * self.outlook / 2) / fading)
-            return np.maximum(level + slope[:, None] * way, 0.0)
+        if kind in _FITTED:
+            return self._fitted(*_FITTED[kind], level, moments, ahead)
         if not self.period:
             return np.full((len(moments), len(ahead)), np.nan)
         then = moments[:, None] + ahead - self.period
         known = (moments - self.period >= self.begin)[:, None] & (then <= moments[:, None])
         moved = level - self.level(moments - self.period)[:, None]
         return np.where(known, np.maximum(self.level(then.ravel()).reshape(then.shape) + moved, 0.0), np.nan)
+
+    def _fitted(self, degree: int, share: float, level: Floats, moments: Floats, ahead: Floats) -> Floats:
+        """A line or a parabola through the levels of a while goes on, and fades to a level that stays."""
+        step, points = LEVEL * self.outlook, round(share / LEVEL) + 1
+        back = np.arange(points)
+        levels = self.level((moments[:, None] - step * back).ravel()).reshape(len(moments), points)
+        bent = levels @ _fit(points, degree).T  # from the value now on: slope, bend
+        known = (moments - (points - 1) * step >= self.begin)[:, None]
+        fading = DAMPING * self.outlook
+        way = fading * -np.expm1(-(ahead + step / 2) / fading) / step
+        said = bent[:, :1] + sum(bent[:, [power]] * way**power for power in range(1, degree + 1))
+        return np.where(known, np.maximum(said, 0.0), level)
 
     def _found_period(self) -> float:
         """How long one turn takes, where what was kept looks like more than one of them; 0 where it does not."""
@@ -215,6 +227,12 @@ class _Line:
         away = np.maximum.accumulate(off)
         fits = (off < spread / 3) & (away > spread)
         return float(lags[np.where(fits, off, np.inf).argmin()] * step) if fits.any() else 0.0
+
+
+@cache
+def _fit(points: int, degree: int) -> Floats:
+    """float64[powers, points]: weights of values, newest first, in the polynomial that is nearest to all of them."""
+    return np.linalg.pinv(np.vander(-np.arange(points), degree + 1, increasing=True).astype(np.float64))
 
 
 def _quantiles(values: Floats, weights: Floats) -> Floats:
