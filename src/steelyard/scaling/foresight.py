@@ -60,7 +60,7 @@ class Foresight:
     per_gigabyte
         Seconds more for each 10^9 bytes of state, before any was seen.
     spare
-        Share of what instances can do that is not reckoned with: one of them is always the slowest.
+        Share of what instances can do that is not reckoned with, beside what the slowest of them cannot.
     worthwhile
         Share of the cost that a change must save.
     workers
@@ -80,7 +80,7 @@ class Foresight:
     outlook: float = 1200.0
     restart: float = 30.0
     per_gigabyte: float = 10.0
-    spare: float = 0.05
+    spare: float = 0.02
     worthwhile: float = 0.03
     workers: int = 0
 

@@ -82,7 +82,7 @@ def needed(curves: Mapping[str, Floats], rate: float) -> dict[str, int]:
     >>> needed({"map": np.array([10.0, 20.0, 30.0])}, 15.0), needed({"map": np.array([10.0, 20.0, 30.0])}, 99.0)
     ({'map': 2}, {'map': 3})
     """
-    return {name: int(min(np.searchsorted(curve, rate), len(curve) - 1)) + 1 for name, curve in curves.items()}
+    return {name: min(int(np.searchsorted(curve, rate)), len(curve) - 1) + 1 for name, curve in curves.items()}
 
 
 def capacity(curves: Mapping[str, Floats], instances: Mapping[str, int]) -> float:
@@ -106,7 +106,9 @@ def best(outlook: Outlook) -> Plan:
     for share in LATER:
         cost, caught_up = _cost(outlook, can, workers, share * outlook.seconds)
         own = int(np.argmin(cost))
-        plans.append(Plan(found[own], float(can[own]), share * outlook.seconds, float(cost[own]), float(caught_up[own])))
+        plans.append(
+            Plan(found[own], float(can[own]), share * outlook.seconds, float(cost[own]), float(caught_up[own]))
+        )
     return min(plans, key=lambda plan: plan.cost)
 
 
@@ -129,7 +131,7 @@ def _candidates(outlook: Outlook) -> list[Mapping[str, int]]:
 
 def _all_workers(outlook: Outlook) -> dict[str, int]:
     """The numbers that can do most of those that there are workers for."""
-    made = {name: 1 for name in outlook.now}
+    made = dict.fromkeys(outlook.now, 1)
     curves = {name: curve for name, curve in outlook.curves.items() if name in made}
     made.update({name: count for name, count in outlook.now.items() if name not in curves})
     while sum(made.values()) < outlook.workers:
@@ -182,7 +184,7 @@ def _again(outlook: Outlook, behind: Floats, can: Floats, workers: Floats, turn:
     rates = outlook.rates[:, turn:]
     waits = _waits(outlook, behind[:, :, None], rates, speeds)
     late = _late(outlook, waits, speeds, 0)
-    return (outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]).min(axis=0)  # type: ignore[no-any-return]
+    return (outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]).min(axis=0)
 
 
 def _waits(outlook: Outlook, behind: float | Floats, rates: Floats, speeds: Floats) -> Floats:

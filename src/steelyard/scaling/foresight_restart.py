@@ -22,8 +22,9 @@ _GIGA = 1e9
 class Rescales:
     """Seconds of standstill of each rescale, and the bytes of state at that time.
 
-    A rescale begins when it is asked for. It ends within the first look at which other numbers of instances work: for as
-    much of that look as they say that they worked or waited for others, it was over. One that is not seen is not learnt.
+    A rescale begins when it is asked for. It ends within the first look at which other numbers of instances work: for
+    as much of that look as they say that they worked or waited for others, it was over. One that is not seen is not
+    learnt.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class Rescales:
     >>> for state, took in [(0, 20.0), (4e9, 60.0), (8e9, 100.0), (0, 20.0), (4e9, 60.0)]:
     ...     learnt.took.append((state, took))
     >>> round(learnt.expected(2e9)), round(Rescales(30.0, 10.0).expected(2e9))
-    (41, 50)
+    (42, 50)
     """
 
     seconds: float

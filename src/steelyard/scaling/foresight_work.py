@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -18,6 +18,11 @@ STEADY = 0.02
 HOTTEST = 0.05
 """Less than that share of all rows beyond its own part is no hot instance."""
 _FORGET_SKEW = 0.1
+"""Of what was known of differences between instances, with each look."""
+_FIELDS = 23
+"""Of the array of an operator."""
+_AT_WORK, _SLOWEST = 0.05, 4.0
+"""Who worked for less of its time says nothing of costs; and no instance is slower than so many times the mean."""
 
 
 @dataclass
@@ -36,9 +41,8 @@ class Work:
     ...         work.learn(OperatorObservation("w", processed_per_second=100.0, busy=0.5, **quiet), 10.0, 1e3, 1200.0)
     ...     fires = OperatorObservation("w", processed_per_second=100.0, sent_per_second=50.0, busy=0.75, **quiet)
     ...     work.learn(fires, 10.0, 1e3, 1200.0)
-    >>> each_row, each_result, _ = work.costs
-    >>> round(each_row, 3), round(each_result, 3)
-    (0.01, 0.01)
+    >>> [round(float(cost), 3) for cost in work.costs]
+    [0.01, 0.01, 0.0]
     """
 
     moments: Floats = field(default_factory=lambda: np.zeros((4, 4)))
@@ -51,6 +55,8 @@ class Work:
     """Of all instances, at the newest look that knew."""
     hot: float = 0.0
     """Share of all rows that goes to one instance beyond its part."""
+    slow: float = 1.0
+    """Cost of a row at the slowest instance over the mean: where all get as many rows, all wait for it."""
     looks: float = 0.0
 
     def learn(self, seen: OperatorObservation, seconds: float, of_source: float, forget: float) -> None:
@@ -77,9 +83,9 @@ class Work:
         self.rows, self.results = older * self.rows + rows, older * self.results + results
         self.of_source = older * self.of_source + of_source * seconds
         self.looks += 1
-        self._learn_skew(seen)
+        self._learn_differences(seen)
 
-    def _learn_skew(self, seen: OperatorObservation) -> None:
+    def _learn_differences(self, seen: OperatorObservation) -> None:
         each = [one.processed_per_second for one in seen.instances]
         if len(each) < 2 or not sum(each):
             return
@@ -87,6 +93,10 @@ class Work:
         largest, count = max(each) / sum(each), len(each)
         hot = max(0.0, (largest - 1 / count) / (1 - 1 / count))
         self.hot += (hot - self.hot) * (_FORGET_SKEW if self.looks > 1 else 1.0)
+        costs = [one.busy / one.processed_per_second for one in seen.instances if one.processed_per_second > 0]
+        if len(costs) == len(each) and min(one.busy for one in seen.instances) > _AT_WORK:
+            slow = min(max(costs) * len(costs) / sum(costs), _SLOWEST)
+            self.slow += (slow - self.slow) * _FORGET_SKEW
 
     @property
     def known(self) -> bool:
@@ -144,12 +154,12 @@ class Work:
         seconds = row + result * self.outputs + kept * state / instances
         hot = self.hot if self.hot > HOTTEST else 0.0
         can = 1 / (hot + (1 - hot) / instances)
-        return can / np.maximum(self.per_source_row * seconds, 1e-15)  # type: ignore[no-any-return]
+        return can / np.maximum(self.per_source_row * seconds * self.slow, 1e-15)  # type: ignore[no-any-return]
 
     @property
     def array(self) -> Floats:
         """All of it in one array."""
-        others = (self.rows, self.results, self.of_source, self.state_bytes, self.hot, self.looks)
+        others = (self.rows, self.results, self.of_source, self.state_bytes, self.hot, self.slow, self.looks)
         return np.concatenate([self.moments.ravel(), others])
 
     @classmethod
@@ -161,7 +171,7 @@ class Work:
 def state_of(works: Mapping[str, Work]) -> State:
     """Of all operators."""
     names = sorted(works)
-    arrays = np.array([works[name].array for name in names]).reshape(len(names), -1)
+    arrays = np.array([works[name].array for name in names]).reshape(len(names), _FIELDS)
     return {"operators": np.array(names, dtype=np.str_), "works": arrays}
 
 
@@ -175,9 +185,4 @@ def too_hot(work: Work, rate: float, state: float) -> bool:
     if work.hot <= HOTTEST:
         return False
     row, result, _ = work.costs
-    return rate * work.per_source_row * (row + result * work.outputs) * work.hot >= 1.0
-
-
-def busiest(operators: Sequence[OperatorObservation]) -> str:
-    """Name of the operator that is at work for most of its time."""
-    return max(operators, key=lambda one: one.busy).name
+    return bool(rate * work.per_source_row * (row + result * work.outputs) * work.hot >= 1.0)
