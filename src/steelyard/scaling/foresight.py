@@ -71,12 +71,12 @@ class Foresight:
     >>> from steelyard.core import OperatorObservation
     >>> log = OperatorObservation("log", 1, processed_per_second=500.0, busy=0.5, idle=0.5, arrived_per_second=500.0)
     >>> late = OperatorObservation("map", 1, {"log": 500.0}, processed_per_second=500.0, busy=0.98, idle=0.02)
-    >>> policy = Foresight(price=5.0)
+    >>> policy = Foresight()
     >>> policy.decide(Observation(15.0, 15.0, (log, late))).parallelism
     {'map': 2}
     """
 
-    price: float = 5.0
+    price: float = 20.0
     outlook: float = 1200.0
     restart: float = 30.0
     per_gigabyte: float = 10.0

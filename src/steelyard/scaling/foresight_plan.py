@@ -184,7 +184,8 @@ def _again(outlook: Outlook, behind: Floats, can: Floats, workers: Floats, turn:
     rates = outlook.rates[:, turn:]
     waits = _waits(outlook, behind[:, :, None], rates, speeds)
     late = _late(outlook, waits, speeds, 0)
-    return (outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]).min(axis=0)
+    total: Floats = outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]
+    return total.min(axis=0)
 
 
 def _waits(outlook: Outlook, behind: float | Floats, rates: Floats, speeds: Floats) -> Floats:
@@ -202,4 +203,5 @@ def _late(outlook: Outlook, waits: Floats, speeds: Floats, begin: int) -> Floats
     late = waits[..., begin:].sum(axis=-1) * (outlook.seconds / STEPS)
     spare = np.maximum(speeds[..., -1] - outlook.rates[:, -1], 0.05 * outlook.usual)
     afterwards = np.minimum(waits[..., -1] / spare, 2 * outlook.seconds) / 2
-    return (late + waits[..., -1] * afterwards) / outlook.usual  # type: ignore[no-any-return]
+    found: Floats = (late + waits[..., -1] * afterwards) / outlook.usual
+    return found

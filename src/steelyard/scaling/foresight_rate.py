@@ -64,9 +64,9 @@ class Rates:
     """Rates of a while, and forecasts from them.
 
     Five kinds of forecasts are made: the rate stays; it goes on in a line as over a short and over a longer while, or
-    in a bend, which fades; it does what it did one period before, if there seems to be a period. Each is judged by what it
-    would have said in the past, and the best for each distance is taken. Its errors then are the futures that are
-    reckoned with now: each a seventh of them.
+    in a bend, which fades; it does what it did one period before, if there seems to be a period. Each is judged by
+    what it would have said in the past, and the best for each distance is taken. Its errors then are the futures that
+    are reckoned with now: each a seventh of them.
 
     Parameters
     ----------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from steelyard.bench import Published, Result, Run, charts, experiment
+from steelyard.bench.autoscale.cells import WINS, cell_claims, cell_metrics, cells_table
 from steelyard.bench.autoscale.contest import (
     CONTESTANTS,
     DRAWN,
     EXACT,
+    FORESIGHT,
     HOW,
     LATENCY,
     PUBLISHED,
@@ -37,8 +39,8 @@ def patterns(run: Run) -> Result:
 
 
 def runs_of(run: Run, cases: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], list[Runs]]:
-    """All contestants under each seed; a quick run has those that were published, and one seed."""
-    whom = run.pick(tuple(who for who in CONTESTANTS if who != EXACT), PUBLISHED)
+    """All contestants under each seed; a quick run has those that were published, ours, and one seed."""
+    whom = run.pick(tuple(who for who in CONTESTANTS if who != EXACT), (*PUBLISHED, FORESIGHT))
     points = [(*case, seed) for case in cases for seed in run.seeds(SEEDS, 1)]
     found: dict[tuple[str, str], list[Runs]] = {}
     for query, pattern, seed in run.progress.track(points, "autoscalers"):
@@ -52,16 +54,16 @@ def result_of(found: Found, quick: bool) -> Result:
     rows = [row for row in TABLE if (row.query, row.pattern) in found]
     return Result(
         parameters=parameters(minutes=MINUTES, cases=list(found)),
-        metrics=metrics_of(found),
+        metrics={**metrics_of(found), **cell_metrics(found)},
         kind="simulated",
-        tables=[table_of(found)],
-        claims=[*claims_of(found, rows, REASONS), *findings_of(found)],
-        series=series_of(found, PUBLISHED if quick else DRAWN),
+        tables=[table_of(found), cells_table(found)],
+        claims=[*claims_of(found, rows, REASONS), *findings_of(found), *cell_claims(found)],
+        series=series_of(found, (*PUBLISHED, FORESIGHT) if quick else DRAWN),
         published=[
             Published(f"{row.query}, {row.pattern}, {row.who}: {row.published}", f"{SOURCE}, text of the results")
             for row in rows
         ],
-        notes=[HOW, LATENCY, seeds_of(found)],
+        notes=[HOW, LATENCY, WINS, seeds_of(found)],
     )
 
 

