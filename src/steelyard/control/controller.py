@@ -90,7 +90,8 @@ class Decision(Shown):
     def __str__(self) -> str:
         moved = counted(len(self.done.moves), "workset") + " moved" if self.done.moves else ""
         cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
-        there = [str(numbers) for numbers in (self.parallelism, self.done.placement) if numbers]
+        parts = (self.parallelism, self.done.placement, self.done.settings)
+        there = [str(part) for part in parts if part]
         said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
         refused = f"; refused: {self.refused}" if self.refused else ""
         return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}{refused}"

@@ -73,7 +73,7 @@ class Foresight:
     >>> late = OperatorObservation("map", 1, {"log": 500.0}, processed_per_second=500.0, busy=0.98, idle=0.02)
     >>> policy = Foresight()
     >>> policy.decide(Observation(15.0, 15.0, (log, late))).parallelism
-    {'map': 2}
+    {'log': 2, 'map': 4}
     """
 
     price: float = 20.0
@@ -154,6 +154,10 @@ class Foresight:
                 self._works.setdefault(one.name, Work()).learn(one, seen.seconds, read, self.outlook)
         return ""
 
+    def standstill(self, seen: Observation) -> float:
+        """Seconds for which a rescale would stop the job now."""
+        return self._rescales.expected(sum(one.state_bytes or 0.0 for one in seen.operators))
+
     def _outlook(self, seen: Observation, works: Mapping[str, Work]) -> tuple[Outlook, str]:
         """What a plan needs to know, and in words what is expected."""
         ahead = (np.arange(STEPS) + 0.5) * self.outlook / STEPS
@@ -167,8 +171,6 @@ class Foresight:
             most = max(_LARGEST * count, self.workers, 2)
             curves[name] = (1 - self.spare) * work.curve(most, work.state_bytes * grows)
         behind = sum(one.lag or 0.0 for one in seen.operators if not one.received_from)
-        state = sum(one.state_bytes or 0.0 for one in seen.operators)
-        standstill = self._rescales.expected(state)
         outlook = Outlook(
             forecast.rates,
             self.outlook,
@@ -176,7 +178,7 @@ class Foresight:
             usual,
             curves,
             seen.parallelism,
-            standstill,
+            self.standstill(seen),
             self.price,
             self.workers,
         )

@@ -185,7 +185,7 @@ def _again(outlook: Outlook, behind: Floats, can: Floats, workers: Floats, turn:
     waits = _waits(outlook, behind[:, :, None], rates, speeds)
     late = _late(outlook, waits, speeds, 0)
     total: Floats = outlook.price * late + (workers[some] * len(edges) * step)[:, None, None]
-    return total.min(axis=0)
+    return total.min(axis=0)  # type: ignore[no-any-return]
 
 
 def _waits(outlook: Outlook, behind: float | Floats, rates: Floats, speeds: Floats) -> Floats:
@@ -195,7 +195,7 @@ def _waits(outlook: Outlook, behind: float | Floats, rates: Floats, speeds: Floa
     below 0: what could be read while nothing waits is lost.
     """
     piled = behind + np.cumsum((rates - speeds) * (outlook.seconds / STEPS), axis=-1)
-    return piled - np.minimum(np.minimum.accumulate(piled, axis=-1), 0.0)  # type: ignore[no-any-return]
+    return piled - np.minimum(np.minimum.accumulate(piled, axis=-1), 0.0)
 
 
 def _late(outlook: Outlook, waits: Floats, speeds: Floats, begin: int) -> Floats:
