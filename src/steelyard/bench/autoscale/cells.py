@@ -98,6 +98,10 @@ def cell_claims(found: Found) -> list[Claim]:
     shares = [mean(float(not beaten_by([seeds[seed]])) for seeds in found.values()) for seed in range(count)]
     lost = ", ".join(f"{query} {pattern}" for (query, pattern), seeds in found.items() if beaten_by(seeds))
     every = Claim(
-        "Foresight: share of cells won", "ours: 1.0", shares, 1.0, reason=f"lost by the means: {lost or 'none'}"
+        "Share of the cells that Foresight wins",
+        "ours: 1.0",
+        shares,
+        1.0,
+        reason=f"lost by the means: {lost or 'none'}",
     )
     return [*claims, every]

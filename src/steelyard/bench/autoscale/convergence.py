@@ -143,9 +143,7 @@ def claims_of(found: Found) -> list[Claim]:
         )
     each = [float(sum(one)) for one in zip(*_ours(found), strict=True)]
     steps = len(NAMES) * len(SPANS)
-    claims.append(
-        Claim(f"Foresight: steps on which it settles, of {steps}", "nobody settles on SWA", each, float(steps))
-    )
+    claims.append(Claim(f"Steps on which Foresight settles, of {steps}", "nobody settles on SWA", each, float(steps)))
     return claims
 
 
