@@ -18,6 +18,8 @@ LATER = (0.0, 1 / 12, 1 / 6, 1 / 4)
 """As shares of the outlook: when a rescale may begin instead of now."""
 AGAIN = 1 / 3
 """As a share of the outlook: how long after a rescale another one may begin."""
+WORTH_HAVING = 0.95
+"""Share of what the largest number of instances can do that as few as possible shall do at most."""
 BEHIND = 0.1
 """Seconds of lag that are none."""
 _WIDEST, _LEAST = 3.0, 0.2
@@ -82,7 +84,11 @@ def needed(curves: Mapping[str, Floats], rate: float) -> dict[str, int]:
     >>> needed({"map": np.array([10.0, 20.0, 30.0])}, 15.0), needed({"map": np.array([10.0, 20.0, 30.0])}, 99.0)
     ({'map': 2}, {'map': 3})
     """
-    return {name: min(int(np.searchsorted(curve, rate)), len(curve) - 1) + 1 for name, curve in curves.items()}
+    found = {}
+    for name, curve in curves.items():
+        # where a hot key bounds what any number can do, those that hardly bring anything are not asked for
+        found[name] = int(np.searchsorted(curve, min(rate, WORTH_HAVING * float(curve[-1])))) + 1
+    return found
 
 
 def capacity(curves: Mapping[str, Floats], instances: Mapping[str, int]) -> float:
