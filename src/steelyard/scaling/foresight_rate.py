@@ -129,25 +129,27 @@ class Rates:
         """float64[distances, futures]: errors of the best kind for each distance; and which kinds these are."""
         now, level = line.end, max(line.level(np.array([line.end]))[0], 0.0)
         found, best = [], []
-        for share in JUDGED:
-            far = share * self.outlook
+        far = np.array(JUDGED) * self.outlook
+        anchors = line.anchors(now - far[0])
+        said = np.stack([line.said(kind, anchors, far) for kind in range(len(KINDS))])
+        came = line.level((anchors[:, None] + far).ravel()).reshape(len(anchors), len(far))
+        for number, share in enumerate(JUDGED):
             prior = PRIOR * level * np.sqrt(share / JUDGED[0]) * _NORMAL
-            anchors = line.anchors(now - far)
-            if not len(anchors):
+            own = anchors <= now - far[number]
+            if not own.any():
                 found.append(prior)
                 best.append(0)
                 continue
-            came = line.level(anchors + far)
-            weights = 0.5 ** ((now - far - anchors) / (FORGET * self.outlook))
-            off = np.stack([came - line.said(kind, anchors, np.array([far]))[:, 0] for kind in range(len(KINDS))])
+            off = came[own, number] - said[:, own, number]
+            weights = 0.5 ** ((now - far[number] - anchors[own]) / (FORGET * self.outlook))
             usable = np.isfinite(off)
             mean_off = np.where(usable, np.abs(off), 0.0) @ weights / np.maximum(usable @ weights, 1e-9)
             # a forecast that could be judged less than half of the time is not known well enough
             mean_off[usable @ weights < weights.sum() / 2] = np.inf
             kind = int(np.argmin(mean_off * _TRUST))
-            own = usable[kind]
-            values = np.concatenate([off[kind][own], prior])
-            heavy = np.concatenate([weights[own], np.full(len(prior), PRIOR_COUNT / len(prior))])
+            judged = usable[kind]
+            values = np.concatenate([off[kind][judged], prior])
+            heavy = np.concatenate([weights[judged], np.full(len(prior), PRIOR_COUNT / len(prior))])
             found.append(_quantiles(values, heavy))
             best.append(kind)
         return np.array(found), best
