@@ -218,7 +218,7 @@ def test_windows_that_fire_in_bursts_do_not_make_it_grow():
         Operator("windows", Exactly(0.0006), parallelism=9, capacity=200, window=window),
         Operator("sink", Exactly(1e-6)),
     )
-    controller = run(scenario, guards=[Cooldown(300.0)])
+    controller = run(scenario, 1800.0, guards=[Cooldown(300.0)])
     assert controller.seen.parallelism["windows"] <= 13
     assert controller.seen.operators[0].lag < 100_000.0
 

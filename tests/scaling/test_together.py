@@ -137,8 +137,7 @@ def test_a_resident_job_has_its_instance_moved_and_gives_all_rows(tmp_path):
     mapped = read.shuffle().map(lambda batch: batch, name="map", parallelism=2)
     mapped.shuffle().sink(Callback(got.append), name="out")
     dataflow = flow.dataflow()
-    spread = Placement.spread(dataflow, 2)
-    packed = {one: 0 if one.operator == "map" else worker for one, worker in spread.worker_of.items()}
+    packed = {one: 0 if one.operator == "map" else 1 for one in dataflow.instances}
     job = Job(dataflow, Placement(packed, 2), ThreadLauncher(), Settings(str(tmp_path), heartbeat=0.05))
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
@@ -150,5 +149,4 @@ def test_a_resident_job_has_its_instance_moved_and_gives_all_rows(tmp_path):
             controller.look()
     thread.join(60.0)
     assert [one.done.placement for one in controller.decisions if one.done.placement] == [{"map#0": 1}]
-    assert job.outcome.moves == 1 or job._placement.worker_of != packed
     assert pa.Table.from_batches(got).num_rows == rows
