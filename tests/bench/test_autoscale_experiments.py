@@ -188,11 +188,11 @@ def test_a_cell_is_won_by_the_lowest_latency_where_nobody_near_it_is_cheaper():
 
 
 def test_live_runs_show_whether_order_and_latency_agree():
-    scenario = Steps(1.0, (500.0,) * 5 + (3000.0,) * 30)
-    traces = {who: simulated(elasticity(named), scenario, 20.0, 1000.0, 0.5) for who, named in LIVE.items()}
+    scenario = Steps(1.0, (150.0,) * 5 + (1200.0,) * 30)
+    traces = {who: simulated(elasticity(named), scenario, 20.0, 300.0, 0.5) for who, named in LIVE.items()}
     assert all(one.actions for one in traces.values())
     assert all(max(one.instances) <= 14 for one in traces.values())
-    result = live_result(traces, traces, 1000.0, 0.5, 20.0)
+    result = live_result(traces, traces, 300.0, 0.5, 20.0)
     assert result.metrics["order_agrees"] == 1.0
     assert result.metrics["latency_error"] == 0.0
     assert set(result.panel("measured")[0].x) == set(result.panel("simulated")[0].x)

@@ -32,14 +32,14 @@ from steelyard.workloads import Steps, Zipf
 SOURCE, WORK, SINK = "bids", "work", "out"
 CONTESTANTS = {
     "DS2": "ds2",
-    "HPA-Varga": "hpa_varga?window=6&least_lag=500&grows=200",
+    "HPA-Varga": "hpa_varga?window=6&least_lag=150&grows=60",
     "Foresight": "foresight?outlook=24&restart=1&workers=14",
 }
 QUICK = ("DS2", "Foresight")
-MEAN, SWING, PERIOD, LEVEL = 3_000.0, 2_000.0, 48.0, 1.0
+MEAN, SWING, PERIOD, LEVEL = 900.0, 600.0, 48.0, 1.0
 """Rows per second, and seconds: a cosine that begins at its lowest, with a level for each second."""
-SECONDS, QUICK_SECONDS = 96.0, 14.0
-ROW = 1 / 1000
+SECONDS, QUICK_SECONDS = 96.0, 12.0
+ROW = 1 / 300
 """Seconds for which an instance waits for each row: work that takes time and no processor, of which there are few."""
 BATCH_ROWS = 20
 WORKERS = 2
@@ -49,13 +49,13 @@ EVERY, COOLDOWN, UP, MOST = 1.0, 5.0, 4, 14
 BEGIN = 2
 CALIBRATION = ((0.0, 2), (4.0, 4), (8.0, 3))
 """Instances from a moment on, while more comes than they can do: what an instance does, and what a rescale costs."""
-CALIBRATED = 11.0
+CALIBRATED, OVERLOAD = 11.0, 2_700.0
 PATIENCE = 30.0
 CHARGE = 1.0
 """Seconds at the begin that do not count: workers come."""
 HOW = (
-    "Measured on the resident engine: workers are threads, and an instance waits a thousandth of a second for each "
-    "row, so that instances do not share the processor. The rate swings between 1,000 and 5,000 rows/s in 48 s. The "
+    "Measured on the resident engine: workers are threads, and an instance waits a 300th of a second for each "
+    "row, so that instances do not share the processor. The rate swings between 300 and 1,500 rows/s in 48 s. The "
     "simulation has the same rate, policies and guards; what an instance can do and what a rescale costs were measured "
     "in a job of their own before. Rescales are by snapshot and next generation."
 )
@@ -82,6 +82,7 @@ def discarded(batch: pa.RecordBatch) -> None:
 class Trace:
     """What was seen, look by look, of one run."""
 
+    pace: Steps
     looks: list[Observation] = field(default_factory=list)
     actions: int = 0
 
@@ -93,11 +94,17 @@ class Trace:
         """Of one look."""
         return next(one for one in seen.operators if one.name == SOURCE)
 
+    def waits(self, seen: Observation) -> float:
+        """Seconds for which the oldest row waits, by the rate at which rows come: no engine has to remember that."""
+        one = self.source(seen)
+        end, lag = one.end_offset or 0.0, one.lag or 0.0
+        return float(self.pace.time_of_row(end) - self.pace.time_of_row(end - lag))
+
     @property
     def p95(self) -> float:
         """Seconds for which 95 of 100 rows wait no longer before they are read."""
         rows = [self.source(one).processed_per_second * one.seconds for one in self.looks]
-        waits = [self.source(one).lag_seconds or 0.0 for one in self.looks]
+        waits = [self.waits(one) for one in self.looks]
         return percentiles(np.array(waits), np.array(rows))[1]
 
     @property
@@ -111,7 +118,7 @@ class Watched:
     """An engine whose looks are kept."""
 
     engine: Any
-    trace: Trace = field(default_factory=Trace)
+    trace: Trace
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
@@ -143,7 +150,7 @@ def job_of(pace: Steps, seconds: float, store: Path) -> Job:
     reader = Generated(Zipf(keys=1000), rows=rows, pace=pace)
     read = flow.source(reader, name=SOURCE, batch_rows=BATCH_ROWS)
     read.shuffle().process(lambda _: Waits(), name=WORK, parallelism=BEGIN).shuffle().sink(
-        Callback(discarded), name=SINK
+        Callback(discarded), name=SINK, parallelism=1
     )
     made = flow.dataflow()
     settings = Settings(str(store), heartbeat=0.1)
@@ -181,7 +188,7 @@ def run_live(policy: Any, pace: Steps, seconds: float, every: float, stand_betwe
         job = job_of(pace, seconds, Path(scratch))
         thread = Thread(target=job.run, name="autoscaled", daemon=True)
         thread.start()
-        trace = run_under(policy, job, seconds, every, stand_between)
+        trace = run_under(policy, job, pace, seconds, every, stand_between)
         job.stop()
         thread.join(PATIENCE)
         if thread.is_alive():
@@ -189,9 +196,11 @@ def run_live(policy: Any, pace: Steps, seconds: float, every: float, stand_betwe
     return trace
 
 
-def run_under(policy: Any, engine: Timed, seconds: float, every: float, stand_between: Sequence[Guard]) -> Trace:
+def run_under(
+    policy: Any, engine: Timed, pace: Steps, seconds: float, every: float, stand_between: Sequence[Guard]
+) -> Trace:
     """An engine under a policy."""
-    watched: Any = Watched(engine)
+    watched: Any = Watched(engine, Trace(pace))
     controller = Controller(watched, policy, stand_between, history=None)
     controller.run(seconds, every)
     trace: Trace = watched.trace
@@ -206,7 +215,7 @@ def simulated(policy: Any, pace: Steps, seconds: float, each: float, standstill:
         Operator(WORK, Exactly(1 / each), parallelism=BEGIN, capacity=4 * BATCH_ROWS),
         Operator(SINK, Exactly(1e-6), capacity=1000),
     )
-    return run_under(policy, FluidSimulation(scenario, 0.05, standstill), seconds, EVERY, guards())
+    return run_under(policy, FluidSimulation(scenario, 0.05, standstill), pace, seconds, EVERY, guards())
 
 
 def order_of(found: Mapping[str, Trace]) -> list[str]:
@@ -219,7 +228,7 @@ def live(run: Run) -> Result:
     """One pattern, under each autoscaler, both ways."""
     seconds = run.pick(SECONDS, QUICK_SECONDS)
     calibration = Calibration()
-    run_live(calibration, Steps(LEVEL, (9_000.0,) * 60), CALIBRATED, EVERY / 4, [])
+    run_live(calibration, Steps(LEVEL, (OVERLOAD,) * 60), CALIBRATED, EVERY / 4, [])
     each = float(np.median(calibration.rates))
     standstill = float(np.mean([took for _, took in calibration.rescales.took] or [0.5]))
     pace = rate(seconds)
