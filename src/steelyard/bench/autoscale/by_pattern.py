@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.bench import Published, Result, Run, charts, experiment
+from steelyard.bench import Published, Result, Run, Target, charts, experiment
 from steelyard.bench.autoscale.cells import WINS, cell_claims, cell_metrics, cells_table
 from steelyard.bench.autoscale.contest import (
     CONTESTANTS,
@@ -56,6 +56,7 @@ def result_of(found: Found, quick: bool) -> Result:
         parameters=parameters(minutes=MINUTES, cases=list(found)),
         metrics={**metrics_of(found), **cell_metrics(found)},
         kind="simulated",
+        targets=[Target("cells_won_share", at_least=1.0, explanation="the claims on each cell say by whom, and why")],
         tables=[table_of(found), cells_table(found)],
         claims=[*claims_of(found, rows, REASONS), *findings_of(found), *cell_claims(found)],
         series=series_of(found, (*PUBLISHED, FORESIGHT) if quick else DRAWN),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.bench import Cell, Claim, Published, Result, Run, Table, charts, experiment, mean
+from steelyard.bench import Cell, Claim, Published, Result, Run, Table, Target, charts, experiment, mean
 from steelyard.bench.autoscale.contest import (
     CONTESTANTS,
     CPU,
@@ -58,6 +58,7 @@ def result_of(found: Found) -> Result:
         parameters=parameters(minutes=MINUTES, spans_s=SPANS, quiet_s=QUIET),
         metrics=metrics,
         kind="simulated",
+        targets=[Target("converged_steps", at_least=float(len(NAMES) * len(SPANS)))],
         tables=[_table(found), table_of(found)],
         claims=claims_of(found),
         series=series_of(found, DRAWN),

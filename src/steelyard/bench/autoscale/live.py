@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from steelyard.bench import Cell, Result, Run, Series, Table, charts, experiment
+from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.autoscale.outcome import percentiles
 from steelyard.control import Bounds, Cap, Controller, Cooldown, Guard, LargestStep
 from steelyard.core import Action, Observation
@@ -270,6 +270,7 @@ def result_of(
         parameters={"seconds": seconds, "policies": CONTESTANTS, "every_s": EVERY, "cooldown_s": COOLDOWN},
         metrics=metrics,
         kind="measured",
+        targets=[Target("order_agrees", at_least=1.0), Target("latency_error", at_most=0.3)],
         tables=[Table("both ways", columns, rows)],
         series=[
             *(_line("measured", who, one, "measured") for who, one in measured.items()),
