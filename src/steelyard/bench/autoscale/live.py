@@ -36,15 +36,15 @@ CONTESTANTS = {
     "Foresight": "foresight?outlook=24&restart=1&workers=14",
 }
 QUICK = ("DS2", "Foresight")
-MEAN, SWING, PERIOD, LEVEL = 900.0, 600.0, 48.0, 1.0
+MEAN, SWING, PERIOD, LEVEL = 900.0, 600.0, 24.0, 1.0
 """Rows per second, and seconds: a cosine that begins at its lowest, with a level for each second."""
-SECONDS, QUICK_SECONDS = 96.0, 12.0
+SECONDS, QUICK_SECONDS = 72.0, 14.0
 ROW = 1 / 300
 """Seconds for which an instance waits for each row: work that takes time and no processor, of which there are few."""
 BATCH_ROWS = 20
 WORKERS = 2
 """Of the engine, whose threads the instances are."""
-EVERY, COOLDOWN, UP, MOST = 1.0, 5.0, 4, 14
+EVERY, COOLDOWN, UP, MOST = 0.5, 5.0, 4, 14
 """Seconds between two looks, and after an action; instances that may be added at once, and that there are."""
 BEGIN = 2
 CALIBRATION = ((0.0, 2), (4.0, 4), (8.0, 3))
@@ -55,7 +55,7 @@ CHARGE = 1.0
 """Seconds at the begin that do not count: workers come."""
 HOW = (
     "Measured on the resident engine: workers are threads, and an instance waits a 300th of a second for each "
-    "row, so that instances do not share the processor. The rate swings between 300 and 1,500 rows/s in 48 s. The "
+    "row, so that instances do not share the processor. The rate swings between 300 and 1,500 rows/s in 24 s. The "
     "simulation has the same rate, policies and guards; what an instance can do and what a rescale costs were measured "
     "in a job of their own before. Rescales are by snapshot and next generation."
 )
@@ -228,7 +228,7 @@ def live(run: Run) -> Result:
     """One pattern, under each autoscaler, both ways."""
     seconds = run.pick(SECONDS, QUICK_SECONDS)
     calibration = Calibration()
-    run_live(calibration, Steps(LEVEL, (OVERLOAD,) * 60), CALIBRATED, EVERY / 4, [])
+    run_live(calibration, Steps(LEVEL, (OVERLOAD,) * 60), CALIBRATED, EVERY / 2, [])
     each = float(np.median(calibration.rates))
     standstill = float(np.mean([took for _, took in calibration.rescales.took] or [0.5]))
     pace = rate(seconds)
