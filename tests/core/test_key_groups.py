@@ -15,12 +15,26 @@ shared = st.integers(1, 40).flatmap(lambda groups: st.builds(KeyGroups, st.just(
 
 
 @given(shared)
-def test_owners_have_ranges_of_equal_length_but_for_one_group(shares):
+def test_owners_have_equally_many_groups_but_for_one(shares):
     owner = shares.owner.tolist()
-    assert owner == sorted(owner)
-    lengths = [owner.count(number) for number in range(shares.parallelism)]
-    assert sum(lengths) == shares.groups
-    assert max(lengths) - min(lengths) <= 1
+    owned = [owner.count(number) for number in range(shares.parallelism)]
+    assert sum(owned) == shares.groups
+    assert max(owned) - min(owned) <= 1
+
+
+two_numbers = st.integers(3, 200).flatmap(
+    lambda groups: st.tuples(st.just(groups), st.sets(st.integers(1, groups - 1), min_size=2, max_size=2))
+)
+
+
+@given(two_numbers)
+def test_only_groups_that_must_go_to_other_instances(drawn):
+    groups, numbers = drawn
+    few, many = (KeyGroups(groups, number) for number in sorted(numbers))
+    moved = few.owner != many.owner
+    assert set(many.owner[moved].tolist()) == set(range(few.parallelism, many.parallelism)), "to those that are new"
+    given_away = groups - sum(np.bincount(many.owner)[: few.parallelism])
+    assert moved.sum() == given_away
 
 
 @given(hashes, shared)

@@ -13,7 +13,7 @@ from steelyard.core import OptionError
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Instance
 from steelyard.resident import Rows, count, sum
-from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
+from steelyard.resident.aggregate import PartialAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.changes import ChangedAggregate
 from steelyard.resident.custom import Custom
@@ -21,6 +21,7 @@ from steelyard.resident.join import Join
 from steelyard.resident.kafka_sink import Kafka
 from steelyard.resident.keys import key_ids, table_key_ids
 from steelyard.resident.operator import MAX_WATERMARK, InstanceContext, Step
+from steelyard.resident.running import RunningAggregate
 from steelyard.resident.shares import Share
 from steelyard.resident.snapshot import packed, unpacked
 from steelyard.resident.sources import Source

@@ -248,7 +248,7 @@ def test_mutated_frames_of_a_peer_that_knows_the_secret_never_do_more_than_end_t
                 ends["taken"] += 1
             except WireError:
                 ends["refused"] += 1
-        assert all(outlet._granted - outlet._spent <= 16 for outlet in deployment._outlets.values())
+        assert all(outlet._granted - outlet._spent <= 16 for outlet in deployment._wiring.outlets.values())
     assert ends["refused"] > 5000
 
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from steelyard.core.topology import Instance
 from steelyard.resident import count, join, sum
-from steelyard.resident.aggregate import RunningAggregate, WindowedAggregate
+from steelyard.resident.aggregate import WindowedAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.join import Join
 from steelyard.resident.operator import MAX_WATERMARK, InstanceContext
+from steelyard.resident.running import RunningAggregate
 from steelyard.resident.snapshot import packed, unpacked
 from steelyard.resident.windows import Window
 from steelyard.workloads.workload import TIMESTAMP

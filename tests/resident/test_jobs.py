@@ -37,12 +37,13 @@ from steelyard.resident import (
 )
 from steelyard.resident.channel import CREDIT
 from steelyard.resident.connection import Connection
-from steelyard.resident.coordinator import Coordinator, GenerationError, Present
+from steelyard.resident.coordinator import Coordinator, GenerationError
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import Manifest, difference, shape_of
 from steelyard.resident.operator import Attempt
+from steelyard.resident.outcome import Present
 from steelyard.resident.peers import TO_COORDINATOR, TO_PEER, WorkerError
 from steelyard.resident.quiet import QuietCheck
 from steelyard.resident.security import Credentials, Identity

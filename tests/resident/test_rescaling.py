@@ -188,11 +188,12 @@ KINDS = {
 """What is made of rows, what plain Python makes of them, and what a table has of it."""
 
 
-def flow_of(kind, tables, script, sink=None, batch_rows=3, groups=128):
+def flow_of(kind, tables, script, sink=None, batch_rows=3, groups=128, chained=False):
     flow = Flow(kind, parallelism=2, groups=groups)
     read = flow.source(Scripted(tables, script), time="at", batch_rows=batch_rows, name="read")
     kept = read.shuffle().filter(pc.field("value") > -100, name="kept")
-    KINDS[kind][0](kept, tables).shuffle().sink(sink or Memory(), name="out", parallelism=1)
+    made = KINDS[kind][0](kept, tables)
+    (made if chained else made.shuffle()).sink(sink or Memory(), name="out", parallelism=2 if chained else 1)
     return flow.dataflow()
 
 
@@ -265,7 +266,7 @@ def rescale(job, wanted, twice=False):
 
 
 def has_moved(job, times):
-    return job.outcome.moves >= times
+    return job.outcome.moves + sum(one.in_place for one in job.outcome.rescalings) >= times
 
 
 TABLES = tuple(timed([("abcdef"[(n * n + split) % 6], n, 1) for n in range(12)]) for split in range(3))
@@ -457,7 +458,7 @@ def test_processes_that_are_killed_behind_a_rescale_write_every_row_once(tmp_pat
     for times, wanted in enumerate([{"made": 3, "sink": 1}, {"made": 1, "read": 3, "sink": 4}, {"made": 4}]):
         assert waited(lambda: any(one["rows_in"] for one in job.metrics.values()) or job.ended)
         there = {one.pid for one in job.workers.values()}
-        job.rescale(wanted)
+        job.rescale(wanted, in_place=False)
         assert waited(lambda times=times: job.outcome.rescales > times or job.ended)
         assert waited(lambda there=there: new_of(job, there) or job.ended)
         for pid in new_of(job, there)[:1]:

@@ -13,6 +13,7 @@ from steelyard.core.topology import Instance, Placement
 from steelyard.resident import Flow, JobError, Memory, Rows, Settings, Step, count, run
 from steelyard.resident.channel import Mailbox
 from steelyard.resident.runner import TOGETHER_ROWS, Runner
+from steelyard.resident.switching import Links
 
 ROWS = pa.table({"n": list(range(400)), "k": [n % 7 for n in range(400)]})
 NUMBERS = pa.schema({"n": pa.int64(), "k": pa.int64()})
@@ -191,7 +192,7 @@ def test_every_call_is_answered_or_cancelled_while_a_thread_ends(monkeypatch):
     try:
         for _ in range(300):
             step = Passing()
-            runner = Runner(Instance("one", 0), step, Mailbox([]), [], [], lambda *_: None, lambda *_: None)
+            runner = Runner(Instance("one", 0), step, Links(0, Mailbox([]), [], {}), lambda *_: None, lambda *_: None)
             answers = [runner.call(lambda: None) for _ in range(3)]
             runner._stopping = True  # it ends at once, and cancels what it finds
             runner.start()

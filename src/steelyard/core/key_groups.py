@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from heapq import heappush, heapreplace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ DEFAULT_GROUPS = 128
 class KeyGroups:
     """Which instance of an operator has which key.
 
-    A key is of the group `hash mod groups`, for ever; instances own contiguous ranges of groups, which differ in length
-    by one at most. Another number of instances moves groups, and never parts one.
+    A key is of the group `hash mod groups`, for ever; instances own equally many groups, but for one. Another number of
+    instances moves groups, and never parts one: those that are added take theirs from the others, which keep the rest,
+    so that no more groups move than must.
 
     Parameters
     ----------
@@ -31,9 +33,9 @@ class KeyGroups:
     Examples
     --------
     >>> KeyGroups(7, 3).owner.tolist()
-    [0, 0, 0, 1, 1, 2, 2]
+    [0, 0, 2, 2, 1, 1, 1]
     >>> KeyGroups(7, 3).owners(np.array([0, 4, -1]))
-    array([0, 1, 2], dtype=int32)
+    array([0, 1, 1], dtype=int32)
     """
 
     groups: int
@@ -48,7 +50,7 @@ class KeyGroups:
     @cached_property
     def owner(self) -> np.ndarray[Any, np.dtype[np.int32]]:
         """int32[groups]: the instance that owns each group."""
-        return (np.arange(self.groups, dtype=np.int64) * self.parallelism // self.groups).astype(np.int32)
+        return np.array(_owners(self.groups, self.parallelism), np.int32)
 
     def of(self, hashes: Ints) -> Ints:
         """int64[rows]: the group of each key, by its 64-bit hash, which may be below 0."""
@@ -60,3 +62,24 @@ class KeyGroups:
         """int32[rows]: the instance that has each key."""
         found: np.ndarray[Any, np.dtype[np.int32]] = self.owner[self.of(hashes)]
         return found
+
+
+@lru_cache(maxsize=512)
+def _owners(groups: int, parallelism: int) -> tuple[int, ...]:
+    """Who owns each group: instance n takes its groups from those before it, one by one from who has most."""
+    if parallelism == groups:
+        return tuple(range(groups))
+    owned = [list(range(groups))]
+    most = [(-groups, 0)]
+    for number in range(1, parallelism):
+        taken = []
+        for _ in range(groups // (number + 1)):
+            many, whose = most[0]
+            taken.append(owned[whose].pop())
+            heapreplace(most, (many + 1, whose))
+        owned.append(taken)
+        heappush(most, (-len(taken), number))
+    owner = np.empty(groups, np.int64)
+    for number, some in enumerate(owned):
+        owner[some] = number
+    return tuple(owner.tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,8 +13,9 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.core.hidden import FIRST, LAST, PANE
 from steelyard.resident.aggregates import Aggregation
-from steelyard.resident.floors import Floors, times_dealt
+from steelyard.resident.floors import Floors, times_dealt, times_joined
 from steelyard.resident.keys import distinct
+from steelyard.resident.moving import Reassigned, parted
 from steelyard.resident.operator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -24,7 +25,6 @@ from steelyard.resident.operator import (
     State,
     Step,
 )
-from steelyard.resident.running import RunningState
 from steelyard.resident.shares import Share
 from steelyard.resident.windows import END, START, Session, Window, timely
 
@@ -149,6 +149,11 @@ class WindowedAggregate(OperatorLogic):
         assert self.how.window is not None
         step = SessionStep if isinstance(self.how.window, Session) else WindowedStep
         return step(self.how, self.how.window, self.from_partials, context.schema, self.open_end, self.begins)
+
+    @property
+    def gives_groups(self) -> bool:
+        """What is known is known key by key."""
+        return True
 
     def dealt(self, states: Sequence[State], share: Share) -> State:
         """Open panes by their keys, and how far time is for each key."""
@@ -296,6 +301,29 @@ class WindowedStep(Step):
             known["floors"] = self._floors.times.tolist()
         return known if partials is None else {**known, "panes": partials}
 
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        """Open panes, and how far time has come."""
+        known = self.snapshot(0)
+        panes = known.pop("panes", None)
+        takers = moved.takers(number)
+        if panes is None:
+            return {taker: dict(known) for taker in takers}
+        owners = moved.owners(panes, self._how.keys)
+        self._settled = panes.filter(pa.array(owners == number))
+        self._earliest = self._first_due(self._settled)
+        return {taker: {**known, "panes": rows} for taker, rows in parted(panes, owners, takers).items()}
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        """Open windows of what comes; those of before that have closed are not given again."""
+        own: State = {"watermark": self._watermark}
+        if self._floors is not None:
+            own["floors"] = self._floors.times.tolist()
+        times = times_joined({**states, **({} if number is None else {number: own})}, moved.before)
+        self._watermark, self._floors = times["watermark"], Floors.restored(times)
+        for state in states.values():
+            if "panes" in state and state["panes"].num_rows:
+                self._add(self._how.ordered(state["panes"]))
+
     def restore(self, state: State) -> None:
         """Go on with these panes."""
         if state:
@@ -331,101 +359,3 @@ class SessionStep(WindowedStep):
 def times_of(partials: pa.Table, column: str) -> Ints:
     """The values of a column of times, in microseconds."""
     return np.asarray(partials.column(column).cast(pa.int64()).to_numpy())
-
-
-@dataclass(frozen=True)
-class RunningAggregate(OperatorLogic):
-    """Aggregates of each key over all rows so far, without windows.
-
-    Parameters
-    ----------
-    how
-        Keys and aggregates, over numbers.
-    emit
-        `updates` gives new results of the keys of each batch behind it; `end` gives each key once, in the end (a job
-        that goes on from there gives those that have had rows since, with all that they have had).
-    from_partials
-        Whether partials come in, rather than rows.
-    """
-
-    how: Aggregation
-    emit: str = "updates"
-    from_partials: bool = False
-    kind: ClassVar[str] = "running aggregate"
-    by_name: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.emit not in ("updates", "end"):
-            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end", "epochs"])
-
-    @property
-    def state_settings(self) -> str:
-        """What is known of each key is of these aggregates."""
-        return self.how.settings
-
-    def keys(self, port: int) -> tuple[str, ...]:
-        """The keys of the aggregation."""
-        return self.how.keys
-
-    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        """Keys and results."""
-        partials = inputs[0] if self.from_partials else self.how.partial_schema(inputs[0])
-        RunningState(self.how, partials)
-        return self.how.result_schema(partials)
-
-    def start(self, context: InstanceContext) -> Step:
-        """A step that has seen no row."""
-        partials = context.inputs[0] if self.from_partials else self.how.partial_schema(context.inputs[0])
-        return _RunningStep(self, RunningState(self.how, partials))
-
-    def dealt(self, states: Sequence[State], share: Share) -> State:
-        """What is known of each key, and whether it has had rows since the last end."""
-        known = [(state["partials"], share.owns(state["partials"], self.how.keys)) for state in states if state]
-        marks = [state.get("new") for state in states if state]
-        made: State = {"partials": pa.concat_tables([rows.filter(own) for rows, own in known])} if known else {}
-        if known and all(mark is not None for mark in marks):
-            kept = [mark.filter(own) for mark, (_, own) in zip(marks, known, strict=True) if mark is not None]
-            made["new"] = pa.concat_tables(kept)
-        return made
-
-
-class _RunningStep(Step):
-    def __init__(self, logic: RunningAggregate, known: RunningState) -> None:
-        self._logic, self._known = logic, known
-        self._new = np.zeros(0, np.bool_)
-        """By slot, for results in the end: whether the key has had rows since the last end."""
-
-    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
-        how = self._logic.how
-        made = how.merged([pa.Table.from_batches([batch])]) if self._logic.from_partials else how.partials(batch)
-        slots = self._known.add(made)
-        if self._logic.emit == "updates":
-            return self._results(self._known.at(slots, made))
-        more = int(slots.max(initial=-1)) + 1 - len(self._new)
-        if more > 0:
-            self._new = np.concatenate([self._new, np.zeros(max(more, len(self._new)), np.bool_)])
-        self._new[slots] = True
-        return ()
-
-    def _results(self, partials: pa.Table) -> Batches:
-        return self._logic.how.results(partials).combine_chunks().to_batches() if partials.num_rows else ()
-
-    def finish(self) -> Batches:
-        if self._logic.emit == "updates":
-            return ()
-        known = self._known.table()
-        new, self._new = self._new[: known.num_rows], np.zeros(known.num_rows, np.bool_)
-        return self._results(known.filter(pa.array(new)))
-
-    def snapshot(self, number: int) -> State:
-        known = self._known.table()
-        if self._logic.emit == "updates":
-            return {"partials": known}
-        return {"partials": known, "new": pa.table({"new": self._new[: known.num_rows]})}
-
-    def restore(self, state: State) -> None:
-        if state and state["partials"].num_rows:
-            slots = self._known.add(state["partials"])
-            self._new = np.ones(len(slots), np.bool_)
-            if "new" in state:
-                self._new = state["new"].column("new").to_numpy().astype(np.bool_)

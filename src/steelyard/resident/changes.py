@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from steelyard.core import OptionError
 from steelyard.core.hidden import NEW
 from steelyard.resident.aggregate import COMPACT_FROM, WindowedStep, panes_dealt
 from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.moving import Reassigned, parted
 from steelyard.resident.operator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -78,6 +79,11 @@ class ChangedAggregate(OperatorLogic):
         if how.window is None:
             return _ChangedKeys(how, self.from_partials, context.schema)
         return _ChangedWindows(how, how.window, self.from_partials, context.schema, True, self.begins)
+
+    @property
+    def gives_groups(self) -> bool:
+        """What is known is known key by key."""
+        return True
 
     def dealt(self, states: Sequence[State], share: Share) -> State:
         """What is known of each key, and which of it was not given yet."""
@@ -163,6 +169,17 @@ class _ChangedKeys(Step):
     def snapshot(self, number: int) -> State:
         partials = self._compact()
         return {} if partials is None else {"partials": partials}
+
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        partials, takers = self._compact(), moved.takers(number)
+        if partials is None:
+            return {taker: {} for taker in takers}
+        owners = moved.owners(partials, self._how.keys)
+        self._settled = partials.filter(pa.array(owners == number))
+        return {taker: {"partials": rows} for taker, rows in parted(partials, owners, takers).items()}
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        self._new += [self._how.ordered(state["partials"]) for state in states.values() if "partials" in state]
 
     def restore(self, state: State) -> None:
         self._settled = self._how.ordered(state["partials"]) if "partials" in state else None

@@ -98,6 +98,10 @@ class Outlet:
         """Send the marker of a round. It stands between two messages, and is none of them: it has no number."""
         self._transmit(Message(Kind.MARKER, self.sent, number, plan.encode()))
 
+    def close(self) -> None:
+        """Say that nothing comes behind what was sent: from here on rows go through another channel."""
+        self._transmit(Message(Kind.CUT, self.sent, None))
+
     def taken_log(self) -> list[Message]:
         """What was sent since the last time."""
         taken = self.log or []
@@ -142,7 +146,7 @@ class _Inlet:
         self.owed = 0
         # Each is written by one thread alone, so that neither end needs a lock for them.
         self.batches, self.granted = 0, CREDIT
-        self.ended = False
+        self.ended = self.closed = False
         self.grant = grant
 
 
@@ -189,6 +193,12 @@ class Mailbox:
             raise WireError(f"a message came for channel {number}, which does not end here")
         if message.kind is Kind.MARKER:
             self._put_marker(inlet, message)
+            return
+        if inlet.closed:
+            raise WireError(f"a {message.kind.name} of {inlet.channel.sender} came behind the cut of its channel")
+        if message.kind is Kind.CUT and message.number == inlet.arrived:
+            inlet.closed = True
+            self._append(inlet, message)
             return
         if message.number != inlet.arrived + 1:
             raise WireError(

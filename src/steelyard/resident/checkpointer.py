@@ -82,6 +82,8 @@ class Checkpointer:
         What leads out of the chain, by channel.
     keep
         Makes a checkpoint durable; called in the chain's thread, and is quick.
+    cut
+        Behind how many cuts of this generation it takes them.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class Checkpointer:
         mailbox: Mailbox,
         outlets: Mapping[int, Outlet],
         keep: Callable[[Taken], None],
+        cut: int = 0,
     ) -> None:
+        self.cut = cut
         self._half = protocol.beside(place)
         self._of = [protocol.name, getattr(protocol, "rule", ""), len(place.instances)]
         self._marks, self._timers, self._logs = protocol.marks, protocol.timers, protocol.logged

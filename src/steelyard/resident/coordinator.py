@@ -8,25 +8,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
-from steelyard.core.shown import Shown
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident.chains import Chains
 from steelyard.resident.control import message, packed
 from steelyard.resident.delivery import Delivery, Results
-from steelyard.resident.gang import Director, Gang, GenerationError, Recovery, Said
+from steelyard.resident.gang import Director, Gang, GenerationError, Said
 from steelyard.resident.manifest import Manifest, channels_of, shape_of
 from steelyard.resident.operator import ALONE, Attempt
+from steelyard.resident.outcome import Outcome, Present
 from steelyard.resident.pulse import Pulse
 from steelyard.resident.quiet import QuietCheck
-from steelyard.resident.recovery_line import CheckpointTotals, RecoveryLine
+from steelyard.resident.recovery_line import RecoveryLine
+from steelyard.resident.rescaling import Rescaling, Wish
 from steelyard.resident.security import Credentials
 from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
@@ -37,51 +38,6 @@ _POLL = 0.01
 """Seconds between two counts of a dataflow that comes to rest."""
 _ROUND_POLL = 0.05
 """Seconds between two looks whether a round of checkpoints begins."""
-
-
-@dataclass(repr=False)
-class Outcome(Shown):
-    """What a job gave."""
-
-    results: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
-    """Batches of each memory sink."""
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last metrics of each instance."""
-    traffic: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By worker: what went to and came from other workers."""
-    epochs: int = 0
-    """Snapshots that were committed, the last included."""
-    restarts: int = 0
-    """Generations that failed."""
-    moves: int = 0
-    """Generations that made room for one with another placement."""
-    rescales: int = 0
-    """Of those, the ones that made room for other numbers of instances."""
-    refused: str = ""
-    """Why the newest wish for other numbers was not fulfilled, if one was not."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """How long it took to `join`, `deploy` and `run`."""
-    checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
-    """What checkpoints that were taken while rows came have cost; not those for which all stopped."""
-    recoveries: list[Recovery] = field(default_factory=list)
-    """What each generation that failed took to be noticed, and to be followed by one that works."""
-
-    def counted(self) -> dict[str, object]:
-        """How it went, without what it gave."""
-        counted = {"epochs": self.epochs, "restarts": self.restarts, "moves": self.moves, "seconds": self.seconds}
-        rare = {"rescales": self.rescales, "recoveries": self.recoveries}
-        return {**counted, **{what: many for what, many in rare.items() if many}}
-
-    def _facts(self) -> Mapping[str, object]:
-        return {"sinks": len(self.results), "instances": len(self.metrics), **self.counted()}
-
-
-class Present(NamedTuple):
-    """A worker that has come: the process that it is."""
-
-    host: str
-    pid: int
-    generation: int
 
 
 class Coordinator(Director):
@@ -118,6 +74,13 @@ class Coordinator(Director):
     ) -> None:
         self.attempt, self._delivery = attempt, delivery
         self._dataflow, self._placement, self._settings = dataflow, placement, settings
+        self._hosted = set(placement.worker_of.items())
+        """Which worker may tell of which instance."""
+        self._wishes: list[Wish] = []
+        """Numbers of instances that are wanted in place."""
+        self._cuts = 0
+        self._settled: dict[int, Mapping[str, Any]] = {}
+        """By worker: what it said when all of its instances had gone over at the newest cut."""
         self.outcome = outcome or Outcome()
         self._store = SnapshotStore(settings.store) if settings.store else None
         self.present: dict[int, Present] = {}
@@ -222,7 +185,9 @@ class Coordinator(Director):
         interval = self._settings.stop_every
         due = time.monotonic() + interval if interval else None
         while self._working and not self._stopping:
-            if self._dataflow.cyclic and not self._reading and not self._loops_closed:
+            if self._wishes:
+                self._rescale(self._wishes.pop(0))
+            elif self._dataflow.cyclic and not self._reading and not self._loops_closed:
                 self._await_quiet()
                 self._order("close_loops")
                 self._loops_closed = True
@@ -236,6 +201,42 @@ class Coordinator(Director):
         if self._stopping:
             self._order("pause")
             self._await_quiet()
+
+    def request_rescale(self, wish: Wish) -> None:
+        """Go over to other numbers of instances in place. Any thread may call it."""
+        self._gang.say("rescale", wish=wish)
+
+    def _rescale(self, wish: Wish) -> None:
+        """All workers prepare; then sources cut, and all others behind them (`switching.py`).
+
+        Checkpoints begin anew at the cut: until there is a line behind it, all would go back to the one before it.
+        """
+        begun, cut = time.monotonic(), self._cuts + 1
+        self._hosted |= set(wish.placement.worker_of.items())
+        where = {str(instance): worker for instance, worker in wish.placement.worker_of.items()}
+        numbers = {one.name: one.parallelism for one in wish.dataflow.operators}
+        self._order("rewire", cut=cut, parallelism=numbers, placement=where)
+        before, self._dataflow, self._placement, self._cuts = self._dataflow, wish.dataflow, wish.placement, cut
+        sources = {source.name for source in self._dataflow.sources}
+        self._working = set(wish.placement.worker_of.values())
+        self._reading = {worker for one, worker in wish.placement.worker_of.items() if one.operator in sources}
+        chosen: Any = self._protocol
+        if chosen is not None:
+            chains = Chains(self._dataflow, self._placement)
+            self._line = RecoveryLine(chosen, chains, None, self.outcome.checkpoints, self.attempt.behind(cut))
+            self._moved = False
+        self._settled = {}
+        self._order("cut")
+        while len(self._settled) < self.workers:
+            self._hear(self._settings.heartbeat)
+        gone = {str(one) for one in before.instances} - set(where)
+        with self._collecting:  # whoever is gone takes no checkpoint any more: what it gave is of the next one of all
+            self._pending = [(one, 0 if str(one) in gone else number, rows) for one, number, rows in self._pending]
+        for known in (self.metrics, self.outcome.metrics, self.state_bytes):
+            for name in gone & set(known):
+                del known[name]
+        parts, size = (sum(said[what] for said in self._settled.values()) for what in ("parts", "bytes"))
+        wish.done(Rescaling.of(before, wish.dataflow, "", time.monotonic() - begun, parts, size))
 
     def _look_at_line(self) -> None:
         """Begin a round where it is time for one; commit the line where it has moved."""
@@ -376,7 +377,7 @@ class Coordinator(Director):
             self.outcome.metrics.update(said.what["instances"])
             self.hosts[said.worker] = {key: said.what[key] for key in ("sent", "cores")}
             self.outcome.traffic[said.worker] = {key: said.what[key] for key in ("sent", "received")}
-        elif said.event == "ended":
+        elif said.event == "ended" and said.what["cut"] == self._cuts:
             if said.what["sources"]:
                 self._reading.discard(said.worker)
             if said.what["all"]:
@@ -385,11 +386,15 @@ class Coordinator(Director):
             self._has_started(said)
         elif said.event == "hello":
             self.present[said.worker] = Present(said.what["host"], said.what["pid"], self.attempt.generation)
-        elif said.event == "checkpoint" and self._line is not None:
+        elif said.event == "checkpoint" and self._line is not None and said.what["cut"] == self._cuts:
             try:
                 self._moved = self._line.reported(said.what) or self._moved
             except WireError as error:
                 raise GenerationError(f"worker {said.worker} was not understood: {error}") from error
+        elif said.event == "settled" and said.what["cut"] == self._cuts:
+            self._settled[said.worker] = said.what
+        elif said.event == "rescale":
+            self._wishes.append(said.what["wish"])
         elif said.event == "stop":
             self._stopping = True
         return said
@@ -400,7 +405,7 @@ class Coordinator(Director):
             self._collect(worker, frame)
             return None
         what = message(frame, "event", EVENTS)
-        hosted = {str(one) for one, where in self._placement.worker_of.items() if where == worker}
+        hosted = {str(one) for one, where in self._hosted if where == worker}
         named = set(what.get("instances") or what.get("files") or ()) | ({what.get("instance", "")} - {""})
         if not named <= hosted:
             raise WireError(f"it told of {min(named - hosted)}, which it does not host")
@@ -409,7 +414,7 @@ class Coordinator(Director):
     def _collect(self, worker: int, frame: Frame) -> None:
         operators = self._dataflow.operators
         name = operators[frame.channel].name if frame.channel < len(operators) else None
-        if name is None or self._placement.worker_of.get(Instance(name, frame.number)) != worker:
+        if name is None or (Instance(name, frame.number), worker) not in self._hosted:
             raise WireError(f"it sent results of instance {frame.number} of operator {frame.channel}, which it has not")
         batch = batch_from(frame.payload, self._dataflow.schemas[name])
         if len(frame.note) != NOTE_BYTES:

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from steelyard.checkpoint import CheckpointProtocol, Place
+from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Dataflow
-from steelyard.core.topology import Channel, Instance, Placement
-from steelyard.resident.chains import Chains
-from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
+from steelyard.core.topology import Instance, Placement
 from steelyard.resident.checkpointer import Checkpointer, Taken, counters_of
-from steelyard.resident.costs import CostMeter, learns_costs, observes_costs, schedulers_of
 from steelyard.resident.keeper import Keeper, Replay
-from steelyard.resident.operator import ALONE, Attempt, InstanceContext, State
+from steelyard.resident.moving import Reassigned, Way, state_bytes
+from steelyard.resident.operator import ALONE, Attempt, InstanceContext, State, Step
 from steelyard.resident.output import Output
-from steelyard.resident.rounds import RoundMeter
-from steelyard.resident.routing import ByCost, Hearing, distributor
-from steelyard.resident.runner import Meter, Runner
-from steelyard.resident.wire import Frame, Kind, Packer, WireError, batch_from
+from steelyard.resident.runner import Runner
+from steelyard.resident.snapshot import packed, unpacked
+from steelyard.resident.switching import GIVEN, TAKEN, Links, Turn
+from steelyard.resident.wire import Frame, Kind, WireError
+from steelyard.resident.wiring import Send, Wiring
 
-Send = Callable[[int, Kind, int, int, Any, bytes], None]
-"""(worker, kind, channel, number, payload, note): brings a frame to another worker."""
-_NUMBER = 8
-"""Bytes of a number in a frame."""
-_MARK = struct.Struct("!H")
-"""Bytes of a protocol's note, before it."""
+_PIECE = struct.Struct("!IIII")
+"""Beside a piece of a state: who gives and who takes, which piece it is, of how many."""
+PIECE_BYTES = 1 << 20
+"""Of a state that goes to another worker: rows go between two pieces."""
+PIECES = 1 << 16
+"""Most pieces of one state."""
+
+
+class Settled(NamedTuple):
+    """What a worker gave and took at a cut, when all of its instances have gone over."""
+
+    cut: int
+    parts: int
+    bytes: int
+    """Of the rows of states that went from one instance to another."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Events:
     ended: Callable[[Instance], None]
     deliver: Callable[[Instance, pa.RecordBatch, int], None]
     """Results of a sink, and the number of the checkpoint that they will be in."""
+    settled: Callable[[Settled], None] = lambda _: None
 
 
 class Deployment:
@@ -71,47 +82,66 @@ class Deployment:
         protocol: CheckpointProtocol | None = None,
         keeper: Keeper | None = None,
     ) -> None:
-        self._attempt = attempt
-        self.dataflow, self._placement, self._worker, self._send = dataflow, placement, worker, send
-        self._channels = dataflow.channels()
-        self._mailboxes: dict[Instance, Mailbox] = {}
-        self._outlets: dict[int, Outlet] = {}
-        self._hearing: dict[int, Hearing] = {}
-        self._observed = [number for number, edge in enumerate(dataflow.edges) if observes_costs(edge, dataflow)]
-        """Edges whose routers observe what their rows cost."""
-        hosted = placement.hosted(worker)
-        self._chains = Chains(dataflow, placement)
-        self._followed = self._chains.followed
-        self._marked = protocol is not None and protocol.marks
-        overtaking = protocol is not None and protocol.overtakes
-        for instance in hosted:
-            into = self._into(instance)
-            metered = [one.number for one in into if learns_costs(one, dataflow)]
-            self._mailboxes[instance] = Mailbox([(one, self._granting(one)) for one in into], metered, overtaking)
-        for channel in self._channels:
-            if channel.sender in self._mailboxes:
-                credit = None if channel.feedback or channel.number in self._followed else CREDIT
-                self._outlets[channel.number] = Outlet(channel, self._transmitting(channel), credit)
-        self.runners = {instance: self._runner(instance, events) for instance in hosted}
-        for number in self._followed:
-            channel = self._channels[number]
-            if channel.sender in self.runners:
-                self.runners[channel.receiver].follow(self.runners[channel.sender])
-        if protocol is not None and keeper is not None:
-            self._checkpoint(protocol, keeper)
+        self._attempt, self._events, self._protocol, self._keeper = attempt, events, protocol, keeper
+        self.dataflow, self.placement, self._worker, self._send = dataflow, placement, worker, send
+        self.runners: dict[Instance, Runner] = {}
+        self._before: list[Wiring] = []
+        """Wirings of before, to whose channels credit may still come."""
+        self._wiring = self._wired(0, 0, dataflow, placement)
+        self._settling = threading.Lock()
+        self._unsettled: set[tuple[Instance, str]] = set()
+        self._given = [0, 0]
+        """Parts and bytes that were given at this cut."""
+        self._pieces: dict[tuple[int, int, int], list[bytes]] = {}
+        """By operator, giver and taker: the pieces of a part that have come."""
+        self._awaited: dict[tuple[int, int, int], int] = {}
+        """By operator, giver and taker: the worker from which a part is to come."""
+        for instance in self._wiring.hosted:
+            self.runners[instance] = self._runner(instance, self._wiring)
+        self._wiring.follow(self._wiring.hosted)
+        self._checkpoint(self._wiring)
 
-    def _checkpoint(self, protocol: CheckpointProtocol, keeper: Keeper) -> None:
-        """Put the half of a protocol beside each chain that is here."""
-        instances, wires = list(map(str, self._chains.heads)), self._chains.wires()
-        for head in self._chains.heads:
-            if head in self.runners:
-                members = [self.runners[one] for one in self._chains.members(head)]
-                leading = {outlet.channel.number: outlet for one in members for outlet in one.outlets}
-                outlets = {number: outlet for number, outlet in leading.items() if number not in self._followed}
-                place = Place.of(str(head), instances, wires)
-                keep = partial(_kept, keeper, self.runners[head])
-                made = Checkpointer(protocol, place, members, self._mailboxes[head], outlets, keep)
-                self.runners[head].checkpointer = made
+    @property
+    def cuts(self) -> int:
+        """How many there were, or are under way."""
+        return self._wiring.number
+
+    @property
+    def hosted(self) -> list[Instance]:
+        """The instances that are here when all have gone over."""
+        return self._wiring.hosted
+
+    def _wired(self, number: int, first: int, dataflow: Dataflow, placement: Placement) -> Wiring:
+        return Wiring(
+            number, first, dataflow, placement, self._worker, self._send, lambda one: self.runners[one], self._protocol
+        )
+
+    def _checkpointers(self, wiring: Wiring) -> dict[Instance, Checkpointer]:
+        """The half of a protocol beside each chain that is here."""
+        if self._protocol is None or self._keeper is None:
+            return {}
+        chains = wiring.chains
+        found: dict[Instance, Checkpointer] = {}
+        instances, wires = list(map(str, chains.heads)), chains.wires()
+        for head in chains.heads:
+            if head not in wiring.mailboxes:
+                continue
+            members = [self.runners[one] for one in chains.members(head)]
+            outlets = {
+                number: outlet
+                for number, outlet in wiring.outlets.items()
+                if outlet.channel.sender in {one.instance for one in members} and number not in wiring.followed
+            }
+            place = Place.of(str(head), instances, wires)
+            keep = partial(_kept, self._keeper, self.runners[head])
+            found[head] = Checkpointer(
+                self._protocol, place, members, wiring.mailboxes[head], outlets, keep, wiring.number
+            )
+        return found
+
+    def _checkpoint(self, wiring: Wiring) -> None:
+        for head, made in self._checkpointers(wiring).items():
+            self.runners[head].checkpointer = made
 
     def restore(
         self, instance: Instance, state: State, sent: Mapping[int, int] | None = None, replay: Replay | None = None
@@ -130,159 +160,181 @@ class Deployment:
         out, worked_off = counters_of(state)
         for outlet in runner.outlets:
             outlet.sent = out.get(outlet.channel.number, 0)
-        for channel in self._into(instance):
+        for channel in self._wiring.into(instance):
             received = worked_off.get(channel.number, 0)
             came = max(sent.get(channel.number, received), received)
             schema = self.dataflow.schemas[channel.sender.operator]
             messages = (
                 replay.messages(channel.number, received, came, state, schema) if replay and came > received else []
             )
-            self._mailboxes[instance].restore(channel.number, came, messages)
+            self._wiring.mailboxes[instance].restore(channel.number, came, messages)
             if messages and runner.checkpointer is not None:
                 runner.checkpointer.inherit(channel.number, came)
 
-    def _into(self, instance: Instance) -> list[Channel]:
-        return [channel for channel in self._channels if channel.receiver == instance]
-
-    def _granting(self, channel: Channel) -> Callable[[int], None]:
-        """Gives the sender credit: at once where it is here, by a frame where it is elsewhere."""
-        sender = self._placement.worker_of[channel.sender]
-        if sender == self._worker:
-            return lambda batches: self._outlets[channel.number].grant(batches)  # noqa: PLW0108 - made later
-        return lambda batches: self._send(sender, Kind.CREDIT, channel.number, batches, b"", b"")
-
-    def _telling(self, channel: Channel) -> Callable[[int, bytes], None]:
-        """Brings a report to the sender of a channel: at once where it is here, by a frame where it is elsewhere."""
-        sender = self._placement.worker_of[channel.sender]
-        if sender == self._worker:
-            return lambda number, payload: self._hearing[channel.number].hear(channel.number, number, payload)
-        return lambda number, payload: self._send(sender, Kind.REPORT, channel.number, number, payload, b"")
-
-    def _transmitting(self, channel: Channel) -> Callable[[Message], None]:
-        receiver = self._placement.worker_of[channel.receiver]
-        if channel.number in self._followed:
-            return lambda message: self.runners[channel.sender].hand(
-                self.runners[channel.receiver], channel.number, message
-            )
-        if receiver == self._worker:
-            mailbox = self._mailboxes[channel.receiver]
-            return lambda message: mailbox.put(channel.number, message)
-
-        packer = Packer(self.dataflow.schemas[channel.sender.operator])
-
-        def transmit(message: Message) -> None:
-            payload: Any = b""
-            if message.kind is Kind.DATA:
-                payload = packer.payload(message.value)
-            elif message.value is not None:
-                payload = int(message.value).to_bytes(_NUMBER, "big", signed=True)
-            note = joined_notes(message.mark, message.note) if self._marked else message.note
-            self._send(receiver, message.kind, channel.number, message.number, payload, note)
-
-        return transmit
-
-    def _runner(self, instance: Instance, events: Events) -> Runner:
-        operator = self.dataflow.by_name[instance.operator]
+    def _context(self, instance: Instance, dataflow: Dataflow) -> InstanceContext:
+        operator = dataflow.by_name[instance.operator]
         inputs = [
             next(
-                self.dataflow.schemas[edge.sender]
-                for edge in self.dataflow.into(instance.operator)
+                dataflow.schemas[edge.sender]
+                for edge in dataflow.into(instance.operator)
                 if edge.port == port and not edge.feedback
             )
             for port in range(operator.logic.ports)
         ]
-        context = InstanceContext(
+        return InstanceContext(
             instance,
             operator.parallelism,
             inputs,
-            self.dataflow.schemas[instance.operator],
-            lambda batch: events.deliver(instance, batch, self.runners[instance].checkpoints + 1),
+            dataflow.schemas[instance.operator],
+            lambda batch: self._events.deliver(instance, batch, self.runners[instance].checkpoints + 1),
             self._attempt,
         )
-        logic: Any = operator.logic
-        outputs = []
-        for number, edge in enumerate(self.dataflow.edges):
-            if edge.sender == instance.operator:
-                reached = {
-                    channel.receiver.number: self._outlets[channel.number]
-                    for channel in self._channels
-                    if channel.edge == number and channel.sender == instance
-                }
-                receivers = self.dataflow.by_name[edge.receiver].parallelism
-                first, several = schedulers_of(self.dataflow, number)
-                chooses = distributor(
-                    edge, instance, receivers, (first + instance.number, several), self.dataflow.groups
-                )
-                chooses.prepare(context.schema)
-                if isinstance(chooses, Hearing):
-                    self._listen(chooses, reached)
-                outputs.append(Output(chooses, reached))
-        mailbox, channels = self._mailboxes[instance], self._into(instance)
-        meters = self._meters(instance, channels)
-        return Runner(instance, logic.start(context), mailbox, channels, outputs, events.failed, events.ended, meters)
 
-    def _listen(self, chooses: Hearing, reached: Mapping[int, Outlet]) -> None:
-        """Have what instances report brought to what chooses between them."""
-        channels = [outlet.channel for outlet in reached.values()]
-        told = [one for one in channels if learns_costs(one, self.dataflow) or one.edge in self._observed]
-        chooses.listen({one.number: one.receiver.number for one in told})
-        self._hearing |= dict.fromkeys(chooses.received, chooses)
-        if isinstance(chooses, ByCost) and told and not told[0].feedback:
-            chooses.follow(reached)
+    def _fresh(self, instance: Instance, dataflow: Dataflow) -> Step:
+        logic: Any = dataflow.by_name[instance.operator].logic
+        step: Step = logic.start(self._context(instance, dataflow))
+        return step
 
-    def _meters(self, instance: Instance, channels: list[Channel]) -> dict[int, Meter]:
-        """By channel: what measures its rows; channels of edges that are grouped alike share it."""
-        found: dict[int, Meter] = {}
-        rounds = {one.number: self._telling(one) for one in channels if one.edge in self._observed}
-        if rounds:
-            found |= dict.fromkeys(rounds, RoundMeter(rounds))
-        measured = [channel for channel in channels if learns_costs(channel, self.dataflow)]
-        while measured:
-            kind = (measured[0].port, self.dataflow.edges[measured[0].edge].grouping)
-            alike = [one for one in measured if (one.port, self.dataflow.edges[one.edge].grouping) == kind]
-            measured = [one for one in measured if one not in alike]
-            places = {one.number: schedulers_of(self.dataflow, one.edge) for one in alike}
-            numbers = {one.number: places[one.number][0] + one.sender.number for one in alike}
-            several = places[alike[0].number][1]
-            instances = self.dataflow.by_name[instance.operator].parallelism
-            tell = {one.number: self._telling(one) for one in alike}
-            meter = CostMeter(kind[1].policy, instance.number, instances, (numbers, several), tell)
-            meter.prepare(self.dataflow.schemas[alike[0].sender.operator])
-            found |= dict.fromkeys(tell, meter)
-        return found
+    def _runner(self, instance: Instance, wiring: Wiring) -> Runner:
+        links = self._links(instance, wiring)
+        step = self._fresh(instance, wiring.dataflow)
+        return Runner(instance, step, links, self._events.failed, self._events.ended, wiring.meters(instance))
+
+    @staticmethod
+    def _links(
+        instance: Instance,
+        wiring: Wiring,
+        before: Mapping[str, Output] | None = None,
+        checkpointer: Checkpointer | None = None,
+    ) -> Links:
+        outputs = wiring.outputs(instance, before)
+        return Links(wiring.number, wiring.mailboxes[instance], wiring.into(instance), outputs, checkpointer)
+
+    def prepare(self, cut: int, dataflow: Dataflow, placement: Placement) -> None:
+        """Make ready what all instances go over to at the next cut; those that are new begin, and wait."""
+        old = self._wiring
+        new = self._wired(cut, old.behind, dataflow, placement)
+        was = {one.name: one.parallelism for one in self.dataflow.operators}
+        changed = {one.name for one in dataflow.operators if one.parallelism != was[one.name]}
+        moved = {name: Reassigned.of(dataflow, was[name], name) for name in changed}
+        there, placed = dict(self.runners), self.placement
+        made = {one: self._runner(one, new) for one in new.hosted if one not in there}
+        self.runners = there | made
+        new.follow(made)
+        self._before, self._wiring = [*self._before[-1:], old], new
+        self.dataflow, self.placement = dataflow, placement
+        self._await(moved, placed)
+        beside = self._checkpointers(new)
+        for instance, runner in there.items():
+            links = None
+            if instance in new.mailboxes:
+                kept = _kept_outputs(runner.links.outputs, instance, dataflow, changed)
+                links = self._links(instance, new, kept, beside.get(instance))
+            runner.prepare(self._turn(instance, links, moved.get(instance.operator)))
+        for instance, runner in made.items():
+            runner.checkpointer = beside.get(instance)
+            runner.await_parts(self._turn(instance, None, moved[instance.operator]))
+            runner.start()
+
+    def _turn(self, instance: Instance, links: Links | None, moved: Reassigned | None) -> Turn:
+        return Turn(
+            links,
+            moved,
+            partial(self._fresh, instance, self.dataflow),
+            partial(self._give, instance),
+            self._has_settled,
+        )
+
+    def _await(self, moved: Mapping[str, Reassigned], before: Placement) -> None:
+        """Who has to go over, give and take before all have settled."""
+        hosted, was = set(self._wiring.hosted), set(before.hosted(self._worker))
+        unsettled = {(one, TAKEN) for one in was}
+        names = [one.name for one in self.dataflow.operators]
+        self._awaited, self._pieces, self._given = {}, {}, [0, 0]
+        for name, one in moved.items():
+            mine = [other for other in hosted | was if other.operator == name]
+            if one.way is not Way.NOTHING:
+                unsettled |= {(other, TAKEN) for other in mine}
+            unsettled |= {(other, GIVEN) for other in mine if other in was and one.takers(other.number)}
+            for other in mine:
+                for giver in one.givers(other.number) if other in hosted else ():
+                    from_where = before.worker_of[Instance(name, giver)]
+                    self._awaited[names.index(name), giver, other.number] = from_where
+        self._unsettled = unsettled
+
+    def cut(self) -> None:
+        """Have the sources that are here go over; all others do so when they have worked off what comes before."""
+        for answer in [one.cut() for one in list(self.runners.values()) if one.is_source]:
+            answer.result()
+        self._tell_if_settled()
+
+    def _has_settled(self, instance: Instance, what: str) -> None:
+        with self._settling:
+            self._unsettled.discard((instance, what))
+            if what == TAKEN and instance not in self._wiring.mailboxes:
+                self.runners = {one: runner for one, runner in self.runners.items() if one != instance}
+        self._tell_if_settled()
+
+    def _tell_if_settled(self) -> None:
+        with self._settling:
+            if self._unsettled:
+                return
+            self._unsettled = {(Instance("", 0), "")}  # it is told once
+            found = Settled(self.cuts, *self._given)
+        self._events.settled(found)
+
+    def _give(self, giver: Instance, taker: int, part: State) -> None:
+        """Bring a part of a state to another instance of the same operator."""
+        with self._settling:
+            self._given[0] += 1
+            self._given[1] += state_bytes(part)
+        worker = self.placement.worker_of[Instance(giver.operator, taker)]
+        if worker == self._worker:
+            self.runners[Instance(giver.operator, taker)].take_part(giver.number, part)
+            return
+        operator = [one.name for one in self.dataflow.operators].index(giver.operator)
+        data = memoryview(packed(part))
+        many = max(-(-len(data) // PIECE_BYTES), 1)
+        if many > PIECES:
+            raise SteelyardError(f"the part of {giver} has {len(data)} bytes, and {PIECES * PIECE_BYTES} are the most")
+        for number in range(many):
+            note = _PIECE.pack(giver.number, taker, number, many)
+            piece = bytes(data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES])
+            self._send(worker, Kind.STATE, operator, self.cuts, piece, note)
+
+    def _take_piece(self, worker: int, frame: Frame) -> None:
+        """A piece of a state has come; WireError where it is not the next one that is awaited."""
+        if frame.number != self.cuts or len(frame.note) != _PIECE.size:
+            raise WireError(f"worker {worker} sent a state at cut {frame.number}, and this is cut {self.cuts}")
+        giver, taker, number, many = _PIECE.unpack(frame.note)
+        whose = (frame.channel, giver, taker)
+        if self._awaited.get(whose) != worker or not 0 < many <= PIECES or len(frame.payload) > PIECE_BYTES:
+            raise WireError(f"worker {worker} sent a state of instance {giver} for {taker}, which nobody awaits")
+        pieces = self._pieces.setdefault(whose, [])
+        if number != len(pieces):
+            raise WireError(f"worker {worker} sent piece {number} of a state behind {len(pieces)} of {many}")
+        pieces.append(bytes(frame.payload))
+        if len(pieces) == many:
+            del self._awaited[whose], self._pieces[whose]
+            name = self.dataflow.operators[frame.channel].name
+            self.runners[Instance(name, taker)].take_part(giver, _unpacked(pieces, worker))
 
     def receive(self, worker: int, frame: Frame) -> None:
         """A frame of another worker has come; WireError where it is none that this worker could send."""
-        if frame.channel >= len(self._channels):
-            raise WireError(f"there is no channel {frame.channel}, only {len(self._channels)}")
-        channel = self._channels[frame.channel]
-        if frame.kind is Kind.CREDIT:
-            if channel.number not in self._outlets or self._placement.worker_of[channel.receiver] != worker:
-                raise WireError(f"worker {worker} gave credit for channel {channel.number}, which is not between us")
-            self._outlets[channel.number].grant(frame.number)
+        if frame.kind is Kind.STATE:
+            self._take_piece(worker, frame)
             return
-        if frame.kind is Kind.REPORT:
-            if channel.number not in self._hearing or self._placement.worker_of[channel.receiver] != worker:
-                raise WireError(f"worker {worker} reported on channel {channel.number}, where nobody asked it to")
-            self._hearing[channel.number].hear(channel.number, frame.number, frame.payload)
-            return
-        if channel.receiver not in self._mailboxes or self._placement.worker_of[channel.sender] != worker:
-            raise WireError(f"worker {worker} sent into channel {channel.number}, which is not between us")
-        value: Any = None
-        if frame.kind is Kind.DATA:
-            value = batch_from(frame.payload, self.dataflow.schemas[channel.sender.operator])
-        elif frame.kind in (Kind.WATERMARK, Kind.MARKER, Kind.PROBE) and len(frame.payload) == _NUMBER:
-            value = int.from_bytes(frame.payload, "big", signed=True)
-        elif frame.kind is not Kind.END or len(frame.payload):
-            raise WireError(f"a {frame.kind.name} frame of {len(frame.payload)} bytes does not belong into a channel")
-        mark, note = parted_notes(frame.note) if self._marked and frame.note else (b"", frame.note)
-        self._mailboxes[channel.receiver].put(channel.number, Message(frame.kind, frame.number, value, note, mark))
+        for wiring in (self._wiring, *reversed(self._before)):
+            if frame.channel >= wiring.first:
+                wiring.receive(worker, frame)
+                return
+        raise WireError(f"worker {worker} sent a {frame.kind.name} through channel {frame.channel}, which is no more")
 
     def counters(self) -> Mapping[str, dict[int, int]]:
         """By channel: messages sent from here, and messages worked off here."""
         sent: dict[int, int] = {}
         done: dict[int, int] = {}
-        for runner in self.runners.values():
+        for runner in list(self.runners.values()):
             runner_sent, runner_done = runner.counters()
             sent |= runner_sent
             done |= runner_done
@@ -290,9 +342,10 @@ class Deployment:
 
     def stop(self, timeout: float) -> None:
         """End all instances, in the middle of their rows."""
-        for runner in self.runners.values():
+        runners: Sequence[Runner] = list(self.runners.values())
+        for runner in runners:
             runner.stop()
-        for runner in self.runners.values():
+        for runner in runners:
             runner.join(timeout)
 
 
@@ -301,18 +354,25 @@ def _kept(keeper: Keeper, head: Runner, taken: Taken) -> None:
     keeper.put(head.checkpointer, taken)
 
 
-def joined_notes(mark: bytes, note: bytes) -> bytes:
-    """What a protocol and whoever chose the receiver add to a message, as one note of a frame.
+def _kept_outputs(
+    outputs: Mapping[str, Output], instance: Instance, dataflow: Dataflow, changed: set[str]
+) -> dict[str, Output]:
+    """Those whose edges lead to as many instances as before, from as many."""
+    if instance.operator in changed:
+        return {}
+    same = [f"{number} {edge}" for number, edge in enumerate(dataflow.edges) if edge.receiver not in changed]
+    return {name: outputs[name] for name in same if name in outputs}
 
-    >>> parted_notes(joined_notes(b"clock", b"round"))
-    (b'clock', b'round')
-    """
-    return _MARK.pack(len(mark)) + mark + note if mark or note else b""
 
-
-def parted_notes(note: bytes) -> tuple[bytes, bytes]:
-    """The two of which `joined_notes` made one; WireError where it did not."""
-    if len(note) < _MARK.size or len(note) < _MARK.size + _MARK.unpack_from(note)[0]:
-        raise WireError(f"a note of {len(note)} bytes is too short for what it says to have")
-    end = _MARK.size + _MARK.unpack_from(note)[0]
-    return note[_MARK.size : end], note[end:]
+def _unpacked(pieces: Sequence[bytes], worker: int) -> State:
+    """A state that came from another worker, looked at in full."""
+    try:
+        state = unpacked(b"".join(pieces))
+        for value in state.values():
+            if isinstance(value, pa.Table):
+                value.validate(full=True)
+        if not isinstance(state["own"], dict):
+            raise TypeError("it does not say how far event time is")
+    except Exception as error:
+        raise WireError(f"worker {worker} sent a state that is none: {error}") from error
+    return state

@@ -58,6 +58,21 @@ class EventTime:
             self.newest = watermark
         return True
 
+    def among(self, names: Mapping[int, str]) -> EventTime:
+        """The same instance with other inputs: those that are new have not come anywhere.
+
+        >>> time = EventTime({0: "left"})
+        >>> [time.advance(at) for at in time.told(0, 7)]
+        [True]
+        >>> other = time.among({5: "left", 6: "right"})
+        >>> other.watermark, list(other.told(6, 8)), list(other.told(5, 9))
+        (7, [], [8])
+        """
+        made = EventTime(names)
+        made.restore(self.state())
+        made.watermark, made.newest = self.watermark, self.newest
+        return made
+
     def state(self) -> dict[str, Any]:
         """As plain values."""
         times = sorted(((self._names[one], at) for one, at in self._came_to.items()), key=lambda one: -one[1])

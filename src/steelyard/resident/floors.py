@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core.counts import Ints
+from steelyard.core.key_groups import KeyGroups
 from steelyard.resident.keys import table_key_ids
 from steelyard.resident.operator import MIN_WATERMARK, State
 from steelyard.resident.shares import Share
@@ -45,6 +46,28 @@ class Floors:
     def restored(cls, state: State) -> Floors | None:
         """Those of a state, where it has some."""
         return cls(np.array(state["floors"], np.int64)) if "floors" in state else None
+
+
+def times_joined(states: Mapping[int, State], before: KeyGroups) -> State:
+    """The same where key groups come beside those that stay, each from the instance that had it.
+
+    >>> times_joined({0: {"watermark": 5}, 1: {"watermark": 9}}, KeyGroups(4, 2))
+    {'watermark': 5, 'floors': [5, 5, 9, 9]}
+    >>> times_joined({0: {"watermark": 5}, 1: {"watermark": 5}}, KeyGroups(4, 2))
+    {'watermark': 5}
+    """
+    floors = {giver: state.get("floors") or () for giver, state in states.items()}
+    size = lcm(before.groups, *(len(one) for one in floors.values() if one))
+    number = np.arange(size)
+    owner = before.owners(number)
+    least = min(state["watermark"] for state in states.values())
+    times = np.full(size, least, np.int64)
+    for giver, state in states.items():
+        own = owner == giver
+        known = np.array(floors[giver] or [MIN_WATERMARK], np.int64)
+        times[own] = np.maximum(state["watermark"], known[number[own] % len(known)])
+    made: dict[str, Any] = {"watermark": least}
+    return made if (times == least).all() else {**made, "floors": times.tolist()}
 
 
 def times_dealt(states: Sequence[State], share: Share) -> State:

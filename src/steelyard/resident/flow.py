@@ -18,12 +18,13 @@ from steelyard.grouping.protocol import item_column, require_item_column, requir
 from steelyard.grouping.registry import grouping as shuffle_grouping
 from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
-from steelyard.resident.aggregate import PartialAggregate, RunningAggregate, WindowedAggregate
+from steelyard.resident.aggregate import PartialAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.changes import ChangedAggregate
 from steelyard.resident.custom import Custom, Deal
 from steelyard.resident.join import Join
 from steelyard.resident.operator import MIN_WATERMARK, InstanceContext, Step, schema_of
+from steelyard.resident.running import RunningAggregate
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.sources import DEFAULT_BATCH_ROWS, Reader, Source
 from steelyard.resident.stateless import BatchFunction, Filter, FlatMap, Map, Select

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -10,29 +9,28 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from steelyard.core import Action, ActionRefusedError, Observation, OptionError
+from steelyard.core import Observation, OptionError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.shown import Shown
-from steelyard.core.topology import Instance, Placement
-from steelyard.resident.coordinator import Coordinator, Outcome, Present
-from steelyard.resident.dealing import others_told, require_dealt, require_newest_dealt
+from steelyard.core.topology import Placement
+from steelyard.resident.changing import ChangingJob
+from steelyard.resident.coordinator import Coordinator
+from steelyard.resident.dealing import others_told, require_dealt
 from steelyard.resident.delivery import Delivery, undelivered
 from steelyard.resident.gang import GenerationError
-from steelyard.resident.generations import Generations, JobError
+from steelyard.resident.generations import JobError
 from steelyard.resident.idle import tell_idle_edges
 from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import difference, shape_of
 from steelyard.resident.observed import SHOWS, Looks
 from steelyard.resident.operator import Attempt
-from steelyard.resident.rescaling import rescaled, together
+from steelyard.resident.outcome import Outcome, Present
 from steelyard.resident.security import Credentials, Tls
 from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
 
-log = logging.getLogger(__name__)
 
-
-class Job(Generations[Coordinator]):
+class Job(ChangingJob):
     """A dataflow that runs to its end; a generation that fails is followed by the next, from the last snapshot.
 
     Parameters
@@ -57,20 +55,12 @@ class Job(Generations[Coordinator]):
         settings: Settings | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        _require_all_placed(dataflow, placement)
         live = (settings or Settings()).live_protocol()
         if live is not None:
             live.require(dataflow.cyclic)
+        super().__init__(dataflow, placement, launcher, settings, credentials)
         tell_idle_edges(dataflow)
-        super().__init__(launcher, dataflow, credentials)
-        self._dataflow, self._placement = dataflow, placement
-        self._settings = settings or Settings()
         self._first = Attempt.first()
-        self.outcome = Outcome(recoveries=self.recovered)
-        """What it gave so far."""
-        self._wanted: tuple[Dataflow, Placement] | None = None
-        """What the next generation is to run, and where."""
-        self._looks = Looks(dataflow)
         self._delivery: Delivery | None = None
         self._begun, self._ended = time.monotonic(), threading.Event()
 
@@ -93,66 +83,6 @@ class Job(Generations[Coordinator]):
     def workers(self) -> dict[int, Present]:
         """By number: the workers of the newest generation that have come, each with its machine and process."""
         return dict(self._driver.present) if self._driver else {}
-
-    def move(self, placement: Placement) -> None:
-        """Go on with another placement, also of another number of workers. Any thread may call it while `run` runs.
-
-        Sources stop, a snapshot is taken, and the next generation of workers goes on from it. A dataflow that comes to
-        its end first is not moved any more.
-
-        Raises
-        ------
-        OptionError
-            Without a store there is no snapshot to go on from; and an instance must have a place.
-        """
-        if self._settings.store is None:
-            raise OptionError("to move instances takes a snapshot: give a folder for it, Settings(store=...)")
-        dataflow = self._next[0]
-        _require_all_placed(dataflow, placement)
-        self._launcher.require(placement.workers)
-        self._go_on_as(dataflow, placement)
-
-    def rescale(self, parallelism: Mapping[str, int], placement: Placement | None = None) -> None:
-        """Go on with other numbers of instances, as in `{"count": 6}`. Any thread may call it while `run` runs.
-
-        As `move` does: sources stop, a snapshot is taken, and the next generation of workers deals states out anew.
-        Where an operator of your own has a state then and cannot deal it out, the job goes on as it was, and
-        `outcome.refused` has the reason.
-
-        Parameters
-        ----------
-        parallelism
-            By operator; the others keep what they have.
-        placement
-            Which worker hosts which instance; instance i of every operator on worker i mod as many as there are, where
-            none is given.
-
-        Raises
-        ------
-        OptionError
-            Without a store; where forward edges join operators that would have different numbers; where an operator is
-            known to have a state that it cannot deal out.
-        """
-        if self._settings.store is None:
-            raise OptionError("to rescale takes a snapshot: give a folder for it, Settings(store=...)")
-        there, where = self._next
-        dataflow = rescaled(there, parallelism)
-        require_newest_dealt(dataflow, SnapshotStore(self._settings.store))
-        chosen = placement or Placement.spread(dataflow, where.workers)
-        _require_all_placed(dataflow, chosen)
-        self._launcher.require(chosen.workers)
-        self._go_on_as(dataflow, chosen)
-
-    @property
-    def _next(self) -> tuple[Dataflow, Placement]:
-        """What is to run, and where: a change that is under way is not taken back."""
-        return self._wanted or (self._dataflow, self._placement)
-
-    def _go_on_as(self, dataflow: Dataflow, placement: Placement) -> None:
-        with self._changing:
-            self._wanted = dataflow, placement
-            if self._driver is not None:
-                self._driver.request_stop()
 
     @property
     def now(self) -> float:
@@ -186,42 +116,6 @@ class Job(Generations[Coordinator]):
         return looks.observed(
             dict(driver.metrics), placement, self.now, driver.attempt.generation, driver.hosts, driver.state_bytes
         )
-
-    def apply(self, action: Action) -> float:
-        """Go on with other numbers of instances, or with instances on other workers.
-
-        What forward edges join is rescaled together: where one of them needs more instances, all get them. How long it
-        stops the job is not known beforehand.
-        """
-        action.require_only(self.what, "placement", "parallelism")
-        dataflow, there = self._next
-        try:
-            wanted = {Instance.parse(one): at for one, at in action.placement.items()}
-            numbers = self._numbers(action.parallelism)
-            if numbers:
-                there = Placement.spread(dataflow.rescaled(numbers), there.workers)
-            placement = Placement({**there.worker_of, **wanted}, there.workers)
-            if numbers:
-                self.rescale(numbers, placement)
-            elif wanted:  # else all is as it should be, or will be soon
-                self.move(placement)
-        except OptionError as error:
-            raise ActionRefusedError(str(error)) from error
-        return 0.0
-
-    def _numbers(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Those of all operators that get other numbers; OptionError where none would, and one was to."""
-        dataflow = self._next[0]
-        for name in wanted:
-            dataflow.operator(name)
-        now = {one.name: one.parallelism for one in dataflow.operators}
-        found = {name: number for name, number in together(dataflow, wanted).items() if number != now[name]}
-        if not found and any(now[name] != number for name, number in wanted.items()):
-            held = sorted(set(together(dataflow, wanted)) - set(wanted))
-            raise OptionError(
-                f"forward edges join {sorted(wanted)} with {held}, which keep their numbers: name them too"
-            )
-        return found
 
     def run(self) -> Outcome:
         """Run until the end.
@@ -258,36 +152,6 @@ class Job(Generations[Coordinator]):
                 self._ended.set()
         return self.outcome
 
-    def _is_to_end(self) -> bool:
-        return super()._is_to_end() or self._wanted is not None
-
-    def _goes_on(self) -> bool:
-        """Whether it is to be followed by a generation with another placement, or other numbers of instances."""
-        with self._changing:
-            wanted, self._wanted = self._wanted, None
-            if wanted is None or self._stopped or self._undeliverable or self._driver is None or self._driver.ended:
-                return False
-            dataflow, placement = wanted
-            if dataflow is self._dataflow or self._rescaled(dataflow):
-                self._placement = placement
-                self.outcome.moves += 1
-            return True
-
-    def _rescaled(self, dataflow: Dataflow) -> bool:
-        """Whether the snapshot can be dealt out to the instances of this dataflow, which is then the one that runs."""
-        assert self._settings.store is not None, "who rescales has one"
-        try:
-            require_newest_dealt(dataflow, SnapshotStore(self._settings.store))
-        except OptionError as error:
-            log.warning("the job goes on as it was: %s", error)
-            self.outcome.refused = str(error)
-            return False
-        self._dataflow, self._looks = dataflow, self._looks.of(dataflow)
-        there = set(map(str, dataflow.instances))
-        self.outcome.metrics = {name: one for name, one in self.outcome.metrics.items() if name in there}
-        self.outcome.rescales += 1
-        return True
-
     def _require_same_dataflow(self) -> None:
         if self._settings.store is None:
             return
@@ -323,7 +187,7 @@ class Job(Generations[Coordinator]):
             what = f"{type(error).__name__}: {error}"
             raise OptionError(f"store {self._settings.store} cannot be written: {what}") from error
 
-    def _directed(self, number: int) -> Coordinator:
+    def _coordinator(self, number: int) -> Coordinator:
         return Coordinator(
             self._dataflow,
             self._placement,
@@ -349,14 +213,6 @@ class Job(Generations[Coordinator]):
     def _resumes_from(self) -> str:
         epochs = self.outcome.epochs
         return f"the snapshot of epoch {epochs}" if epochs else "the beginning"
-
-
-def _require_all_placed(dataflow: Dataflow, placement: Placement) -> None:
-    known, placed = set(dataflow.instances), set(placement.worker_of)
-    if known - placed:
-        raise OptionError(f"the placement has no worker for {sorted(known - placed)[0]}: place every instance")
-    if placed - known:
-        raise OptionError(f"the placement has {sorted(placed - known)[0]}, which the dataflow has not: leave it out")
 
 
 def _require_replay(dataflow: Dataflow, error: GenerationError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.keys import KeyIndex
+from steelyard.resident.moving import Reassigned, parted
 from steelyard.resident.operator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -107,6 +108,11 @@ class Join(OperatorLogic):
             return RunningJoinStep(self, context, columns)
         return WindowedJoinStep(self, context, columns, self.windows)
 
+    @property
+    def gives_groups(self) -> bool:
+        """What is known is known key by key."""
+        return True
+
     def dealt(self, states: Sequence[State], share: Share) -> State:
         """Rows of both sides by their keys; of a side that is broadcast all.
 
@@ -178,6 +184,7 @@ class _Pairs:
     """Both sides of a join, and the pairs that a batch makes with the other side."""
 
     def __init__(self, logic: Join, inputs: Sequence[pa.Schema], from_right: Sequence[str]) -> None:
+        self._made_of = (logic, inputs, from_right)
         self._keys = (logic.left, logic.right)
         self._from_right = list(from_right)
         self._index = KeyIndex()
@@ -197,6 +204,22 @@ class _Pairs:
         right = right.select(self._from_right).take(pa.array(right_at))
         columns = [column.combine_chunks() for column in [*left.columns, *right.columns]]
         return columns, len(mine)
+
+    def given(self, moved: Reassigned, number: int) -> tuple[_Pairs, dict[int, tuple[pa.Table, pa.Table]]]:
+        """The pairs of keys that stay with an instance, and the rows of both sides that go, by instance."""
+        takers, stay = moved.takers(number), _Pairs(*self._made_of)
+        found = []
+        for port, side in enumerate(self.sides):
+            rows = side.rows()
+            parts = parted(rows, moved.owners(rows, self._keys[port]), [number, *takers])
+            stay.keep_all(port, parts[number])
+            found.append(parts)
+        return stay, {taker: (found[LEFT][taker], found[RIGHT][taker]) for taker in takers}
+
+    def keep_all(self, port: int, rows: pa.Table) -> None:
+        """Keep rows, and pair them with nothing."""
+        for batch in rows.to_batches():
+            self.keep(port, batch)
 
     def keep(self, port: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Ints]:
         """Keep a batch, and pair it with nothing; gives its rows that have a key, and the key's slot of each."""
@@ -230,9 +253,18 @@ class RunningJoinStep(Step):
 
     def restore(self, state: State) -> None:
         """Go on with these rows."""
-        for port, side in enumerate(("left", "right")):
-            for batch in state[side].to_batches() if state else ():
-                self._pairs.keep(port, batch)
+        for port, side in enumerate(_SIDES if state else ()):
+            self._pairs.keep_all(port, state[side])
+
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        """The rows of both sides."""
+        self._pairs, parts = self._pairs.given(moved, number)
+        return {taker: dict(zip(_SIDES, rows, strict=True)) for taker, rows in parts.items()}
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        """Go on with these rows too."""
+        for state in states.values():
+            self.restore(state)
 
 
 class WindowedJoinStep(Step):
@@ -282,13 +314,33 @@ class WindowedJoinStep(Step):
             state[f"left {start}"], state[f"right {start}"] = (side.rows() for side in pairs.sides)
         return state
 
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        """The rows of both sides of each open window."""
+        gone: dict[int, State] = {
+            taker: {"watermark": self._watermark, "windows": sorted(self._open)} for taker in moved.takers(number)
+        }
+        for start, pairs in self._open.items():
+            self._open[start], parts = pairs.given(moved, number)
+            for taker, rows in parts.items():
+                gone[taker] |= {f"{side} {start}": some for side, some in zip(_SIDES, rows, strict=True)}
+        return gone
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        """Rows of what comes find what was in their windows, also where those of others are over."""
+        for state in states.values():
+            self._add(state)
+        known = [state["watermark"] for state in states.values()]
+        self._watermark = min([*known, *([] if number is None else [self._watermark])], default=self._watermark)
+
     def restore(self, state: State) -> None:
         """Go on with these windows."""
-        if not state:
-            return
-        self._watermark = state["watermark"]
+        if state:
+            self._watermark = state["watermark"]
+            self._add(state)
+
+    def _add(self, state: State) -> None:
         for start in state["windows"]:
-            pairs = self._open[start] = _Pairs(self._logic, self._inputs, self._from_right)
-            for port, side in enumerate(("left", "right")):
-                for batch in state[f"{side} {start}"].to_batches():
-                    pairs.keep(port, batch)
+            if start not in self._open:
+                self._open[start] = _Pairs(self._logic, self._inputs, self._from_right)
+            for port, side in enumerate(_SIDES):
+                self._open[start].keep_all(port, state[f"{side} {start}"])

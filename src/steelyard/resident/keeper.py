@@ -64,19 +64,21 @@ class Keeper:
         try:
             while (found := self._waiting.get()) is not None:
                 whose, taken = found
-                self._write(taken)
+                self._write(taken, whose.cut)
                 whose.durable += 1
         except BaseException as error:  # noqa: BLE001 - disks, sockets: the worker must hear of it
             self._failed(error)
 
-    def _write(self, taken: Taken) -> None:
+    def _write(self, taken: Taken, cut: int) -> None:
+        attempt = self._attempt.behind(cut)
         states = dict(taken.states)
         states[taken.head] |= {f"{_CAPTURED}{one}": packed_messages(some) for one, some in taken.captured.items()}
-        files = {str(one): self._store.keep(one, taken.number, state, self._attempt) for one, state in states.items()}
+        files = {str(one): self._store.keep(one, taken.number, state, attempt) for one, state in states.items()}
         sent = {str(number): packed_messages(some) for number, some in taken.log.items() if some}
-        log = self._store.keep(f"{taken.head} log", taken.number, sent, self._attempt) if sent else None
+        log = self._store.keep(f"{taken.head} log", taken.number, sent, attempt) if sent else None
         self._tell(
             "checkpoint",
+            cut=cut,
             chain=str(taken.head),
             number=taken.number,
             kind=taken.kind,

@@ -77,7 +77,7 @@ class Manifest:
     @property
     def groups(self) -> int:
         """The key groups that its states are of; 0 where a key was with the instance that its hash gave by itself."""
-        return int(self.shape.get("groups", 0))
+        return int(self.shape.get("key_groups", 0))
 
     def fits(self, dataflow: Dataflow) -> bool:
         """Whether each instance of a dataflow goes on from a state of its own, and finds its channels as they were."""
@@ -124,7 +124,7 @@ def shape_of(dataflow: Dataflow) -> Shape:
     """
     passed = {one.name for one in dataflow.operators if getattr(one.logic, "keeps_nothing", False)}
     return {
-        "groups": dataflow.groups,
+        "key_groups": dataflow.groups,
         "operators": {
             one.name: {
                 "kind": one.logic.kind,

@@ -59,6 +59,12 @@ class Looks:
         made._time = self._time
         return made
 
+    def among(self, dataflow: Dataflow) -> Looks:
+        """Those at the same job when it has gone over to another dataflow in place: who is there still counts on."""
+        made = self.of(dataflow)
+        made._before, made._sent, made._generation = self._before, self._sent, self._generation
+        return made
+
     def observed(
         self,
         metrics: Metrics,

@@ -6,13 +6,16 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
 from steelyard.resident.shares import Share
+
+if TYPE_CHECKING:
+    from steelyard.resident.moving import Reassigned
 
 Batches = Iterable[pa.RecordBatch]
 State = dict[str, Any]
@@ -47,6 +50,14 @@ class Attempt(NamedTuple):
         '5c21'
         """
         return self.run.partition(".")[0]
+
+    def behind(self, cut: int) -> Attempt:
+        """Who writes behind so many cuts of this generation: no file of before has the same name.
+
+        >>> Attempt("5c21.9f3a", 2).behind(1).job, str(Attempt("5c21.9f3a", 2).behind(1))
+        ('5c21', '5c21.9f3a.1-2')
+        """
+        return self._replace(run=f"{self.run}.{cut}") if cut else self
 
     def __str__(self) -> str:
         return f"{self.run}-{self.generation}"
@@ -136,6 +147,21 @@ class Step:
         if state:
             raise OptionError(f"{type(self).__name__} keeps no state, but is to go on from {sorted(state)}")
 
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        """Give away what is of keys that are with others from now on; by instance, for all that are to get something.
+
+        Called where `OperatorLogic.gives_groups` says so, for instance `number` of before, at a cut: all instances have
+        worked off all rows from before it.
+        """
+        raise NotImplementedError
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        """Add what others gave, by instance. It may have worked off rows of its own keys since the cut.
+
+        `number` is which instance it was before; None where it had no keys.
+        """
+        raise NotImplementedError
+
     def committed(self, number: int) -> None:
         """Nobody goes back behind checkpoint `number` any more; later ones may have been taken meanwhile."""
 
@@ -193,6 +219,11 @@ class OperatorLogic(ABC):
         if kept:
             raise OptionError(f"a {self.kind} keeps {kept}, and does not say how that is dealt out: define `dealt`")
         return {}
+
+    @property
+    def gives_groups(self) -> bool:
+        """Whether its steps can `give` and `take` what they know of some keys, where all of their rows go by hash."""
+        return False
 
     @abstractmethod
     def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:

@@ -40,6 +40,11 @@ class Output:
         for outlet in self.outlets.values():
             outlet.send(kind, value)
 
+    def cut(self) -> None:
+        """Send no more: rows go through other channels from here on."""
+        for outlet in self.outlets.values():
+            outlet.close()
+
     def probe(self, came: int) -> None:
         """A probe to one of the instances, to another the next time; none goes round a cycle."""
         outlets = [outlet for outlet in self.outlets.values() if not outlet.channel.feedback]

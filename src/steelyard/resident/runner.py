@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,17 +17,16 @@ import pyarrow as pa
 
 from steelyard.core.topology import Channel, Instance
 from steelyard.grouping.protocol import Requests
-from steelyard.resident.channel import Mailbox, Message, Outlet, StoppedError
-from steelyard.resident.checkpointer import Checkpointer
+from steelyard.resident.channel import Message, Outlet, StoppedError
 from steelyard.resident.commands import Commands, Made
 from steelyard.resident.costs import CostMeter
-from steelyard.resident.event_time import EventTime
-from steelyard.resident.metrics import InstanceMetrics, ThreadTime
+from steelyard.resident.metrics import ThreadTime
 from steelyard.resident.operator import MAX_WATERMARK, State
-from steelyard.resident.output import Output, parts_of
+from steelyard.resident.output import parts_of
 from steelyard.resident.reports import unpacked_requests
 from steelyard.resident.rounds import RoundMeter
 from steelyard.resident.sources import SourceStep
+from steelyard.resident.switching import Links, Switching
 from steelyard.resident.wire import Kind, WireError
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ _RECENT = 0.1
 Meter = CostMeter | RoundMeter
 
 
-class Runner:
+class Runner(Switching):
     """Runs one instance until it is stopped, also beyond its last row: it may still have to take a snapshot.
 
     Parameters
@@ -53,12 +52,8 @@ class Runner:
         Which.
     step
         A `Step`, or a `SourceStep`.
-    mailbox
-        What comes in.
-    channels
-        The channels that lead here.
-    outputs
-        What goes out.
+    links
+        What comes in, and what goes out.
     failed
         Called with what the instance raised.
     ended
@@ -71,31 +66,17 @@ class Runner:
         self,
         instance: Instance,
         step: Any,
-        mailbox: Mailbox,
-        channels: Sequence[Channel],
-        outputs: Sequence[Output],
+        links: Links,
         failed: Callable[[Instance, BaseException], None],
         ended: Callable[[Instance], None],
         meters: Mapping[int, Meter] | None = None,
     ) -> None:
-        self.instance = instance
-        self.metrics = InstanceMetrics()
-        self._step, self._mailbox, self._outputs = step, mailbox, outputs
-        self._failed, self._ended = failed, ended
+        super().__init__(instance, step, links, failed)
+        self._ended = ended
         self._meters = meters or {}
         self._metering = list(dict.fromkeys(self._meters.values()))
-        inputs = {one.number: f"{one.sender} {one.port}" for one in channels if not one.feedback}
-        self._event_time = EventTime(inputs)
-        self._open = {channel.number for channel in channels}
-        self._loops = {channel.number for channel in channels if channel.feedback}
-        self._commands: Commands[Runner] = Commands(mailbox.wake)
-        self._stopping = self._paused = False
-        self.checkpoints = 0
-        """How many were taken, those of earlier generations included: the number of the last."""
-        self.checkpointer: Checkpointer | None = None
-        """Takes checkpoints of its chain, where it is the first of one and a protocol wants them."""
-        self._finished = False
-        """Whether the end was told to the step, perhaps before the snapshot, and no row has come since."""
+        self._commands: Commands[Runner] = Commands(lambda: self._mailbox.wake())  # noqa: PLW0108 - of what is linked
+        self._paused = False
         self._row_seconds = 0.0
         """What a row of a batch took of late, its share of what any batch takes included."""
         self._head = self
@@ -241,7 +222,7 @@ class Runner:
                 one._catch_up()
             while not self._stopping:
                 self._commands.obey(lambda whose, error: self._failed(whose.instance, error))
-                if self.checkpointer is not None:
+                if self.checkpointer is not None and self._awaiting is None:
                     self.checkpointer.look()
                 if self.is_source and not self._paused and not self.metrics.done:
                     self._read()
@@ -289,14 +270,28 @@ class Runner:
             self._wait(SOURCE_WAIT)
 
     def _handle(self, channel: Channel, message: Message) -> None:
+        if message.kind is Kind.CUT:
+            self._cut_through(channel)
+            return
+        if self.checkpointer is not None and message.kind is Kind.MARKER:
+            self.checkpointer.on_marker(channel, message)
+            return
+        now: Message | None = message
+        gives_back = True
+        if self._awaiting is not None:
+            now, gives_back = self._awaiting.let_through(channel, message)
+        done = self._work(channel, now) if now is not None else 1
+        if gives_back:
+            self._mailbox.finished(channel.number, message.kind, done)
+        if message.kind is Kind.END and self._awaiting is None:
+            self._end_if_all_ended()
+
+    def _work(self, channel: Channel, message: Message) -> int:
+        """Work a message off, perhaps with some that wait behind it; gives how many."""
         if self.checkpointer is not None:
-            if message.kind is Kind.MARKER:
-                self.checkpointer.on_marker(channel, message)
-                return
             self.checkpointer.before(channel, message)
         if message.kind is Kind.DATA:
-            self._process(channel, message)
-            return
+            return self._process(channel, message)
         if message.kind is Kind.WATERMARK:
             self._time_of(channel.number, message.value)
         elif message.kind is Kind.PROBE:
@@ -306,9 +301,7 @@ class Runner:
             self._open.discard(channel.number)
         else:
             raise WireError(f"{channel.sender} sent a {message.kind.name}, and nobody here knows what to do with it")
-        self._mailbox.finished(channel.number, message.kind)
-        if message.kind is Kind.END:
-            self._end_if_all_ended()
+        return 1
 
     def _probe(self, came: int) -> None:
         """Rows came at this moment, in microseconds since 1970: pass it on, or note how long it took."""
@@ -322,12 +315,13 @@ class Runner:
 
         Where rows come one by one, most of what they cost is that of a batch, however small: who is behind catches up.
         """
-        if not self._row_seconds or (self.checkpointer is not None and self.checkpointer.alone):
+        alone = self._alone or self._awaiting is not None or not self._row_seconds
+        if alone or (self.checkpointer is not None and self.checkpointer.alone):
             return [message]
         most = min(TOGETHER_ROWS, int(TOGETHER_SECONDS / self._row_seconds)) - message.value.num_rows
         return [message, *(self._mailbox.more(channel.number, most) if most > 0 else ())]
 
-    def _process(self, channel: Channel, message: Message) -> None:
+    def _process(self, channel: Channel, message: Message) -> int:
         self._finished = False  # a job that goes on from its end has got more rows: they have an end of their own
         together = self._together(channel, message)
         batch = message.value if len(together) == 1 else pa.concat_batches([one.value for one in together])
@@ -345,7 +339,7 @@ class Runner:
                 meter.passed_over(channel.number, seconds)
             elif meter is not None:
                 meter.executed(channel.number, together, seconds)
-        self._mailbox.finished(channel.number, Kind.DATA, len(together))
+        return len(together)
 
     def _process_measured(self, channel: Channel, batch: pa.RecordBatch, requests: Requests, meter: CostMeter) -> None:
         """The same in slices, each of which is measured."""
@@ -401,7 +395,10 @@ class Runner:
         for reached in self._event_time.told(channel, time_reached):
             self._finished = self._finished and reached == MAX_WATERMARK
             self._emit(lambda at=reached: self._step.on_watermark(at), 0)  # type: ignore[misc]
-            self._advance(reached)
+            if self._awaiting is None:
+                self._advance(reached)
+            else:
+                self._awaiting.hold_time(reached)
 
     def _advance(self, watermark: int) -> None:
         if self._event_time.advance(watermark):
@@ -430,7 +427,7 @@ class Runner:
         found.seconds = time.perf_counter() - self._begun
         found.queue = self._mailbox.length
         found.queue_rows, found.queue_filled = self._mailbox.waiting()
-        found.refused = self._step.refused
+        found.refused = self._refused + self._step.refused
         found.reports = sum(sum(meter.reported.values()) for meter in self._metering)
         found.behind = self._step.behind() if self.is_source else None
         return found.to_dict()

@@ -1,8 +1,10 @@
-"""What a running aggregate knows: a number for each part of each key's aggregates, in arrays."""
+"""Aggregates of each key over all rows so far; what is known of them is a number for each part, in arrays."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ from steelyard.core import OptionError
 from steelyard.core.counts import Ints
 from steelyard.resident.aggregates import Aggregate, Aggregation
 from steelyard.resident.keys import KeyIndex
-from steelyard.resident.operator import Batches, State, Step
+from steelyard.resident.moving import Reassigned, parted
+from steelyard.resident.operator import Batches, InstanceContext, OperatorLogic, State, Step
+from steelyard.resident.shares import Share
 from steelyard.resident.sums import overflown
 
 _COMBINE = {"sum": np.add, "count": np.add, "count_all": np.add, "min": np.fmin, "max": np.fmax}
@@ -184,3 +188,125 @@ class RunningPartials(Step):
         """Go on with these."""
         if state["panes"].num_rows:
             self._added(state["panes"])
+
+
+@dataclass(frozen=True)
+class RunningAggregate(OperatorLogic):
+    """Aggregates of each key over all rows so far, without windows.
+
+    Parameters
+    ----------
+    how
+        Keys and aggregates, over numbers.
+    emit
+        `updates` gives new results of the keys of each batch behind it; `end` gives each key once, in the end (a job
+        that goes on from there gives those that have had rows since, with all that they have had).
+    from_partials
+        Whether partials come in, rather than rows.
+    """
+
+    how: Aggregation
+    emit: str = "updates"
+    from_partials: bool = False
+    kind: ClassVar[str] = "running aggregate"
+    by_name: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.emit not in ("updates", "end"):
+            raise OptionError.unknown("value of option 'emit':", self.emit, ["updates", "end", "epochs"])
+
+    @property
+    def state_settings(self) -> str:
+        """What is known of each key is of these aggregates."""
+        return self.how.settings
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The keys of the aggregation."""
+        return self.how.keys
+
+    def output(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """Keys and results."""
+        partials = inputs[0] if self.from_partials else self.how.partial_schema(inputs[0])
+        RunningState(self.how, partials)
+        return self.how.result_schema(partials)
+
+    def start(self, context: InstanceContext) -> Step:
+        """A step that has seen no row."""
+        partials = context.inputs[0] if self.from_partials else self.how.partial_schema(context.inputs[0])
+        return _RunningStep(self, partials)
+
+    @property
+    def gives_groups(self) -> bool:
+        """What is known is known key by key."""
+        return True
+
+    def dealt(self, states: Sequence[State], share: Share) -> State:
+        """What is known of each key, and whether it has had rows since the last end."""
+        known = [(state["partials"], share.owns(state["partials"], self.how.keys)) for state in states if state]
+        marks = [state.get("new") for state in states if state]
+        made: State = {"partials": pa.concat_tables([rows.filter(own) for rows, own in known])} if known else {}
+        if known and all(mark is not None for mark in marks):
+            kept = [mark.filter(own) for mark, (_, own) in zip(marks, known, strict=True) if mark is not None]
+            made["new"] = pa.concat_tables(kept)
+        return made
+
+
+class _RunningStep(Step):
+    def __init__(self, logic: RunningAggregate, partials: pa.Schema) -> None:
+        self._logic, self._partials = logic, partials
+        self._known = RunningState(logic.how, partials)
+        self._new = np.zeros(0, np.bool_)
+        """By slot, for results in the end: whether the key has had rows since the last end."""
+
+    def process(self, port: int, batch: pa.RecordBatch) -> Batches:
+        how = self._logic.how
+        made = how.merged([pa.Table.from_batches([batch])]) if self._logic.from_partials else how.partials(batch)
+        slots = self._known.add(made)
+        if self._logic.emit == "updates":
+            return self._results(self._known.at(slots, made))
+        more = int(slots.max(initial=-1)) + 1 - len(self._new)
+        if more > 0:
+            self._new = np.concatenate([self._new, np.zeros(max(more, len(self._new)), np.bool_)])
+        self._new[slots] = True
+        return ()
+
+    def _results(self, partials: pa.Table) -> Batches:
+        return self._logic.how.results(partials).combine_chunks().to_batches() if partials.num_rows else ()
+
+    def finish(self) -> Batches:
+        if self._logic.emit == "updates":
+            return ()
+        known = self._known.table()
+        new, self._new = self._new[: known.num_rows], np.zeros(known.num_rows, np.bool_)
+        return self._results(known.filter(pa.array(new)))
+
+    def snapshot(self, number: int) -> State:
+        known = self._known.table()
+        if self._logic.emit == "updates":
+            return {"partials": known}
+        return {"partials": known, "new": pa.table({"new": self._new[: known.num_rows]})}
+
+    def restore(self, state: State) -> None:
+        if state and state["partials"].num_rows:
+            self._add(state)
+
+    def _add(self, state: State) -> None:
+        """Keys that are not known yet."""
+        slots = self._known.add(state["partials"])
+        new = np.ones(len(slots), np.bool_)
+        if "new" in state:
+            new = state["new"].column("new").to_numpy().astype(np.bool_)
+        self._new = np.concatenate([self._new[: int(slots.min())], new])
+
+    def give(self, moved: Reassigned, number: int) -> dict[int, State]:
+        known = self.snapshot(0)
+        owners = moved.owners(known["partials"], self._logic.how.keys)
+        parts = {name: parted(rows, owners, [number, *moved.takers(number)]) for name, rows in known.items()}
+        self._known, self._new = RunningState(self._logic.how, self._partials), np.zeros(0, np.bool_)
+        self.restore({name: rows[number] for name, rows in parts.items()})
+        return {taker: {name: rows[taker] for name, rows in parts.items()} for taker in moved.takers(number)}
+
+    def take(self, states: Mapping[int, State], moved: Reassigned, number: int | None) -> None:
+        for state in states.values():
+            if state["partials"].num_rows:
+                self._add(state)

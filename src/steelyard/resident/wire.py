@@ -58,6 +58,10 @@ class Kind(IntEnum):
     """Nothing but that the sender is there; `Connection` keeps these to itself."""
     PROBE = 10
     """When rows came that are beside it in a channel: whoever it comes to at last knows how long they took."""
+    CUT = 11
+    """Nothing comes behind it in this channel: from here on rows go through another."""
+    STATE = 12
+    """A piece of what an instance knew, to the one whose rows it is of from now on."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

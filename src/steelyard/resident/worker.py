@@ -20,7 +20,7 @@ from steelyard.core.topology import Instance, Placement
 from steelyard.resident.control import Maybe, Orders, Shapes
 from steelyard.resident.costs import schedulers_of
 from steelyard.resident.dealing import Dealing
-from steelyard.resident.deployment import Deployment, Events
+from steelyard.resident.deployment import Deployment, Events, Settled
 from steelyard.resident.keeper import Keeper, Replay
 from steelyard.resident.manifest import Log
 from steelyard.resident.operator import ALONE, Attempt
@@ -60,6 +60,8 @@ ORDERS: dict[str, dict[str, Any]] = {
         "line": Maybe(LINE),
         "round": int,
     },
+    "rewire": {"round": int, "cut": int, "parallelism": {str: int}, "placement": {str: int}},
+    "cut": {"round": int},
     "begin_round": {"number": int, "plan": str},
     "keep": {"numbers": {str: int}},
     "start": {"round": int},
@@ -84,6 +86,7 @@ EVENTS: dict[str, dict[str, Any]] = {
         "files": Maybe({str: FILE}),
     },
     "checkpoint": {
+        "cut": int,
         "chain": str,
         "number": int,
         "kind": str,
@@ -101,7 +104,8 @@ EVENTS: dict[str, dict[str, Any]] = {
         "stood": float,
         "seconds": float,
     },
-    "ended": {"instance": str, "sources": bool, "all": bool},
+    "ended": {"instance": str, "cut": int, "sources": bool, "all": bool},
+    "settled": {"cut": int, "parts": int, "bytes": int},
     "metrics": {
         "instances": {str: dict},
         "sent": {str: int},
@@ -133,7 +137,8 @@ class Worker(ServingWorker):
         super().__init__(number, credentials, host, generation)
         self._dataflow = dataflow
         self._ending = threading.Lock()
-        self._ended: set[Instance] = set()
+        self._ended: set[tuple[Instance, int]] = set()
+        """Instances, and behind how many cuts they ended: who goes over to other channels ends once more."""
         self._deployment: Deployment | None = None
         self._store: SnapshotStore | None = None
         self._keeper: Keeper | None = None
@@ -161,6 +166,8 @@ class Worker(ServingWorker):
             "resume": lambda order: self._all(runner.pause(False) for runner in self._sources()),
             "flush": lambda order: self._all(one.flush() for one in self._runners() if not one.is_source),
             "snapshot": self._snapshot,
+            "rewire": self._rewire,
+            "cut": self._cut,
             "committed": lambda order: self._all(one.committed(one.checkpoints) for one in self._runners()),
             "begin_round": lambda order: [one.begin_round(order["number"], order["plan"]) for one in self._sources()],
             "keep": self._keep,
@@ -188,7 +195,7 @@ class Worker(ServingWorker):
         return answer if isinstance(answer, dict) else {}
 
     def _runners(self) -> Iterable[Any]:
-        return self._deployment.runners.values() if self._deployment else ()
+        return list(self._deployment.runners.values()) if self._deployment else ()
 
     def _sources(self) -> Iterable[Any]:
         return [runner for runner in self._runners() if runner.is_source]
@@ -212,7 +219,7 @@ class Worker(ServingWorker):
         worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
         placement = Placement(worker_of, len(peers))
         self._store = SnapshotStore(order["store"]) if order["store"] else None
-        events = Events(self._instance_failed, self._instance_ended, self._deliver)
+        events = Events(self._instance_failed, self._instance_ended, self._deliver, self._settled)
         self._attempt = Attempt.parse(order["attempt"])
         protocol, given = None, order.get("protocol")
         if given is not None and self._store is not None:
@@ -306,10 +313,26 @@ class Worker(ServingWorker):
     def _instance_ended(self, instance: Instance) -> None:
         assert self._deployment is not None
         with self._ending:
-            self._ended.add(instance)
-            sources = all(runner.instance in self._ended for runner in self._sources())
-            everything = len(self._ended) == len(self._deployment.runners)
-        self._tell("ended", instance=str(instance), sources=sources, all=everything)
+            cut = self._deployment.runners[instance].links.number
+            self._ended.add((instance, cut))
+            sources = all((runner.instance, cut) in self._ended for runner in self._sources())
+            everything = all((one, cut) in self._ended for one in self._deployment.hosted)
+        self._tell("ended", instance=str(instance), cut=cut, sources=sources, all=everything)
+
+    def _rewire(self, order: dict[str, Any]) -> None:
+        """Make ready for a cut, behind which other instances are there."""
+        assert self._deployment is not None
+        self._dataflow = self._dataflow.rescaled(order["parallelism"])
+        worker_of = {Instance.parse(name): worker for name, worker in order["placement"].items()}
+        there = self._deployment.placement.workers
+        self._deployment.prepare(order["cut"], self._dataflow, Placement(worker_of, there))
+
+    def _cut(self, order: dict[str, Any]) -> None:
+        assert self._deployment is not None
+        self._deployment.cut()
+
+    def _settled(self, settled: Settled) -> None:
+        self._tell("settled", **settled._asdict())
 
     def _deliver(self, instance: Instance, batch: pa.RecordBatch, number: int) -> None:
         assert self._orders is not None

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from steelyard.control import Feed
 from steelyard.core import BadRowError, BatchError, OptionError, Progress, SteelyardError
 from steelyard.core.durations import instant_text
-from steelyard.core.progress import EPOCH, FAILED, RECOVERED
+from steelyard.core.progress import EPOCH, FAILED, MOVED, RECOVERED
 from steelyard.core.shown import ordinal
 from steelyard.resident.groups import GroupJob
 from steelyard.resident.jobs import Job
@@ -136,7 +136,7 @@ class ResidentQuery(StayingQuery):
     engine: ClassVar[str] = "resident"
 
     def __init__(self, job: Job, name: str, id: str, ended: Callable[[], None] = lambda: None) -> None:
-        self._begun, self._recoveries = time.monotonic(), 0
+        self._begun, self._recoveries, self._rescalings = time.monotonic(), 0, 0
         self._watching = threading.Lock()
         super().__init__(job, Feed(), name, id, ended)
         threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
@@ -159,6 +159,10 @@ class ResidentQuery(StayingQuery):
                 said = f"began anew from epoch {outcome.epochs}, for the {ordinal(self._recoveries)} time"
                 why = f"workers failed, and others {said}: {recovery.why}"
                 self._feed.tell(Progress(outcome.epochs, kind=RECOVERED, decision=why, seconds=recovery.seconds))
+            for how in self._job.outcome.rescalings[self._rescalings :]:
+                self._rescalings += 1
+                seen = Progress(outcome.epochs, kind=MOVED, decision=str(how), seconds={"total": how.seconds})
+                self._feed.tell(seen.more(moves=how.groups, bytes=how.bytes, in_place=how.in_place))
             if epochs and (self.last_progress is None or self.last_progress.batch < epochs):
                 self._feed.tell(self._progress(epochs))
 
