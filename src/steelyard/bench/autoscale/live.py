@@ -36,9 +36,11 @@ CONTESTANTS = {
     "Foresight": "foresight?outlook=24&restart=1&workers=14",
 }
 QUICK = ("DS2", "Foresight")
+RESTART, IN_PLACE = "restart", "in place"
+WAYS = (RESTART, IN_PLACE)
 MEAN, SWING, PERIOD, LEVEL = 900.0, 600.0, 24.0, 1.0
 """Rows per second, and seconds: a cosine that begins at its lowest, with a level for each second."""
-SECONDS, QUICK_SECONDS = 72.0, 14.0
+SECONDS, QUICK_SECONDS = 48.0, 6.0
 ROW = 1 / 300
 """Seconds for which an instance waits for each row: work that takes time and no processor, of which there are few."""
 BATCH_ROWS = 20
@@ -57,7 +59,8 @@ HOW = (
     "Measured on the resident engine: workers are threads, and an instance waits a 300th of a second for each "
     "row, so that instances do not share the processor. The rate swings between 300 and 1,500 rows/s in 24 s. The "
     "simulation has the same rate, policies and guards; what an instance can do and what a rescale costs were measured "
-    "in a job of their own before. Rescales are by snapshot and next generation."
+    "in a job of their own before. A restart is a snapshot and the next generation; in place, "
+    "all goes on but the rows of key groups that move."
 )
 
 
@@ -131,6 +134,21 @@ class Watched:
         return seen
 
 
+@dataclass
+class Restarting:
+    """A job that always takes a snapshot and goes on from it, also where numbers could become others in place."""
+
+    job: Job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.job, name)
+
+    def apply(self, action: Action) -> float:
+        """Stop, and go on with other numbers of instances."""
+        self.job.rescale(action.parallelism, in_place=False)
+        return 0.0
+
+
 def rate(seconds: float) -> Steps:
     """The cosine."""
     moments = np.arange(0.0, seconds + PERIOD, LEVEL)
@@ -182,13 +200,14 @@ class Calibration:
         return Action({WORK: wanted}, "as it is written down")
 
 
-def run_live(policy: Any, pace: Steps, seconds: float, every: float, stand_between: Sequence[Guard]) -> Trace:
+def run_live(policy: Any, pace: Steps, seconds: float, every: float, stand_between: Sequence[Guard], way: str) -> Trace:
     """A job under a policy."""
     with tempfile.TemporaryDirectory(prefix="steelyard-live-") as scratch:
         job = job_of(pace, seconds, Path(scratch))
         thread = Thread(target=job.run, name="autoscaled", daemon=True)
         thread.start()
-        trace = run_under(policy, job, pace, seconds, every, stand_between)
+        engine: Any = job if way == IN_PLACE else Restarting(job)
+        trace = run_under(policy, engine, pace, seconds, every, stand_between)
         job.stop()
         thread.join(PATIENCE)
         if thread.is_alive():
@@ -227,44 +246,66 @@ def order_of(found: Mapping[str, Trace]) -> list[str]:
 def live(run: Run) -> Result:
     """One pattern, under each autoscaler, both ways."""
     seconds = run.pick(SECONDS, QUICK_SECONDS)
-    calibration = Calibration()
-    run_live(calibration, Steps(LEVEL, (OVERLOAD,) * 60), CALIBRATED, EVERY / 2, [])
-    each = float(np.median(calibration.rates))
-    standstill = float(np.mean([took for _, took in calibration.rescales.took] or [0.5]))
     pace = rate(seconds)
-    measured: dict[str, Trace] = {}
-    reckoned: dict[str, Trace] = {}
-    for who in run.progress.track(run.pick(tuple(CONTESTANTS), QUICK), "autoscalers"):
-        measured[who] = run_live(elasticity(CONTESTANTS[who]), pace, seconds, EVERY, guards())
-        reckoned[who] = simulated(elasticity(CONTESTANTS[who]), pace, seconds, each, standstill)
-    return result_of(measured, reckoned, each, standstill, seconds)
+    measured: dict[tuple[str, str], Trace] = {}
+    reckoned: dict[tuple[str, str], Trace] = {}
+    known: dict[str, tuple[float, float]] = {}
+    whom = run.pick(tuple(CONTESTANTS), QUICK)
+    for way, who in run.progress.track([(way, who) for way in WAYS for who in whom], "autoscalers"):
+        each, standstill = known[way] = known.get(way) or calibrated(way)
+        measured[who, way] = run_live(elasticity(CONTESTANTS[who]), pace, seconds, EVERY, guards(), way)
+        reckoned[who, way] = simulated(elasticity(CONTESTANTS[who]), pace, seconds, each, standstill)
+    return result_of(measured, reckoned, known, seconds)
+
+
+def calibrated(way: str) -> tuple[float, float]:
+    """Rows per second of an instance, and seconds of standstill of a rescale."""
+    calibration = Calibration()
+    run_live(calibration, Steps(LEVEL, (OVERLOAD,) * 60), CALIBRATED, EVERY / 2, [], way)
+    took = [seconds for _, seconds in calibration.rescales.took]
+    if not (calibration.rates and took):
+        raise LiveError(f"nothing was to be seen of a job that was rescaled ({way})")
+    return float(np.median(calibration.rates)), float(np.mean(took))
 
 
 def result_of(
-    measured: Mapping[str, Trace], reckoned: Mapping[str, Trace], each: float, standstill: float, seconds: float
+    measured: Mapping[tuple[str, str], Trace],
+    reckoned: Mapping[tuple[str, str], Trace],
+    known: Mapping[str, tuple[float, float]],
+    seconds: float,
 ) -> Result:
     """Whether both agree."""
-    off = {who: abs(reckoned[who].p95 - one.p95) / max(one.p95, 1e-9) for who, one in measured.items()}
+    off = {case: abs(reckoned[case].p95 - one.p95) / max(one.p95, 1e-9) for case, one in measured.items()}
     rows: list[tuple[Cell, ...]] = [
         (
-            who,
+            *case,
             one.p95,
-            reckoned[who].p95,
-            off[who],
+            reckoned[case].p95,
+            off[case],
             float(np.mean(one.instances)),
-            float(np.mean(reckoned[who].instances)),
+            float(np.mean(reckoned[case].instances)),
             one.actions,
-            reckoned[who].actions,
+            reckoned[case].actions,
         )
-        for who, one in measured.items()
+        for case, one in measured.items()
     ]
-    columns = ("autoscaler", "p95, s", "simulated", "error", "instances", "simulated", "actions", "simulated")
+    columns = (
+        "autoscaler",
+        "rescales",
+        "p95, s",
+        "simulated",
+        "error",
+        "instances",
+        "simulated",
+        "actions",
+        "simulated",
+    )
     metrics = {
-        "order_agrees": float(order_of(measured) == order_of(reckoned)),
+        "order_agrees": float(order_of(_of(measured, RESTART)) == order_of(_of(reckoned, RESTART))),
         "latency_error": max(off.values()),
-        "rescale_s": standstill,
-        "rows_per_s_each": each,
-        **{f"latency_p95_{who.lower().replace('-', '_')}_s": one.p95 for who, one in measured.items()},
+        **{f"rescale_{way.replace(' ', '_')}_s": standstill for way, (_, standstill) in known.items()},
+        **{f"rows_per_s_each_{way.replace(' ', '_')}": each for way, (each, _) in known.items()},
+        **{_metric(*case): one.p95 for case, one in measured.items()},
     }
     return Result(
         parameters={"seconds": seconds, "policies": CONTESTANTS, "every_s": EVERY, "cooldown_s": COOLDOWN},
@@ -273,11 +314,19 @@ def result_of(
         targets=[Target("order_agrees", at_least=1.0), Target("latency_error", at_most=0.3)],
         tables=[Table("both ways", columns, rows)],
         series=[
-            *(_line("measured", who, one, "measured") for who, one in measured.items()),
-            *(_line("simulated", who, one, "simulated") for who, one in reckoned.items()),
+            *(_line(f"measured, {way}", who, one, "measured") for (who, way), one in measured.items()),
+            *(_line(f"simulated, {way}", who, one, "simulated") for (who, way), one in reckoned.items()),
         ],
         notes=[HOW],
     )
+
+
+def _of(found: Mapping[tuple[str, str], Trace], way: str) -> dict[str, Trace]:
+    return {who: trace for (who, its), trace in found.items() if its == way}
+
+
+def _metric(who: str, way: str) -> str:
+    return f"latency_p95_{who}_{way}_s".lower().replace("-", "_").replace(" ", "_")
 
 
 def _line(panel: str, who: str, trace: Trace, kind: Literal["measured", "simulated"]) -> Series:
@@ -287,6 +336,7 @@ def _line(panel: str, who: str, trace: Trace, kind: Literal["measured", "simulat
 
 @live.picture
 def draw(figure: charts.Figure, result: Result) -> None:
-    """Instances over time, measured and simulated."""
-    for axis, what in zip(charts.panels(figure, 2, (9.0, 4.0)), ("measured", "simulated"), strict=True):
-        charts.lines(axis, result.panel(what), title=what, x="seconds", y="instances of the operator")
+    """Instances over time, measured and simulated, for each way."""
+    panels = [f"{what}, {way}" for way in WAYS for what in ("measured", "simulated")]
+    for axis, name in zip(charts.panels(figure, 2, (9.0, 7.0), down=2, sharey=True), panels, strict=True):
+        charts.lines(axis, result.panel(name), title=name, x="seconds", y="instances of the operator")
