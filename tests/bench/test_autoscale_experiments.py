@@ -182,7 +182,7 @@ def test_a_cell_is_won_by_the_lowest_latency_where_nobody_near_it_is_cheaper():
 
     assert lost((10.0, 5.0), dear=(15.0, 6.0), far=(25.0, 1.0)) == set()
     assert lost((10.0, 5.0), cheap=(15.0, 4.0), fast=(8.0, 9.0)) == {"cheap", "fast"}
-    assert lost((0.0, 5.0), alike=(0.9, 6.0)) == set(), "less than a step of the flows is not told apart"
+    assert lost((0.0, 5.0), alike=(0.9, 6.0)) == set(), "less than a second is not told apart"
     assert near(10.0, 21.0)
     assert not near(10.0, 21.1)
 

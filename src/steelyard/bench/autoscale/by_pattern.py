@@ -14,12 +14,11 @@ from steelyard.bench.autoscale.contest import (
     PUBLISHED,
     SEEDS,
     SOURCE,
-    observe,
+    each_of,
     parameters,
 )
 from steelyard.bench.autoscale.findings import REASONS, findings_of
 from steelyard.bench.autoscale.patterns import COSINE, INCREASING, MINUTES, PATTERNS
-from steelyard.bench.autoscale.queries import QUERIES
 from steelyard.bench.autoscale.report import draw_runs, metrics_of, seeds_of, series_of, table_of
 from steelyard.bench.autoscale.verdicts import TABLE, Found, Runs, claims_of
 
@@ -41,11 +40,12 @@ def patterns(run: Run) -> Result:
 def runs_of(run: Run, cases: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], list[Runs]]:
     """All contestants under each seed; a quick run has those that were published, ours, and one seed."""
     whom = run.pick(tuple(who for who in CONTESTANTS if who != EXACT), (*PUBLISHED, FORESIGHT))
-    points = [(*case, seed) for case in cases for seed in run.seeds(SEEDS, 1)]
     found: dict[tuple[str, str], list[Runs]] = {}
-    for query, pattern, seed in run.progress.track(points, "autoscalers"):
-        runs = {who: observe(QUERIES[query], pattern, who, seed, MINUTES) for who in whom}
-        found.setdefault((query, pattern), []).append(runs)
+    seeds = run.seeds(SEEDS, 1)
+    points = [(*case, who, seed, float(MINUTES)) for case in cases for seed in seeds for who in whom]
+    outcomes = iter(each_of(points, run.progress))
+    for case in cases:
+        found[case] = [{who: next(outcomes) for who in whom} for _ in seeds]
     return found
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from steelyard.bench import Cell, Claim, Table, mean
-from steelyard.bench.autoscale.contest import FORESIGHT, STEP
+from steelyard.bench.autoscale.contest import FORESIGHT
 from steelyard.bench.autoscale.outcome import Outcome
 from steelyard.bench.autoscale.verdicts import Found, Runs
 
 TWICE = 2.0
 """A rival whose p95 is no more than so many times as long is near."""
+TOLD_APART = 1.0
+"""Seconds."""
 WINS = (
     "Foresight wins a cell where no rival's p95 is lower, and no rival whose p95 is within twice its own has fewer "
-    "worker-hours. A second, which is a step of the flows, is added to each p95: less is not told apart. Its price, "
+    "worker-hours. A second is added to each p95: less is not told apart. Its price, "
     "20, was chosen on other seeds."
 )
 AT_FIRST = (
@@ -40,7 +42,7 @@ def near(own: float, other: float) -> bool:
     >>> near(10.0, 20.0), near(10.0, 22.0), near(0.0, 1.0)
     (True, False, True)
     """
-    return STEP + other <= TWICE * (STEP + own)
+    return TOLD_APART + other <= TWICE * (TOLD_APART + own)
 
 
 def beaten_by(runs: Iterable[Runs]) -> dict[str, str]:
@@ -53,7 +55,7 @@ def beaten_by(runs: Iterable[Runs]) -> dict[str, str]:
         if who == FORESIGHT:
             continue
         their_p95, their_hours = _means([seed[who] for seed in seeds])
-        if their_p95 + STEP < p95 or (near(p95, their_p95) and their_hours < hours):
+        if their_p95 + TOLD_APART < p95 or (near(p95, their_p95) and their_hours < hours):
             found[who] = f"{their_p95:,.1f} s with {their_hours:,.1f} worker-hours"
     return found
 

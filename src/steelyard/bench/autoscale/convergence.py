@@ -15,12 +15,11 @@ from steelyard.bench.autoscale.contest import (
     SEEDS,
     SOURCE,
     VARGA,
-    observe,
+    each_of,
     parameters,
 )
 from steelyard.bench.autoscale.outcome import QUIET
 from steelyard.bench.autoscale.patterns import MINUTE, STEP_TENS, STEPS
-from steelyard.bench.autoscale.queries import QUERIES
 from steelyard.bench.autoscale.report import draw_runs, seeds_of, series_of, table_of
 from steelyard.bench.autoscale.verdicts import Found, Runs
 
@@ -40,10 +39,11 @@ def convergence(run: Run) -> Result:
     """Ten minutes of nothing, forty at 2.0 M and forty at 1.0 M rows per second."""
     whom = run.pick(tuple(CONTESTANTS), DRAWN)
     found: dict[tuple[str, str], list[Runs]] = {}
-    points = [(query, seed) for query in NAMES for seed in run.seeds(SEEDS, 1)]
-    for query, seed in run.progress.track(points, "steps"):
-        runs = {who: observe(QUERIES[query], STEPS, who, seed, MINUTES) for who in whom}
-        found.setdefault((query, STEPS), []).append(runs)
+    seeds = run.seeds(SEEDS, 1)
+    points = [(query, STEPS, who, seed, float(MINUTES)) for query in NAMES for seed in seeds for who in whom]
+    outcomes = iter(each_of(points, run.progress))
+    for query in NAMES:
+        found[query, STEPS] = [{who: next(outcomes) for who in whom} for _ in seeds]
     return result_of(found)
 
 
