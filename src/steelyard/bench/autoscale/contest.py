@@ -97,6 +97,7 @@ def parameters(**more: object) -> dict[str, object]:
         "downtime_s": DOWNTIME,
         "state_bytes_per_s": STATE_BANDWIDTH,
         "noise": NOISE,
+        "step_s": STEP,
         "policies": CONTESTANTS,
         **more,
     }
