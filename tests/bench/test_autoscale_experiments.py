@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from steelyard.bench.autoscale.by_pattern import result_of
-from steelyard.bench.autoscale.contest import CONTESTANTS, CPU, DS2, EXACT, FLINK, GUARDS, PUBLISHED, observe
+from steelyard.bench.autoscale.cells import beaten_by, near
+from steelyard.bench.autoscale.contest import CONTESTANTS, CPU, DS2, EXACT, FLINK, FORESIGHT, GUARDS, PUBLISHED, observe
 from steelyard.bench.autoscale.convergence import result_of as convergence_result
 from steelyard.bench.autoscale.findings import after_actions
+from steelyard.bench.autoscale.live import CONTESTANTS as LIVE
+from steelyard.bench.autoscale.live import RESTART, WAYS, simulated
+from steelyard.bench.autoscale.live import result_of as live_result
 from steelyard.bench.autoscale.outcome import Outcome, outcome_of
 from steelyard.bench.autoscale.patterns import COSINE, DECREASING, INCREASING, PATTERNS, RANDOM, STEPS, rate_of
 from steelyard.bench.autoscale.queries import QUERIES, WORKERS
@@ -166,6 +170,36 @@ def test_results_have_verdicts_tables_and_a_panel_for_each_case(short):
     assert panels_of(result) == ["SWA, cosine", "Map, cosine"]
     assert len(result.panel("SWA, cosine, rows")) == len(result.panel("SWA, cosine, workers")) + 1
     assert result.kind == "simulated"
+
+
+def test_a_cell_is_won_by_the_lowest_latency_where_nobody_near_it_is_cheaper():
+    def run(p95, hours):
+        one = outcome([1.0] * 240)
+        return replace(one, p95=p95, workers=np.full(240, float(hours)))
+
+    def lost(own, **rivals):
+        return set(beaten_by([{FORESIGHT: run(*own), **{who: run(*figures) for who, figures in rivals.items()}}]))
+
+    assert lost((10.0, 5.0), dear=(15.0, 6.0), far=(25.0, 1.0)) == set()
+    assert lost((10.0, 5.0), cheap=(15.0, 4.0), fast=(8.0, 9.0)) == {"cheap", "fast"}
+    assert lost((0.0, 5.0), alike=(0.9, 6.0)) == set(), "less than a second is not told apart"
+    assert near(10.0, 21.0)
+    assert not near(10.0, 21.1)
+
+
+def test_live_runs_show_whether_order_and_latency_agree():
+    scenario = Steps(1.0, (150.0,) * 5 + (1200.0,) * 30)
+    traces = {
+        (who, way): simulated(elasticity(named), scenario, 20.0, 300.0, 0.5)
+        for who, named in LIVE.items()
+        for way in WAYS
+    }
+    assert all(one.actions for one in traces.values())
+    assert all(max(one.instances) <= 14 for one in traces.values())
+    result = live_result(traces, traces, {RESTART: (300.0, 0.5)}, 20.0)
+    assert result.metrics["order_agrees"] == 1.0
+    assert result.metrics["latency_error"] == 0.0
+    assert result.panel("measured, restart")[0].x == result.panel("simulated, restart")[0].x
 
 
 def test_convergence_stands_beside_the_published_numbers_of_actions(short):

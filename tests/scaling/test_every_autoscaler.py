@@ -36,6 +36,9 @@ CASES = [
     "hpa_cpu?window=60",
     "hpa_varga?window=30&least_lag=0&grows=1",
     "flink?window=30&stabilisation=0&shrink_after=0&boundary=0.1",
+    "foresight?price=50&outlook=300&workers=9",
+    "foresight?price=0&spare=0.2&worthwhile=0",
+    "together?budget=1&full=0.5&gap=0",
     "flink?window=20&stabilisation=20&effective=0.1&learn_restart=yes&busiest=no&most=9",
 ]
 LOOKS = 12

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from steelyard.control.guards import Guard
-from steelyard.core import Insisting, OptionError, Progress
+from steelyard.core import Insisting, OptionError, Progress, Watching
 from steelyard.core.control import (
     SHOWN,
     Action,
@@ -90,7 +90,8 @@ class Decision(Shown):
     def __str__(self) -> str:
         moved = counted(len(self.done.moves), "workset") + " moved" if self.done.moves else ""
         cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
-        there = [str(numbers) for numbers in (self.parallelism, self.done.placement) if numbers]
+        parts = (self.parallelism, self.done.placement, self.done.settings)
+        there = [str(part) for part in parts if part]
         said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
         refused = f"; refused: {self.refused}" if self.refused else ""
         return f"{self.time:,.0f} s: {said}, {self.done.reason or self.wanted.reason}{refused}"
@@ -163,6 +164,8 @@ class Controller:
             self._tell(self.last.progress(BROUGHT))
         self._hidden = seen if any(guard.waits(seen) for guard in self.guards) else None
         if self._hidden is not None:
+            if isinstance(self.policy, Watching):
+                self.policy.watch(seen)
             return None
         wanted = allowed = self.policy.decide(seen)
         for guard in self.guards:

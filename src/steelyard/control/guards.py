@@ -80,7 +80,7 @@ class LargestStep(Guard):
     Examples
     --------
     >>> LargestStep(moves=1).allowed(Action(placement={"map#0": 1, "map#1": 1}), Observation(0, 1))
-    Action(parallelism={}, reason='1 at once may move', placement={'map#0': 1}, moves={}, cuts={})
+    Action(parallelism={}, reason='1 at once may move', placement={'map#0': 1}, moves={}, cuts={}, settings={})
     """
 
     up: int | None = 15

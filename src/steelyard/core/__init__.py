@@ -33,6 +33,7 @@ from steelyard.core.policies import (
     Router,
     State,
     TuplePolicy,
+    Watching,
 )
 from steelyard.core.progress import Progress
 
@@ -73,6 +74,7 @@ __all__ = [
     "TaskObservation",
     "Timed",
     "TuplePolicy",
+    "Watching",
     "WorkerObservation",
     "tell_no_effect",
 ]

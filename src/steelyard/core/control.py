@@ -15,6 +15,8 @@ from steelyard.core.worksets import JoinObservation, WorksetId
 
 BLOCKS, BUCKETS = "blocks", "buckets"
 """What the map and the reduce tasks of a batch are called, where operators of a dataflow have names of their own."""
+CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL = "checkpoint interval", "checkpoint protocol"
+"""Settings that an action may name."""
 PERCENTILES = (50.0, 95.0, 99.0)
 """Of latencies."""
 SHOWN = {
@@ -238,6 +240,18 @@ class BatchObservation:
 
 
 @dataclass(frozen=True)
+class CheckpointObservation:
+    """How a job makes its state durable, and how often it needs that."""
+
+    interval: float
+    """Seconds between two checkpoints."""
+    costs: float
+    """Seconds for which one holds rows up."""
+    failures_per_hour: float
+    """So far."""
+
+
+@dataclass(frozen=True)
 class Observation:
     """What an engine saw since the last look. What it cannot know is absent."""
 
@@ -256,6 +270,7 @@ class Observation:
     latency: Mapping[float, float] | None = None
     """By percentile: seconds from when a row came to its log, or was read where the log does not tell, until what it
     became left the dataflow; a sample of them. None where nothing left."""
+    checkpoints: CheckpointObservation | None = None
 
     def behind(self, hidden: Observation | None) -> Observation:
         """With what a policy must know of the look before, if that was hidden from it."""
@@ -315,6 +330,8 @@ class Action:
     """Workers by workset of a similarity join, what helps most first."""
     cuts: Mapping[WorksetId, int] = field(default_factory=dict)
     """Worksets of a similarity join that are cut, and into how many parts."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Other settings by name: `CHECKPOINT_INTERVAL` in seconds, `CHECKPOINT_PROTOCOL`."""
 
     def __post_init__(self) -> None:
         for name, count in self.parallelism.items():
@@ -365,6 +382,7 @@ _KEPT = {
     "placement": "its instances where they are",
     "moves": "its state where it is",
     "cuts": "its state in one piece",
+    "settings": "its settings",
 }
 """The parts of an action, and what an engine keeps that cannot do one."""
 

@@ -224,6 +224,15 @@ class Insisting(Protocol):
 
 
 @runtime_checkable
+class Watching(Protocol):
+    """A policy that also learns from looks at which nobody decides."""
+
+    def watch(self, observation: Observation) -> None:
+        """Called instead of `decide` while a guard waits, as after a change."""
+        ...
+
+
+@runtime_checkable
 class Observing(Protocol):
     """A policy, or a router, that looks at what its decisions cost."""
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeAlias
+
 from steelyard.bench.autoscale.outcome import Outcome, outcome_of
 from steelyard.bench.autoscale.patterns import DECREASING, INCREASING, MINUTE, STEPS, rate_of
-from steelyard.bench.autoscale.queries import WORKERS, Query
+from steelyard.bench.autoscale.queries import QUERIES, WORKERS, Query
+from steelyard.bench.progress import Reporter
 from steelyard.control import Bounds, Cap, Controller, Cooldown, LargestStep
 from steelyard.scaling import elasticity
 from steelyard.sim import FluidSimulation
@@ -12,6 +17,8 @@ from steelyard.sim import FluidSimulation
 SOURCE = "Siachamis 2024, section 4"
 DHALION, DS2, CPU, VARGA = "Dhalion", "DS2", "HPA-CPU", "HPA-Varga"
 FLINK, EVERY_BOTTLENECK, EXACT = "Flink", "Dhalion, all", "DS2, none spare"
+FORESIGHT = "Foresight"
+"""Ours."""
 PUBLISHED = (DHALION, DS2, CPU, VARGA)
 """Those that the document compares."""
 CONTESTANTS: dict[str, str] = {
@@ -22,16 +29,20 @@ CONTESTANTS: dict[str, str] = {
     FLINK: "flink",
     EVERY_BOTTLENECK: "dhalion?every_bottleneck=yes",
     EXACT: "ds2?overprovisioning=0",
+    FORESIGHT: f"foresight?workers={WORKERS}",
 }
 """Everybody who takes part, by what figures call him: whoever is added here is in all experiments that take all."""
-DRAWN = (DHALION, DS2, CPU, VARGA, FLINK)
+DRAWN = (DHALION, DS2, CPU, VARGA, FLINK, FORESIGHT)
 """Those of the pictures."""
 EVERY = 15.0
 """Seconds between two looks (published program)."""
 GUARDS = (LargestStep(up=15), Bounds(least=1), Cap(WORKERS), Cooldown(300.0))
 """The published scale manager."""
-STEP = 1.0
-"""Seconds of a step of the flows."""
+STEP = 0.1
+"""Seconds of a step of the flows: as long as a queue of an operator lasts. In longer ones, an operator that is held
+back by the next looks idle, and those who go by that take it for the bottleneck."""
+PROCESSES = 4
+"""In which runs are made beside each other."""
 DOWNTIME, STATE_BANDWIDTH = 30.0, 200e6
 """Seconds of a stop and a restart without state, as `autoscale` has them where nobody says otherwise; bytes per second
 to and from the shared disk. Chosen, not published."""
@@ -50,6 +61,10 @@ LATENCY = (
 )
 
 
+Point: TypeAlias = tuple[str, str, str, int, float]
+"""Of a run: query, pattern, contestant, seed, minutes."""
+
+
 def observe(query: Query, pattern: str, who: str, seed: int, minutes: float) -> Outcome:
     """One run under one autoscaler."""
     rate = rate_of(pattern, seed, query.wave)
@@ -63,6 +78,17 @@ def observe(query: Query, pattern: str, who: str, seed: int, minutes: float) -> 
     return outcome_of(engine.result(), [one.time for one in controller.decisions if not one.done.is_nothing])
 
 
+def each_of(points: Sequence[Point], told: Reporter) -> list[Outcome]:
+    """Runs of these points, in their order, several beside each other."""
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        return list(told.track(pool.map(_observed, points), "runs", len(points)))
+
+
+def _observed(point: Point) -> Outcome:
+    query, pattern, who, seed, minutes = point
+    return observe(QUERIES[query], pattern, who, seed, minutes)
+
+
 def parameters(**more: object) -> dict[str, object]:
     """What all figures depend on."""
     return {
@@ -71,6 +97,7 @@ def parameters(**more: object) -> dict[str, object]:
         "downtime_s": DOWNTIME,
         "state_bytes_per_s": STATE_BANDWIDTH,
         "noise": NOISE,
+        "step_s": STEP,
         "policies": CONTESTANTS,
         **more,
     }

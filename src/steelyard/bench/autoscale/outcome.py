@@ -100,14 +100,14 @@ def outcome_of(result: SimulationResult, actions: Sequence[float]) -> Outcome:
         come, done, of_all = come + np.diff(arrived, prepend=0.0), done + rows, np.maximum(of_all, waited)
         waits.append(waited)
         weights.append(rows)
-    p50, p95 = _percentiles(np.concatenate(waits), np.concatenate(weights))
+    p50, p95 = percentiles(np.concatenate(waits), np.concatenate(weights))
     spans = np.diff(time, prepend=0.0)
     moments = result.instances["time"].to_numpy()
     workers = np.bincount(np.searchsorted(time, moments), minlength=len(time)).astype(np.float64)
     return Outcome(time, come / spans, done / spans, workers, of_all, p50, p95, tuple(actions))
 
 
-def _percentiles(values: Floats, weights: Floats) -> tuple[float, float]:
+def percentiles(values: Floats, weights: Floats) -> tuple[float, float]:
     """The 50th and the 95th of values that count as often as their weights say."""
     order = np.argsort(values)
     below = np.cumsum(weights[order])
