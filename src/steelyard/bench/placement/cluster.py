@@ -124,11 +124,16 @@ def placement_levels(run: Run) -> Result:
 
 @placement_levels.picture
 def _levels(figure: charts.Figure, result: Result) -> None:
-    panels = charts.panels(figure, len(result.series), (3.2 * len(result.series), 3.4))
-    for panel, one in zip(panels, result.series, strict=True):
+    across = 4
+    down = -(-len(result.series) // across)
+    panels = charts.panels(figure, across, (3.4 * across, 3.4 * down), down=down)
+    for panel in panels[len(result.series) :]:
+        panel.set_visible(False)
+    for panel, one in zip(panels, result.series, strict=False):
         panel.plot(one.x, one.y, ".", markersize=3)
-        most = max([*one.x, *one.y])
-        panel.plot([0, most], [0, most], "-", linewidth=0.8, color="grey")
+        ends = [min([*one.x, *one.y]), max([*one.x, *one.y])]
+        panel.plot(ends, ends, "-", linewidth=0.8, color="grey")
+        charts.logarithmic(panel, "xy")
         charts.finish(panel, title=one.name, x="tuple by tuple, ms", y="formulas, ms")
 
 
