@@ -67,7 +67,8 @@ class Trained:
         told |= {"mark": _MARK, "format": FORMAT, "arrays": sorted(self.arrays)}
         text = json.dumps(told, sort_keys=True, default=_plain).encode()
         into = io.BytesIO()
-        np.savez(into, **{HEADER: np.frombuffer(text, np.uint8)}, **dict(self.arrays))
+        kept: dict[str, Any] = {HEADER: np.frombuffer(text, np.uint8), **self.arrays}
+        np.savez(into, **kept)
         return into.getvalue()
 
     @classmethod

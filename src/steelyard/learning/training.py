@@ -25,7 +25,7 @@ def libraries() -> Jax:
     try:
         import jax  # noqa: PLC0415 - an extra, and slow to import
         import jax.numpy  # noqa: PLC0415
-        import optax  # noqa: PLC0415
+        import optax  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError as error:
         raise LearningError(
             "training needs JAX and optax, which are not installed: pip install 'steelyard[learn]'"
