@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,11 @@ FORMAT = 1
 """Of these files; another one is not read."""
 HEADER = "header"
 _MARK = "steelyard trained policy"
+_UNREADABLE = (
+    OSError, ValueError, LookupError, EOFError, TypeError, RuntimeError, MemoryError, OverflowError, SyntaxError,
+    zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+"""What reading an archive raises where bytes of it are others than they were."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +86,7 @@ class Trained:
                 arrays = {name: opened[name] for name in opened.files}
             told = json.loads(arrays.pop(HEADER).tobytes())
             mark, version = told["mark"], told["format"]
-        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
+        except _UNREADABLE as error:
             raise StateError(f"{where} is no trained policy, or is damaged: train it again") from error
         if mark != _MARK:
             raise StateError(f"{where} is no trained policy, or is damaged: train it again")
