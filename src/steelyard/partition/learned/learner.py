@@ -6,6 +6,7 @@ Schulman et al. 2017 (PPO) and 2016 (generalised advantages). Needs the extra `l
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,7 @@ def _loss(options: Training, taught: bool) -> Callable[..., Any]:
     return loss
 
 
+@lru_cache(maxsize=32)
 def learner(options: Training, taught: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(make the optimiser's state of weights, a compiled update of (weights, optimiser's state, batches, key)).
 
