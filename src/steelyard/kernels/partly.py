@@ -1,6 +1,7 @@
 """PartLy's decisions with trained weights: `partition.learned` step by step, or a wave of keys at a time, in one loop.
 
-What a decision is made from is written out in `partition/learned/features.py`; here are the same numbers in the same order.
+What a decision is made from is written out in `partition/learned/features.py`; here are the same numbers in the same
+order.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _score(
 
 
 @njit()
-def decide(
+def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
     rows: Ints,
     blocks: int,
     first: Reals,
@@ -204,9 +205,7 @@ def decide(
 
 
 @njit()
-def in_order(
-    order: Ints, which: Ints, where: Ints, put: Ints
-) -> tuple[Any, Any, Ints]:
+def in_order(order: Ints, which: Ints, where: Ints, put: Ints) -> tuple[Any, Any, Ints]:
     """Fragments by key and then by block, as plans have them, those of a key in the same block joined.
 
     `order[i]` is the key's place in the list; gives int32 keys, int32 blocks, and rows.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -65,8 +64,3 @@ def _sources(seed: int, rows: int) -> Rows:
         if len(words) >= rows:
             break
     return Rows.of(pa.array([f"{seed}-{word.decode()}" for word in words[:rows]]))
-
-
-def most_common(rows: Rows, number: int = 3) -> list[int]:
-    """Rows of the hottest keys, for tables."""
-    return [count for _, count in Counter(dict(enumerate(rows.counts.rows.tolist()))).most_common(number)]

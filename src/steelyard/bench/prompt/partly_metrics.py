@@ -11,6 +11,7 @@ from steelyard.bench.prompt.partly_batches import BLOCKS, ROWS, ZIPF_KEYS, batch
 from steelyard.bench.prompt.policies import CAM, HASH, PK5, PROMPT, SHUFFLE
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.core import BlockPlan
+from steelyard.partition import Prompt
 from steelyard.partition.partly import PartLy
 
 PARTLY, KEY_BY_KEY = "partly", "partly, key by key"
@@ -26,8 +27,6 @@ def plans(batch: Rows, blocks: int) -> Iterable[BlockPlan]:
     for plan in plans_of(batch, blocks):
         if plan.policy in (SHUFFLE, HASH, PK5, CAM):
             yield plan
-    from steelyard.partition import Prompt  # noqa: PLC0415 - beside its reading
-
     yield Prompt().plan(batch.counts, blocks)
     yield Prompt(residual_order="insertion").plan(batch.counts, blocks)
     yield PartLy(mode="one_shot", net=False).plan(batch.counts, blocks)
@@ -92,11 +91,14 @@ def result_of(found: Mapping[str, Measured], rows: int, quick: bool) -> Result:
             Target("mpi_vs_prompt_key_by_key", at_most=1.0, explanation=reason),
         ],
         notes=[
-            "All measured, with PartLy's safety net off. MPI is Eq 2.6 with BSI over N/p, BCI over K/p and KSR - 1, so that "
+            "All measured, with PartLy's safety net off. MPI is Eq 2.6 with BSI over N/p, BCI over K/p and KSR - 1, "
+            "so that "
             "no term dwarfs the others; a ratio is of a batch, and means are over workloads and seeds.",
-            "The network was trained on drawn counts of at most 150 keys for at most 24 blocks. Words of Python sources are "
+            "The network was trained on drawn counts of at most 150 keys for at most 24 blocks. Words of Python "
+            "sources are "
             "real text; the other streams are the generators of the other experiments.",
-            "Fig 4.7 puts BSI over shuffle's and BCI over hash's, the other way round than chapter 2; shuffle's BSI is below "
+            "Fig 4.7 puts BSI over shuffle's and BCI over hash's, the other way round than chapter 2; shuffle's BSI "
+            "is below "
             "one row, so such a ratio says nothing. The table has absolute values, and those of chapter 2.",
             seeds_note(quick),
         ],
@@ -117,7 +119,11 @@ def claims_of(found: Mapping[str, Measured], reason: str) -> list[Claim]:
     largest = max(sizes, key=lambda name: mean(sizes[name]))
     return [
         Claim(
-            "MPI over Prompt's, mean over workloads", "not published", against(found, PARTLY), at_most=1.0, reason=reason
+            "MPI over Prompt's, mean over workloads",
+            "not published",
+            against(found, PARTLY),
+            at_most=1.0,
+            reason=reason,
         ),
         Claim(
             f"BSI within 2 % of hash's, which is Prompt's level (worst: {largest})",
@@ -160,5 +166,7 @@ def draw(figure: charts.Figure, result: Result) -> None:
     for axes in panels[len(present) :]:
         axes.set_visible(False)
     for axes, name in zip(panels, present, strict=False):
-        values = {one["policy"]: one["MPI/Prompt"] for one in rows if one["workload"] == name and one["policy"] in shown}
+        values = {
+            one["policy"]: one["MPI/Prompt"] for one in rows if one["workload"] == name and one["policy"] in shown
+        }
         charts.bars(axes, values, title=name, x="MPI over Prompt's", y="", ours=(PARTLY, KEY_BY_KEY))

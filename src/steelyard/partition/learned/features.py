@@ -1,4 +1,4 @@
-"""What an agent sees. The compact observation is of numbers that do not grow with keys or blocks, so one network fits all.
+"""What an agent sees: numbers whose sizes do not grow with keys or blocks, so that one network fits all batches.
 
 The document's own observation is the counts and the matrix of fractions, `full`: n (m + 1) numbers.
 """

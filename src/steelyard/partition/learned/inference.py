@@ -28,8 +28,8 @@ def plan(weights: Weights, counts: KeyCounts, blocks: int, mode: Mode, policy: s
     counts, blocks
         The batch.
     mode
-        `"sequential"`: the networks are asked for each key. `"one_shot"`: one pass in waves; keys of a wave, one for each
-        block, are dealt in the order of the blocks' scores. `"auto"`: one or the other by the number of keys.
+        `"sequential"`: the networks are asked for each key. `"one_shot"`: one pass in waves; keys of a wave, one for
+        each block, are dealt in the order of the blocks' scores. `"auto"`: one or the other by the number of keys.
     policy
         Whose plan it is.
     """
