@@ -16,7 +16,7 @@ from steelyard.kernels.compiled import njit
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Reals = np.ndarray[Any, np.dtype[np.float32]]
 
-BLOCK_FEATURES, WHOLE_FEATURES = 7, 15
+BLOCK_FEATURES, WHOLE_FEATURES = 6, 15
 WHOLE, FILL, LATER = range(3)
 
 
@@ -63,10 +63,6 @@ def _score(
         f3 = np.float32(_squash(card[j] - mean_card))
         f4 = np.float32(holds[j])
         f5 = np.float32(_squash(away / mean_key))
-        emptier = 0
-        for k in range(len(load)):
-            emptier += load[k] < load[j]
-        f6 = np.float32(emptier / len(load))
         for unit in range(len(common)):
             value = (
                 common[unit]
@@ -76,7 +72,6 @@ def _score(
                 + f3 * first[3, unit]
                 + f4 * first[4, unit]
                 + f5 * first[5, unit]
-                + f6 * first[6, unit]
             )
             hidden[unit] = max(value, np.float32(0))
         for kind in range(kinds):
@@ -95,11 +90,13 @@ def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
     last: Reals,
     last_offsets: Reals,
     waves: bool,
-) -> tuple[Ints, Ints, Ints]:
+    patience: float,
+) -> tuple[Ints, Ints, Ints, float, float]:
     """Key (position in `rows`), block and rows of each fragment; `rows` are counts in descending order.
 
     With `waves`, a decision to place a key whole is one for the next keys too, as many as there are blocks: the blocks'
-    scores are put in order, and each gets one key. `last` is [kinds, hidden].
+    scores are put in order, and each gets one key. `last` is [kinds, hidden]. `patience` is added to the score of putting a
+    key off. The last numbers are what sizes cost of what was made, and all of its cost: `BlockPlan.mpi_normalised`.
     """
     keys, total = len(rows), rows.sum()
     capacity = -(-total // blocks)
@@ -154,7 +151,7 @@ def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
                 put_off += found[j, LATER]
                 if load[j] < capacity and found[j, FILL] > value:
                     best, kind, value = j, FILL, found[j, FILL]
-            if may_wait and put_off / blocks > value:
+            if may_wait and put_off / blocks + patience > value:
                 kind = LATER
         moved = True
         if kind == LATER:
@@ -200,7 +197,10 @@ def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
             index = later[waiting]
             held -= rows[index]
         else:
-            return which[:used], where[:used], put[:used]
+            size = load.max() * blocks / total - 1
+            cardinality = (card.max() * blocks - keys) / keys
+            split = (fragments - keys) / keys
+            return which[:used], where[:used], put[:used], size / 3, (size + cardinality + split) / 3
         rest = rows[index]
 
 
