@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, Observation, OptionError, State, StateError
-from steelyard.partition.auto import Fit
+from steelyard.partition.fit import Fit
 from steelyard.partition.learned import inference
 from steelyard.partition.learned.weights import SHIPPED, Weights, load
 from steelyard.partition.prompt import Prompt
@@ -96,7 +96,9 @@ class PartLy:
         if not self.net or not len(counts) or blocks == 1:
             return own
         other = self._prompt.plan(counts, blocks)
-        if not self._better(other, own):
+        # rows of keys that are not listed go by hash under either plan
+        listed = KeyCounts(counts.keys, counts.rows)
+        if not self._better(_of(listed, other), _of(listed, own)):
             return own
         self.netted += 1
         return _renamed(other, f"{self.name} (prompt)")
@@ -141,6 +143,10 @@ class PartLy:
             )
         self._prices.restore(prices)
         self._reports, self.plans, self.netted, self.fallbacks = counted
+
+
+def _of(listed: KeyCounts, plan: BlockPlan) -> BlockPlan:
+    return BlockPlan(listed, plan.blocks, plan.key, plan.block, plan.rows)
 
 
 def _renamed(plan: BlockPlan, name: str) -> BlockPlan:

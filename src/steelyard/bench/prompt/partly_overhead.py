@@ -202,3 +202,10 @@ def _rates(interval: float, exponent: float, seed: int, costs: TaskCosts) -> dic
     shape, own = stream.planned(PartLy(mode="one_shot", net=False), PromptAllocator())
     found[ONE_PASS] = rates_of(stream, {PROMPT: shape}, own, costs, wave)[PROMPT]
     return found
+
+
+@partly_throughput.picture
+def draw_throughput(figure: charts.Figure, result: Result) -> None:
+    """Rates against the interval of batches."""
+    axes = figure.add_subplot()
+    charts.lines(axes, result.series, title="simulated rates", x="batch interval, s", y="million rows per second")
