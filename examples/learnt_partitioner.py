@@ -24,7 +24,8 @@ def main() -> None:
             plan = partitioner(name).plan(counts, 24)
             print(
                 f"  {name:<16} largest block {plan.largest_over_mean:5.3f} times the mean, "
-                f"{plan.cardinalities.max():4} keys in one, {plan.split.sum():3} keys cut, MPI {plan.mpi_normalised():.4f}"
+                f"{plan.cardinalities.max():4} keys in one, {plan.split.sum():3} keys cut, MPI "
+                f"{plan.mpi_normalised():.4f}"
             )
 
 

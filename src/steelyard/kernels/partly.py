@@ -95,8 +95,9 @@ def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
     """Key (position in `rows`), block and rows of each fragment; `rows` are counts in descending order.
 
     With `waves`, a decision to place a key whole is one for the next keys too, as many as there are blocks: the blocks'
-    scores are put in order, and each gets one key. `last` is [kinds, hidden]. `patience` is added to the score of putting a
-    key off. The last numbers are what sizes cost of what was made, and all of its cost: `BlockPlan.mpi_normalised`.
+    scores are put in order, and each gets one key. `last` is [kinds, hidden]. `patience` is added to the score of
+    putting a key off. The last numbers are of what was made: what its sizes cost, and all of it,
+    `BlockPlan.mpi_normalised`.
     """
     keys, total = len(rows), rows.sum()
     capacity = -(-total // blocks)

@@ -1,4 +1,4 @@
-"""Prices of things from sums of them: a regression that forgets, and never says that a thing takes less than no time."""
+"""Prices of things from sums of them: a regression that forgets, and whose prices are never below 0."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MODES: tuple[Mode, ...] = ("auto", "sequential", "one_shot")
 PATIENCE = (0.0, 8.0, 12.0, 100.0)
 """Plans are made as the network would, and with more and more keys put off; the one with the least MPI is taken."""
 EVEN = 0.1
-"""No further plan is made once sizes are less than this share of its MPI: to put off more keys evens out sizes alone."""
+"""No further plan is made once sizes are less than this share of MPI: to put off more keys evens out sizes alone."""
 SIZE, COST = 3, 4
 """Where `decide` gives what sizes cost, and all of it."""
 SEQUENTIAL_KEYS = 2_000
@@ -71,5 +71,6 @@ def plan(
         if found[SIZE] <= EVEN * found[COST]:
             break
     assert best is not None
-    key, block, rows = in_order(order, *best[:SIZE])
+    which, where, put, _, _ = best
+    key, block, rows = in_order(order, which, where, put)
     return BlockPlan(counts, int(blocks), key, block, rows, policy=policy)
