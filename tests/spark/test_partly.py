@@ -7,9 +7,13 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.spark.microbatch import MicroBatch
-from steelyard.spark.sinks import Discarded
 
 pytestmark = pytest.mark.spark
+
+
+class Discarded:
+    def write(self, results, batch):
+        return results.count()
 
 
 def rows_of(spark):
