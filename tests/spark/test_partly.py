@@ -27,7 +27,9 @@ def doubled(part):
 
 
 def described(rows):
-    mapped = sy.stream(rows).map(doubled, schema="k long, v long").partition_by("partly", blocks=3, buckets=2)
+    mapped = (
+        sy.stream(rows).map(doubled, schema="k long, v long", form="pandas").partition_by("partly", blocks=3, buckets=2)
+    )
     return mapped.group_by("k").agg(total=sy.sum("v"), rows=sy.count())
 
 
