@@ -157,11 +157,11 @@ def _table(found: Mapping[str, Measured]) -> Table:
 
 @partly_metrics.picture
 def draw(figure: charts.Figure, result: Result) -> None:
-    """MPI over Prompt's: the policies that come near, a panel for each half of the workloads."""
+    """MPI over Prompt's of the policies that come near, a panel for each workload."""
     figure.set_size_inches(13, 9)
     rows = result.tables[1].records()
     present = list(dict.fromkeys(one["workload"] for one in rows))
-    shown = (PROMPT, INSERTION, PARTLY, KEY_BY_KEY)
+    shown = (PROMPT, PARTLY, KEY_BY_KEY)
     panels = figure.subplots(3, -(-len(present) // 3), squeeze=False).ravel()
     for axes in panels[len(present) :]:
         axes.set_visible(False)
@@ -169,4 +169,4 @@ def draw(figure: charts.Figure, result: Result) -> None:
         values = {
             one["policy"]: one["MPI/Prompt"] for one in rows if one["workload"] == name and one["policy"] in shown
         }
-        charts.bars(axes, values, title=name, x="MPI over Prompt's", y="", ours=(PARTLY, KEY_BY_KEY))
+        charts.bars(axes, values, title=name, x="MPI over Prompt's", y="policy", ours=(PARTLY, KEY_BY_KEY))
