@@ -17,6 +17,7 @@ from steelyard.partition.learned.learner import as_jax, as_numpy
 from steelyard.partition.learned.options import Training
 from steelyard.partition.learned.own_counts import read_counts
 from steelyard.partition.learned.samples import Samples
+from steelyard.partition.learned.teacher import advise
 from steelyard.partition.learned.training import Trainer, curriculum, widened
 
 pytest.importorskip("jax")
@@ -44,6 +45,17 @@ def test_jax_steps_and_sees_as_numpy_does(number):
         for one, other in zip(state, traced, strict=True):
             np.testing.assert_allclose(np.asarray(other), one)
     assert state.done.all()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_teacher_says_the_same_where_jax_traces_it(number):
+    jax, jnp, _ = libraries()
+    actions, batches = level(number), Samples(12, 5).draw(16, np.random.default_rng(1))
+    state, traced = transition.begin(batches, 5), transition.begin(as_jax(batches), 5, jnp)
+    allowed = transition.allowed(actions, batches, state)
+    said = jax.jit(lambda *seen: advise(actions, *seen, jnp))(as_jax(batches), traced, jnp.asarray(allowed))
+    for one, other in zip(advise(actions, batches, state, allowed), said, strict=True):
+        assert np.asarray(other).tolist() == one.tolist()
 
 
 def test_training_that_is_resumed_ends_with_the_same_weights(tmp_path):
