@@ -92,14 +92,11 @@ def result_of(found: Mapping[str, Measured], rows: int, quick: bool) -> Result:
         ],
         notes=[
             "All measured, with PartLy's safety net off. MPI is Eq 2.6 with BSI over N/p, BCI over K/p and KSR - 1, "
-            "so that "
-            "no term dwarfs the others; a ratio is of a batch, and means are over workloads and seeds.",
+            "so that no term dwarfs the others; a ratio is of a batch, and means are over workloads and seeds.",
             "The network was trained on drawn counts of at most 96 keys for at most 24 blocks. Words of Python "
-            "sources are "
-            "real text; the other streams are the generators of the other experiments.",
+            "sources are real text; the other streams are the generators of the other experiments.",
             "Fig 4.7 puts BSI over shuffle's and BCI over hash's, the other way round than chapter 2; shuffle's BSI "
-            "is below "
-            "one row, so such a ratio says nothing. The table has absolute values, and those of chapter 2.",
+            "is below one row, so such a ratio says nothing. The table has absolute values, and those of chapter 2.",
             seeds_note(quick),
         ],
     )

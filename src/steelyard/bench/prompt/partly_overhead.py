@@ -124,8 +124,7 @@ def partly_overhead(run: Run) -> Result:
         targets=[Target("partly_vs_prompt_plan", at_least=1.0, explanation=reason)],
         notes=[
             "Median wall-clock of a call, ways in turns; sorting the counts is part of both plans. cAM with five "
-            "choices "
-            "routes every row and has no plan; its time grows with rows, ten a key here.",
+            "choices routes every row and has no plan; its time grows with rows, ten a key here.",
             seeds_note(run.quick),
         ],
     )
@@ -178,10 +177,9 @@ def partly_throughput(run: Run) -> Result:
         published=[Published("competitive (figure only)", SOURCE_RATE, "rate_vs_prompt")],
         kind="simulated",
         notes=[
-            "Measured: task costs, and rows and keys of all blocks and buckets. Simulated: the rates (Eq 2.1). Plans "
-            "are made "
-            "in the slack before the heartbeat, and what does not fit is added. Policies that route row by row are in "
-            "prompt-rate and prompt-skew, beside Prompt.",
+            "Measured: task costs, and rows and keys of all blocks and buckets. Simulated: the rates (Eq 2.1). "
+            "Plans are made in the slack before the heartbeat, and what does not fit is added. Policies that route "
+            "row by row are in prompt-rate and prompt-skew, beside Prompt.",
             seeds_note(run.quick),
         ],
     )
