@@ -51,6 +51,7 @@ PARTS: dict[str, tuple[str, int]] = {
     "placed_running": ("the simulator of placements", 0),
     "placed_state": ("the simulator of placements", 0),
     "placed_times": ("times of placements", 6),
+    "partly": ("PartLy", 8),
     "sliding": ("sliding windows", 0),
     "space_saving": ("frequent keys", 0),
     "xxhash": ("hashes of keys", 0),
