@@ -65,9 +65,10 @@ def test_nearest_counts_are_those_of_brute_force():
         limits = rng.integers(1, 5, rows)
         proto = proto_of(rng, rows, columns) * rng.choice([1, 3])
         most = int(rng.integers(1, 25))
-        found = nearest_counts(proto, limits, most)
+        exactly = bool(rng.integers(2))
+        found = nearest_counts(proto, limits, exactly, most)
         distances = ((found - proto) ** 2).sum(axis=(1, 2))
-        np.testing.assert_allclose(distances, count_distances(proto, limits, most), rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(distances, count_distances(proto, limits, exactly, most), rtol=1e-12, atol=1e-9)
         assert len({one.tobytes() for one in found}) == len(found)
 
 
@@ -76,7 +77,7 @@ def test_counts_are_allowed_whatever_is_wished_for(value):
     limits = np.array([1, 2, 45, 9])
     rng = np.random.default_rng(1)
     for proto in (np.full((4, 10), value), value * rng.normal(size=(4, 10)), value * rng.choice([-1, 1], (4, 10))):
-        found = nearest_counts(proto, limits, 10)
+        found = nearest_counts(proto, limits, False, 10)
         sums = found.sum(axis=2)
         assert found.min() >= 0
         assert sums.min() >= 1
@@ -92,7 +93,7 @@ def test_many_at_once_are_as_each_by_itself():
         assert np.array_equal(found[:16], alone)
         assert (found[16:] == alone[0]).all()
     limits = np.array([1, 1, 1, 1])
-    counted = nearest_counts_of_each(protos, limits, 20)
+    counted = nearest_counts_of_each(protos, limits, False, 20)
     for proto, found in zip(protos, counted, strict=True):
-        assert np.array_equal(found[:16], nearest_counts(proto, limits, 20))
+        assert np.array_equal(found[:16], nearest_counts(proto, limits, False, 20))
         assert np.array_equal(found[16:], np.repeat(found[:1], 4, axis=0))

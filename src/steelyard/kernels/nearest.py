@@ -181,8 +181,10 @@ def _start(wanted: Floats, row: Ints, high: Ints, most: int) -> None:
 
 
 @njit()
-def nearest_rows(wanted: Floats, limit: int, most: int, within: float, rows: Ints, distances: Floats) -> int:
-    """Rows of whole numbers, 0 or more, with sums from 1 to `limit`, nearest to wanted[columns]; how many there are.
+def nearest_rows(
+    wanted: Floats, least: int, limit: int, most: int, within: float, rows: Ints, distances: Floats
+) -> int:
+    """Rows of whole numbers, 0 or more, with sums from `least` to `limit`, nearest to wanted[columns]; how many there are.
 
     Only those that are at most `within` farther than the nearest. Lawler's way: the best row of a box, and then of the
     boxes that are left when it is taken out of it.
@@ -194,7 +196,7 @@ def nearest_rows(wanted: Floats, limit: int, most: int, within: float, rows: Int
     cost = np.empty(room)
     low[0], high[0] = 0, limit
     _start(wanted, at[0], high[0], limit)
-    cost[0] = _settle(wanted, at[0], low[0], high[0], 1, limit)
+    cost[0] = _settle(wanted, at[0], low[0], high[0], least, limit)
     used, found = 1, 0
     while found < most:
         best = 0
@@ -221,23 +223,24 @@ def nearest_rows(wanted: Floats, limit: int, most: int, within: float, rows: Int
                 if low[used, column] > high[used, column]:
                     continue
                 at[used, column] = here + side
-                cost[used] = _settle(wanted, at[used], low[used], high[used], 1, limit)
+                cost[used] = _settle(wanted, at[used], low[used], high[used], least, limit)
                 if cost[used] < np.inf:
                     used += 1
     return found
 
 
 @njit()
-def nearest_counts(proto: Floats, limits: Ints, most: int) -> Ints:
+def nearest_counts(proto: Floats, limits: Ints, exactly: bool, most: int) -> Ints:
     """int64[found, rows, columns]: whole numbers, 0 or more, nearest to proto[rows, columns], the nearest first.
 
-    The sum of each row is from 1 to limits[row]. Fewer than `most` where there are no more.
+    The sum of each row is from 1 to limits[row], or exactly the latter. Fewer than `most` where there are no more.
     """
     rows, columns = proto.shape
     kept, costs = np.empty((rows, most, columns), np.int64), np.full((rows, most), np.inf)
+    least = limits if exactly else np.ones_like(limits)
     lengths, ranks = np.empty(rows, np.int64), np.empty((most, rows), np.int64)
     for row in range(rows):
-        lengths[row] = nearest_rows(proto[row], limits[row], min(most, 2), np.inf, kept[row], costs[row])
+        lengths[row] = nearest_rows(proto[row], least[row], limits[row], min(most, 2), np.inf, kept[row], costs[row])
     within = np.inf  # what the worst of the solutions deviates by, were there two entries per row
     if _best_sums(costs, lengths, most, ranks) == most:
         within = 1e-9
@@ -245,7 +248,7 @@ def nearest_counts(proto: Floats, limits: Ints, most: int) -> Ints:
             within += costs[row, ranks[most - 1, row]] - costs[row, 0]
     for row in range(rows):
         if lengths[row] == 2 and costs[row, 1] - costs[row, 0] <= within:
-            lengths[row] = nearest_rows(proto[row], limits[row], most, within, kept[row], costs[row])
+            lengths[row] = nearest_rows(proto[row], least[row], limits[row], most, within, kept[row], costs[row])
     solutions = _best_sums(costs, lengths, most, ranks)
     found = np.empty((solutions, rows, columns), np.int64)
     for solution in range(solutions):
@@ -255,11 +258,11 @@ def nearest_counts(proto: Floats, limits: Ints, most: int) -> Ints:
 
 
 @njit()
-def nearest_counts_of_each(protos: Floats, limits: Ints, most: int) -> Ints:
+def nearest_counts_of_each(protos: Floats, limits: Ints, exactly: bool, most: int) -> Ints:
     """int64[batch, most, rows, columns]: `nearest_counts` of each; the nearest again where there are no more."""
     found = np.empty((protos.shape[0], most, protos.shape[1], protos.shape[2]), np.int64)
     for one in range(len(protos)):
-        near = nearest_counts(protos[one], limits, most)
+        near = nearest_counts(protos[one], limits, exactly, most)
         found[one, : len(near)] = near
         for rank in range(len(near), most):
             found[one, rank] = near[0]

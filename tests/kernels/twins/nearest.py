@@ -19,11 +19,12 @@ def assignment_distances(proto: np.ndarray, most: int) -> list[float]:
     return sorted(((one_hot(every, columns) - proto) ** 2).sum(axis=(1, 2)))[:most]
 
 
-def count_distances(proto: np.ndarray, limits: np.ndarray, most: int) -> list[float]:
+def count_distances(proto: np.ndarray, limits: np.ndarray, exactly: bool, most: int) -> list[float]:
     """The smallest squared distances, over every matrix of counts that there is."""
     each = []
     for wanted, limit in zip(proto, limits, strict=True):
-        rows = [row for row in itertools.product(range(limit + 1), repeat=len(wanted)) if 1 <= sum(row) <= limit]
+        least = limit if exactly else 1
+        rows = [row for row in itertools.product(range(limit + 1), repeat=len(wanted)) if least <= sum(row) <= limit]
         each.append(sorted(((np.array(rows) - wanted) ** 2).sum(axis=1))[:most])
     return sorted(sum(one) for one in itertools.product(*each))[:most]
 
