@@ -48,6 +48,8 @@ PARTS: dict[str, tuple[str, int]] = {
     "osg_sketch": ("sketches of costs", 0),
     "osg_state": ("groupings by cost", 0),
     "packing": ("Prompt", 4),
+    "placed_loop": ("the simulator of placements", 12),
+    "placed_times": ("times of placements", 6),
     "sliding": ("sliding windows", 0),
     "space_saving": ("frequent keys", 0),
     "xxhash": ("hashes of keys", 0),
