@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Acting:
     pretraining: int = 5000
     epochs: int = 1500
     episodes: int = 1
-    explore: Literal["prob", "scale"] = "prob"
+    explore: str = "prob"
     exploring: float = 0.6
     invert: bool = True
     actor_rate: float = 3e-4

@@ -21,7 +21,10 @@ _FARTHEST = 1e6
 class Actions(Protocol):
     """Placements of a setup in the form in which a learner has them: integers, and vectors that networks read."""
 
-    setup: Setup
+    @property
+    def setup(self) -> Setup:
+        """Applications and machines."""
+        ...
 
     @property
     def shape(self) -> tuple[int, ...]:

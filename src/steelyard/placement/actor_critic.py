@@ -46,7 +46,7 @@ class ActingPlacement(LearntPlacement):
             gamma=self.gamma,
             pretraining=self.pretraining,
             epochs=self.epochs,
-            explore=self.explore,  # type: ignore[arg-type] - checked there
+            explore=self.explore,
             invert=self.invert,
         )
 
@@ -124,8 +124,8 @@ class ActorCritic(ActingPlacement):
 
     Where the paper says nothing, this was chosen: K = 10; Adam with 0.0003 for the actor and 0.001 for the critic;
     linear last layers; epsilon from 1 to 0.02 over 60 % of the epochs; rewards as above, cut at twice the default's
-    time; 5,000 steps on random placements. Where what it says did not lead to good placements, the literal reading is an
-    option: `sampling="literal"`, `invert=False`.
+    time; 5,000 steps on random placements. Where what it says did not lead to good placements, the literal reading is
+    an option: `sampling="literal"`, `invert=False`.
 
     Parameters
     ----------

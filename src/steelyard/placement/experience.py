@@ -92,15 +92,23 @@ def samples(
     return Experience(before, after, load_of, times)
 
 
-def tried(cluster: Measured, assignments: Ints) -> Experience:
-    """Transitions on a cluster that can only be measured: deploy each, wait, and read."""
-    times, before = [], [cluster.assignment]
-    rates = cluster.rates
-    for one in assignments:
-        times.append(settled(cluster, one).times)
-        before.append(one)
-    load = np.repeat((cluster.rates / rates)[None, :], len(times), axis=0)
-    return Experience(np.array(before[:-1]), np.array(before[1:]), load, np.array(times))
+def tried(cluster: Measured, assignments: Ints, moves: bool = False, seed: int = 0) -> Experience:
+    """Transitions on a cluster that can only be measured: deploy each, wait, and read.
+
+    With `moves`, each is followed by one in which a single thread has moved, and only those transitions are kept.
+    """
+    setup = cluster.setup
+    if moves:
+        random = generator(seed, "moves")
+        after = assignments.copy()
+        thread = random.integers(setup.threads, size=len(after))
+        after[np.arange(len(after)), thread] = random.integers(setup.machines, size=len(after))
+        assignments = np.stack([assignments, after], axis=1).reshape(-1, setup.threads)
+    before = np.concatenate([cluster.assignment[None], assignments[:-1]])
+    times = np.array([settled(cluster, one).times for one in assignments])
+    kept = slice(1, None, 2) if moves else slice(None)
+    load = np.ones((len(times), len(setup.applications)))
+    return Experience(before[kept], assignments[kept], load[kept], times[kept])
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class LearntPlacement(ABC):
         diversified = self.sampling == "diversified"
         if hasattr(cluster, "times"):
             return samples(told, seed, self.samples, diversified=diversified, vary=vary, moves=moves, loads=self.loads)
-        return tried(cluster, drawn(cluster.setup, self.samples, seed, diversified=diversified, vary=vary))
+        return tried(cluster, drawn(cluster.setup, self.samples, seed, diversified=diversified, vary=vary), moves, seed)
 
     def _reward(self, cluster: Measured, weights: Sequence[float] = ()) -> Reward:
         """From what threads that are dealt in turn give."""
@@ -141,7 +141,7 @@ class LearntPlacement(ABC):
 
 
 def followed(first: Ints, onward: Any, most: int) -> list[Ints]:
-    """The placements that a policy comes to, one after the other, until it stays, comes back, or has gone far enough."""
+    """The placements that a policy comes to, until it stays, comes back to one, or has gone far enough."""
     way, known = [first], {first.tobytes()}
     for _ in range(most):
         following = np.asarray(onward(way[-1]))
