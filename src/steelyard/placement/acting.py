@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,8 +126,16 @@ def ascent(jax: Any, xp: Any, critic: Layers, states: Any, wishes: Any, invert: 
     return xp.where(slope > 0, slope * (1 - wishes), slope * wishes) if invert else slope
 
 
+def actor_loss(jax: Any, xp: Any, actor: Layers, critic: Layers, states: Any, invert: bool) -> Any:
+    """What has the gradient of -Q(s, f(s)) over the actor's weights: the policy gradient, at the wish itself."""
+    wished = forward(actor, states, "tanh", xp)
+    up = ascent(jax, xp, critic, states, jax.lax.stop_gradient(wished), invert)
+    return -xp.mean(xp.sum(up * wished, axis=-1))
+
+
+@lru_cache(maxsize=8)
 def traced(actions: Actions, options: Acting) -> Functions:
-    """The steps for a setup, each compiled when it is first called."""
+    """The steps for a setup, each compiled when it is first called, and kept for other seeds."""
     jax, jnp, _ = libraries()
     rules = adam(options.actor_rate, options.clip), adam(options.critic_rate, options.clip)
     follow = Soft(options.tau).followed
@@ -156,12 +165,8 @@ def traced(actions: Actions, options: Acting) -> Functions:
         change, critic_kept = rules[1].update(slopes, kept[1])
         critic = jax.tree.map(jnp.add, critic, change)
 
-        def worth(one: Layers) -> Any:
-            wished = forward(one, state, "tanh", jnp)
-            up = ascent(jax, jnp, critic, state, jax.lax.stop_gradient(wished), options.invert)
-            return -jnp.mean(jnp.sum(up * wished, axis=-1))
-
-        change, actor_kept = rules[0].update(jax.grad(worth)(actor), kept[0])
+        slopes = jax.grad(lambda one: actor_loss(jax, jnp, one, critic, state, options.invert))(actor)
+        change, actor_kept = rules[0].update(slopes, kept[0])
         actor = jax.tree.map(jnp.add, actor, change)
         actor_target, critic_target = follow(actor, actor_target, 1), follow(critic, critic_target, 1)
         found = Networks(actor, critic, actor_target, critic_target)

@@ -15,6 +15,7 @@ from steelyard.core.measured import Measured, Reading, settled
 from steelyard.core.placing import Setup
 from steelyard.core.plans import Floats
 from steelyard.learning import Trained, generator
+from steelyard.placement.draws import drawn
 from steelyard.placement.proxy import Proxy
 from steelyard.placement.representation import groups
 from steelyard.placement.residual import Residual
@@ -52,7 +53,8 @@ class Guided:
     the factor between measured and predicted times. That is a network over groups of threads and machines
     (`representation`) whose weights do not know how large the cluster is, so that what was learnt on four machines is
     used on ten, and for applications that were never seen. A placement is tried only where the corrected model says
-    that it is at most `bound` slower than what is deployed. Moving threads has a price: `move_cost`.
+    that it is at most `bound` slower than what is deployed, and left again where that turns out to be wrong. Moving
+    threads has a price: `move_cost`.
 
     Parameters
     ----------
@@ -213,9 +215,15 @@ class Corrected:
 
 
 def proposals(setup: Setup, present: Ints) -> Ints:
-    """Threads dealt to the first machine, the first two, and so on: starts of a search that take no thought."""
+    """Threads dealt to one machine, to two, and so on, by all applications or by each to its own: plain starts."""
     dealt = setup.dealt(setup.parallelism_of(present))
-    return np.array([np.where(dealt >= 0, dealt % used, dealt) for used in range(1, setup.machines + 1)])
+    runs, application = dealt >= 0, setup.application_of[setup.component_of]
+    found = []
+    for used in range(1, setup.machines + 1):
+        found.append(np.where(runs, dealt % used, dealt))
+        if len(setup.applications) > 1:
+            found.append(np.where(runs, (application * used + dealt % used) % setup.machines, dealt))
+    return np.array(found)
 
 
 class _Session:
@@ -239,6 +247,7 @@ class _Session:
         """Measure what is there, and what the model alone proposes."""
         start = self.setup.round_robin()
         self.seen = self._measured(start)
+        self.now = float(self.seen.times.sum())
         self.corrected = Corrected(self.setup, self.seen, self.policy.modelled(self.setup, self.seen), self.residual)
         starts = proposals(self.setup, start)
         found = self.policy._searched(self.corrected, np.concatenate([start[None], starts]), start)
@@ -254,6 +263,7 @@ class _Session:
             for number, (one, _) in enumerate(best[:4])
         ]
         steps.append(proposals(self.setup, best[0][0]))
+        steps.append(drawn(self.setup, most // 4, int(self.random.integers(2**31)), vary=self.policy.numbers))
         steps.append(np.array([self._searched_from(best)]))
         found = np.unique(np.concatenate(steps), axis=0)
         found = found[[one.tobytes() not in self.known for one in found]]
@@ -301,7 +311,11 @@ class _Session:
             if value > present * (1 + self.policy.bound):
                 continue
             self.worst = max(self.worst, value / present - 1)
-            self._measured(one)
+            safe = self.cluster.assignment
+            if not self._measured(one).times.sum() <= (1 + self.policy.bound) * self.now:
+                self.cluster.deploy(safe)
+            else:
+                self.now = float(self.lived[-1][1].sum())
 
     def _measured(self, placed: Ints) -> Reading:
         seen = settled(self.cluster, placed)

@@ -12,7 +12,7 @@ from steelyard.core.plans import Floats
 
 LOCAL, REMOTE = 0.1e-3, 0.4e-3
 """Seconds of a hop inside a machine, and between two."""
-WORK, BUSY = 0.3e-3, 0.2
+WORK, BUSY = 0.3e-3, 0.1
 """Seconds of a tuple in a component, and the load of the cluster, were all components spread evenly."""
 _FULL = 0.95
 
