@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ _FARTHEST = 1e6
 """Wishes beyond are cut to this: what is nearest to them is the same."""
 
 
-class Actions(Protocol):
+class Actions(Hashable, Protocol):
     """Placements of a setup in the form in which a learner has them: integers, and vectors that networks read."""
 
     @property

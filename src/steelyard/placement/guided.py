@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -17,7 +18,7 @@ from steelyard.core.plans import Floats
 from steelyard.learning import Trained, generator
 from steelyard.placement.draws import drawn
 from steelyard.placement.proxy import Proxy
-from steelyard.placement.representation import groups
+from steelyard.placement.representation import Groups, groups
 from steelyard.placement.residual import Residual
 from steelyard.placement.variations import varied
 
@@ -106,10 +107,26 @@ class Guided:
 
     def train(self, cluster: Measured, seed: int) -> None:
         """Propose, measure, correct."""
-        session = _Session(self, cluster, seed)
-        session.begin()
-        while session.left:
-            session.round()
+        self.train_on([cluster], seed)
+
+    def train_on(self, clusters: Sequence[Measured], seed: int) -> None:
+        """The same on several clusters, one after the other: what was learnt on all of them is kept.
+
+        Placements that were measured are remembered of the last one, to whose setup the file belongs.
+        """
+        residual, taken = Residual(seed), 0
+        parts: list[tuple[Groups, Floats]] = []
+        for cluster in clusters:
+            session = _Session(self, cluster, seed, residual, parts)
+            session.begin()
+            while session.left:
+                session.round()
+            parts.append(session.part())
+            taken += len(session.lived)
+        self._keep(session, taken, seed)
+
+    def _keep(self, session: _Session, taken: int, seed: int) -> None:
+        cluster = session.cluster
         self.residual, self.measured = session.residual, session.best()
         lived = np.array([one.sum() for _, one in session.lived])
         self.trained = Trained(
@@ -120,7 +137,7 @@ class Guided:
             shapes={"setup": cluster.setup.fingerprint},
             distribution={"rates": cluster.rates.tolist(), "model": type(self.model).__name__},
             options={one.name: getattr(self, one.name) for one in fields(self) if one.name in _OPTIONS},
-            metrics={"samples": len(session.lived), "worst_over_present": session.worst},
+            metrics={"samples": taken, "worst_over_present": session.worst},
             seed=seed,
         )
 
@@ -229,10 +246,17 @@ def proposals(setup: Setup, present: Ints) -> Ints:
 class _Session:
     """One training: what was measured, and where the search is."""
 
-    def __init__(self, policy: Guided, cluster: Measured, seed: int) -> None:
+    def __init__(
+        self,
+        policy: Guided,
+        cluster: Measured,
+        seed: int,
+        residual: Residual,
+        before: Sequence[tuple[Groups, Floats]],
+    ) -> None:
         self.policy, self.cluster, self.setup = policy, cluster, cluster.setup
         self.random = generator(seed, "guided")
-        self.residual = Residual(seed)
+        self.residual, self.before = residual, list(before)
         self.lived: list[tuple[Ints, Floats]] = []
         self.known: set[bytes] = set()
         self.worst = 0.0
@@ -323,10 +347,14 @@ class _Session:
         self.known.add(placed.tobytes())
         return seen
 
-    def _learn(self, steps: int) -> None:
+    def part(self) -> tuple[Groups, Floats]:
+        """What was measured, as the residual learns it."""
         placed = np.array([one for one, _ in self.lived])
         times = np.array([one for _, one in self.lived])
         predicted = np.maximum(self.corrected.model.times(placed), 1e-9)
         done = np.isfinite(times).all(axis=1)
         wanted = np.log(times[done] / predicted[done])
-        self.residual.learn([(groups(self.setup, placed[done], self.seen, predicted[done]), wanted)], steps)
+        return groups(self.setup, placed[done], self.seen, predicted[done]), wanted
+
+    def _learn(self, steps: int) -> None:
+        self.residual.learn([*self.before, self.part()], steps)
