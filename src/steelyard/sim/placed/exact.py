@@ -56,6 +56,10 @@ class ExactCluster:
         Of arrivals, work, keys, noise and clocks: two runs with the same do the same.
     clocks
         Of the machines; without drift and offset where it is not given.
+    noise
+        Whether readings are off by the noise of one, beside what is left to chance anyway.
+    warm
+        Whether threads are warm at the start.
 
     Examples
     --------
@@ -71,17 +75,27 @@ class ExactCluster:
     assignment: Ints
 
     def __init__(
-        self, deployed: Deployed, assignment: Ints | None = None, seed: int = 0, clocks: Clocks | None = None
+        self,
+        deployed: Deployed,
+        assignment: Ints | None = None,
+        seed: int = 0,
+        clocks: Clocks | None = None,
+        *,
+        noise: bool = True,
+        warm: bool = False,
     ) -> None:
         self.deployed, self.setup = deployed, deployed.setup
         self._rng = np.random.default_rng(seed)
         self.clocks = clocks or Clocks.perfect(self.setup.machines)
         self._factor = 1.0
+        self._noise = deployed.costs.noise if noise else 0.0
         self._kept: list[Records] = []
         self._state = self._begin(seed)
         self._needed = self._most_sent()
         self.assignment = self.setup.checked(self.setup.round_robin() if assignment is None else assignment)
         self._place(self.assignment, np.ones(self.setup.threads, dtype=np.bool_))
+        if warm:
+            self._state.threads["since"] = -np.inf
         self._seen = self._totals()
 
     def _begin(self, seed: int) -> Running:
@@ -258,9 +272,7 @@ class ExactCluster:
         self._advance(seconds)
         after = self._seen = self._totals()
         acked, times, emitted = after[0] - before[0]
-        noise = np.exp(
-            self._rng.normal(0.0, self.deployed.costs.noise * np.sqrt(EVERY / seconds), len(self.setup.applications))
-        )
+        noise = np.exp(self._rng.normal(0.0, self._noise * np.sqrt(EVERY / seconds), len(self.setup.applications)))
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(acked > 0, times / acked, np.nan)
         return Reading(
