@@ -33,14 +33,12 @@ QUICK = {
     "local_search": "schedules=6&draws=40",
 }
 """What policies are told in a quick run."""
+FULL = {"model_based": "schedules=20", "local_search": "schedules=20"}
+"""What policies are told in a full run: models are trained on 20 minutes, each placement settling for half of one."""
 MODELS = ("model_based", "local_search")
 """Policies that predict, and are trained on recorded tuples."""
 _WATCH_SEEDS = 1000
 """Distance between the seed of the cluster that a policy learns on, and of the one that it is measured on."""
-
-
-_learnt: dict[Any, Any] = {}
-"""What the models of this process know: policies that predict learn the same, and search it in different ways."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def seeds_of(run: Run) -> list[int]:
 def policy_of(named: str, run: Run) -> PlacementPolicy:
     """A policy as it is in this run: with less training where that is quick."""
     name, _, given = named.partition("?")
-    told = "&".join(one for one in (given, QUICK.get(name, "") if run.quick else "") if one)
+    told = "&".join(one for one in (given, run.pick(FULL, QUICK).get(name, "")) if one)
     return placement(f"{name}?{told}" if told else name)
 
 
@@ -87,15 +85,20 @@ def known(names: Sequence[str]) -> list[str]:
 def outcome(run: Run, setup: str, named: str, seed: int, machines: int = 10) -> Outcome:
     """Train, deploy, measure; or what is known of the same from before."""
     policy = policy_of(named, run)
-    told = (FILE.read_text(encoding="utf-8"), repr(policy), setup, seed, machines)
-    key = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
-    kept = run.out / "placement-outcomes" / f"{named.partition('?')[0]}-{setup}-{seed}-{key}.json"
+    kept = _kept(run, f"{policy.name}-{setup}-{seed}", (repr(policy), setup, seed, machines, run.quick))
     if kept.exists():
         return outcome_from(kept)
     found = watched(policy, setup, seed, run, machines)
-    kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(asdict(found)), encoding="utf-8")
     return found
+
+
+def _kept(run: Run, begin: str, told: tuple[object, ...]) -> Path:
+    """Where something is kept that depends on the frozen constants and on what it was told."""
+    key = hashlib.sha256(repr((FILE.read_text(encoding="utf-8"), *told)).encode()).hexdigest()[:16]
+    folder = run.out / "placement-outcomes"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{begin}-{key}.json"
 
 
 def outcome_from(kept: Path) -> Outcome:
@@ -113,11 +116,14 @@ def trained(policy: Any, setup: str, seed: int, run: Run, machines: int = 10) ->
             policy.model = policy_of(names[-1], run)
             trained(policy.model, setup, seed, run, machines)
     if policy.name in MODELS:
-        key = (setup, seed, machines, policy.schedules)
-        if key not in _learnt:
+        kept = _kept(run, f"model-{setup}", (setup, seed, machines, policy.schedules)).with_suffix(".npz")
+        if kept.exists():
+            with np.load(kept) as opened:
+                policy.restore({name: opened[name] for name in opened.files})
+        else:
             policy.train(ExactCluster(deployed(setup, machines=machines), seed=seed), seed)
-            _learnt[key] = policy.state()
-        policy.restore(_learnt[key])
+            state: dict[str, Any] = dict(policy.state())
+            np.savez(kept, **state)
     elif hasattr(policy, "train"):
         policy.train(FastCluster(deployed(setup, machines=machines), seed=seed), seed)
     return time.perf_counter() - begun
