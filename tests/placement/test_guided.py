@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from steelyard.placement.guided import Corrected, Guided, proposals
 from steelyard.placement.proxy import Proxy
 from steelyard.placement.representation import FEATURES, groups
 from steelyard.placement.residual import Residual
-from steelyard.placement.variations import varied
+from steelyard.placement.variations import allowed, varied
 from steelyard.sim.placed.costs import Application, Deployed, Flow, Unit
 from steelyard.sim.placed.fast import FastCluster
 from tests.fuzz import first_seed
@@ -85,7 +88,7 @@ def test_a_bound_of_nothing_tries_only_what_is_expected_to_be_faster():
 
 def test_a_right_model_is_followed_at_once():
     cluster = cluster_of(4)
-    policy = Guided(model=cluster, samples=12, candidates=60, tried=4)
+    policy = Guided(samples=12, candidates=60, tried=4).by(cluster)
     policy.train(cluster, seed=2)
     best = min(float(cluster.times(one[None]).sum()) for one in proposals(cluster.setup, cluster.assignment))
     assert float(cluster.times(placed(policy, cluster)[None]).sum()) <= 1.02 * best
@@ -114,12 +117,33 @@ def test_numbers_of_threads_change_only_where_that_is_wanted(guided):
     cluster.setup.checked(placed(free, cluster))
 
 
+def test_readings_that_say_nothing_are_no_error(guided):
+    policy, cluster = guided
+    seen = cluster.measure()
+    for name in ("times", "throughput", "arrivals", "processed"):
+        for value in (np.nan, 0.0):
+            bad = replace(seen, **{name: np.full_like(getattr(seen, name), value)})
+            cluster.setup.assignment(policy.place(cluster.setup, bad), bad.assignment)
+
+
+def test_machines_without_room_are_left_alone():
+    setup = cluster_of(3, times=2).setup
+    narrow = setup.on([replace(host, slots=1) for host in setup.hosts])
+    apart = setup.application_of[setup.component_of]
+    found = allowed(narrow, np.stack([apart, setup.round_robin(), 2 - apart]))
+    assert found.tolist() == [apart.tolist(), (2 - apart).tolist()]
+    assert len(allowed(setup, np.stack([apart, setup.round_robin()]))) == 2
+
+
 def test_what_cannot_be_used_says_so(tmp_path):
     cluster = cluster_of()
     seen = cluster.measure()
     assert "has not learnt yet" in Guided().place(cluster.setup, seen).reason
     with pytest.raises(OptionError, match=r"times\(assignments\)"):
-        Guided(model=3).modelled(cluster.setup, seen)
+        Guided().by(3)
+    untrained = SimpleNamespace(prediction=lambda setup, seen: None)
+    with pytest.raises(OptionError, match="is not trained: train it"):
+        Guided().by(untrained).modelled(cluster.setup, seen)
     with pytest.raises(OptionError, match="bound and move_cost"):
         Guided(bound=float("nan"))
     with pytest.raises(OptionError, match="train it first"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,6 +231,16 @@ def test_another_topology_is_refused(trained, name):
     for cluster in (cluster_of(4), FastCluster(Deployed.of(QUERIES.with_threads(query=4), COSTS, 3))):
         with pytest.raises(StateError, match=f"this '{name}' was trained for"):
             policy.place(cluster.setup, cluster.measure())
+
+
+@pytest.mark.parametrize("name", ["actor_critic", "dqn", "extra"])
+def test_readings_that_say_nothing_are_no_error(trained, name):
+    cluster = cluster_of(times=2 if name == "extra" else 1)
+    seen = cluster.measure()
+    for part in ("times", "throughput", "arrivals", "processed"):
+        for value in (np.nan, np.inf, 0.0):
+            bad = replace(seen, **{part: np.full_like(getattr(seen, part), value)})
+            cluster.setup.assignment(trained[name].place(cluster.setup, bad), bad.assignment)
 
 
 @pytest.mark.parametrize("kind", [ActorCritic, Dqn, Extra])

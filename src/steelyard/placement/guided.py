@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from steelyard.placement.draws import drawn
 from steelyard.placement.proxy import Proxy
 from steelyard.placement.representation import Groups, groups
 from steelyard.placement.residual import Residual
-from steelyard.placement.variations import varied
+from steelyard.placement.variations import allowed, varied
 
 FIRST_STEPS, STEPS = 600, 120
 """Steps on all measurements so far, after the first of them and after each round."""
@@ -53,7 +53,9 @@ class Guided:
     Beside `actor_critic` it needs a tenth of the samples, since it begins where the model ends: what is learnt is only
     the factor between measured and predicted times. That is a network over groups of threads and machines
     (`representation`) whose weights do not know how large the cluster is, so that what was learnt on four machines is
-    used on ten, and for applications that were never seen. A placement is tried only where the corrected model says
+    used on ten, and for applications that were never seen. The model is given by `by`: something with
+    `times(assignments)`, or a trained policy that makes one of what is seen, as `model_based` and `local_search` do;
+    without one, it is a guess from the graph alone. A placement is tried only where the corrected model says
     that it is at most `bound` slower than what is deployed, and left again where that turns out to be wrong. Moving
     threads has a price: `move_cost`.
 
@@ -61,9 +63,6 @@ class Guided:
     ----------
     file
         What was learnt before.
-    model
-        Something with `times(assignments)`, or a trained policy that makes one of what is seen (`model_based`,
-        `local_search`). Without one, a guess from the graph alone.
     samples
         Placements that are measured in training, of which the model's own proposals are the first.
     bound
@@ -82,13 +81,13 @@ class Guided:
     """
 
     file: str = ""
-    model: Any = field(default=None, repr=False)
     samples: int = 1000
     bound: float = 0.1
     move_cost: float = 0.02
     candidates: int = 240
     tried: int = 12
     numbers: bool = False
+    model: Any = field(default=None, init=False, repr=False, compare=False)
     residual: Residual | None = field(default=None, init=False, repr=False, compare=False)
     trained: Trained | None = field(default=None, init=False, repr=False, compare=False)
     measured: list[tuple[Ints, Floats]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -102,6 +101,13 @@ class Guided:
             raise OptionError(f"bound and move_cost are 0 or more, got {self.bound} and {self.move_cost}")
         if self.file:
             self.use(Trained.load(self.file, self.name))
+
+    def by(self, model: Model | Modelling) -> Self:
+        """Guided by this model; the policy itself is given back."""
+        if not isinstance(model, Model | Modelling):
+            raise OptionError(f"a model has times(assignments), or prediction(setup, seen), got {model!r}")
+        self.model = model
+        return self
 
     # ---- training
 
@@ -163,7 +169,7 @@ class Guided:
             return Action(reason="guided has not learnt yet: train it on a cluster, or give the file of one")
         corrected = Corrected(setup, seen, self.modelled(setup, seen), self.residual)
         present = seen.assignment
-        starts = [present, *proposals(setup, present)]
+        starts = [present, *allowed(setup, proposals(setup, present))]
         if self.trained.shapes["setup"] == setup.fingerprint:
             starts += [one for one, _ in self.measured]
         found = self._searched(corrected, np.array(starts), present)
@@ -183,8 +189,6 @@ class Guided:
             found = found.prediction(setup, seen)
             if found is None:
                 raise OptionError(f"the model of guided is a {type(self.model).__name__} that is not trained: train it")
-        if found is not None and not isinstance(found, Model):
-            raise OptionError(f"a model has times(assignments), or prediction(setup, seen), got {found!r}")
         return Proxy(setup) if found is None else found
 
     def _searched(self, corrected: Corrected, starts: Ints, present: Ints) -> Ints:
@@ -199,7 +203,7 @@ class Guided:
         values = worth(starts)
         best, value, failed = starts[int(values.argmin())], float(values.min()), 0
         while failed < 4:
-            steps = varied(setup, best, self.candidates, random, self.numbers)
+            steps = allowed(setup, varied(setup, best, self.candidates, random, self.numbers))
             values = worth(steps)
             if len(values) and values.min() < value * (1 - 1e-4):
                 best, value, failed = steps[int(values.argmin())], float(values.min()), 0
@@ -273,7 +277,7 @@ class _Session:
         self.seen = self._measured(start)
         self.now = float(self.seen.times.sum())
         self.corrected = Corrected(self.setup, self.seen, self.policy.modelled(self.setup, self.seen), self.residual)
-        starts = proposals(self.setup, start)
+        starts = allowed(self.setup, proposals(self.setup, start))
         found = self.policy._searched(self.corrected, np.concatenate([start[None], starts]), start)
         self._attempt(np.concatenate([found[None], starts]))
         self._learn(FIRST_STEPS)
@@ -289,10 +293,11 @@ class _Session:
         steps.append(proposals(self.setup, best[0][0]))
         steps.append(drawn(self.setup, most // 4, int(self.random.integers(2**31)), vary=self.policy.numbers))
         steps.append(np.array([self._searched_from(best)]))
-        found = np.unique(np.concatenate(steps), axis=0)
+        found = allowed(self.setup, np.unique(np.concatenate(steps), axis=0))
         found = found[[one.tobytes() not in self.known for one in found]]
         if not len(found):
-            found = varied(self.setup, self.setup.round_robin(), most, self.random, self.policy.numbers)
+            start = self.setup.round_robin()
+            found = allowed(self.setup, varied(self.setup, start, most, self.random, self.policy.numbers))
         order = np.argsort(self._worth(found), kind="stable")
         greedy = found[order[: max(1, (2 * self.policy.tried) // 3)]]
         curious = found[self.random.permutation(len(found))[: self.policy.tried - len(greedy)]]

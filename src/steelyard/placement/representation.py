@@ -58,7 +58,7 @@ def groups(setup: Setup, assignments: Ints, seen: Reading, predicted: Floats) ->
     running = counts.sum(axis=2, keepdims=True)
     share = counts / np.maximum(running, 1.0)
     cores = np.array([host.cores for host in setup.hosts])
-    rate = np.add.reduceat(seen.processed, setup.first[:-1]) / max(seen.seconds, 1e-9)
+    rate = np.add.reduceat(np.nan_to_num(seen.processed), setup.first[:-1]) / max(seen.seconds, 1e-9)
     tuples = rate[None, :, None] * share
     on_machine = tuples.sum(axis=1, keepdims=True) / cores
     application = setup.application_of

@@ -91,7 +91,8 @@ class LearntPlacement(ABC):
             return Action(reason=f"{self.name} has not learnt yet: train it on a cluster, or give the file of one")
         self.trained.require(**shapes_of(setup))
         begun = np.asarray(self.trained.distribution["rates"], dtype=float)
-        load = np.where(seen.arrivals > 0, seen.arrivals / begun, 1.0)
+        known = np.isfinite(seen.arrivals) & (seen.arrivals > 0)
+        load = np.where(known, np.where(known, seen.arrivals, 1.0) / begun, 1.0)
         wanted = self.wanted(setup, seen.assignment, load)
         moved = setup.moved(seen.assignment, wanted)
         if not moved:

@@ -19,6 +19,16 @@ def varied(setup: Setup, placed: Ints, count: int, random: np.random.Generator, 
     return np.asarray(changed[random.permutation(len(changed))[:count]])
 
 
+def allowed(setup: Setup, assignments: Ints) -> Ints:
+    """Those of int64[B, threads] for which every machine has a slot for each application that has a thread there."""
+    slots = np.array([host.slots for host in setup.hosts])
+    if len(setup.applications) <= slots.min() or not len(assignments):
+        return assignments
+    counts = setup.counts(assignments)
+    there = np.add.reduceat(counts, np.flatnonzero(np.diff(setup.application_of, prepend=-1)), axis=1) > 0
+    return np.asarray(assignments[(there.sum(axis=1) <= slots).all(axis=1)])
+
+
 def _one(setup: Setup, placed: Ints, used: Ints, kind: int, random: np.random.Generator) -> Ints:
     after = placed.copy()
     running = np.flatnonzero(placed >= 0)

@@ -113,8 +113,9 @@ def trained(policy: Any, setup: str, seed: int, run: Run, machines: int = 10) ->
     if policy.name == "guided":
         names = known(MODELS)
         if names:
-            policy.model = policy_of(names[-1], run)
-            trained(policy.model, setup, seed, run, machines)
+            model: Any = policy_of(names[-1], run)
+            trained(model, setup, seed, run, machines)
+            policy.by(model)
     if policy.name in MODELS:
         kept = _kept(run, f"model-{setup}", (setup, seed, machines, policy.schedules)).with_suffix(".npz")
         if kept.exists():
