@@ -136,7 +136,7 @@ class LearntPlacement(ABC):
             shapes=shapes_of(cluster.setup),
             distribution={"rates": cluster.rates.tolist(), "samples": self.samples, "sampling": self.sampling},
             options=own,
-            metrics=metrics | {"reward_last_200": last},
+            metrics=metrics | {"reward_last_200": last, "samples": float(self.samples + len(rewards))},
             seed=seed,
         )
 

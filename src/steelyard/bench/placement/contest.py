@@ -25,10 +25,10 @@ from steelyard.sim.placed.frozen import FILE, deployed
 
 SEEDS, QUICK_SEEDS = 5, 2
 QUICK = {
-    "dqn": "samples=500&pretraining=300&epochs=60",
-    "actor_critic": "samples=500&pretraining=300&epochs=60",
-    "extra": "samples=500&pretraining=300&epochs=60",
-    "guided": "samples=60&candidates=60",
+    "dqn": "samples=200&pretraining=100&epochs=30",
+    "actor_critic": "samples=200&pretraining=100&epochs=30",
+    "extra": "samples=200&pretraining=100&epochs=30",
+    "guided": "samples=40&candidates=40",
     "model_based": "schedules=6",
     "local_search": "schedules=6&draws=40",
 }
@@ -144,14 +144,13 @@ def watched(policy: Any, setup: str, seed: int, run: Run, machines: int = 10) ->
     stable = settled(cluster, wanted)
     learnt = getattr(policy, "trained", None)
     metrics: Mapping[str, float] = learnt.metrics if learnt is not None else {}
-    tried = int(getattr(policy, "samples", 0)) + int(getattr(policy, "epochs", 0))
     return Outcome(
         stable=1000 * float(stable.times.mean()),
         start=1000 * float(start.times.mean()),
         moved=moved,
         machines=len(np.unique(wanted[wanted >= 0])),
         threads=int((wanted >= 0).sum()),
-        samples=int(metrics.get("samples", tried)),
+        samples=int(metrics.get("samples", 0)),
         training=training,
         deciding=deciding,
         curve=tuple(np.asarray(learnt.arrays["rewards"], dtype=float).tolist()) if learnt is not None else (),
