@@ -184,7 +184,7 @@ def _start(wanted: Floats, row: Ints, high: Ints, most: int) -> None:
 def nearest_rows(
     wanted: Floats, least: int, limit: int, most: int, within: float, rows: Ints, distances: Floats
 ) -> int:
-    """Rows of whole numbers, 0 or more, with sums from `least` to `limit`, nearest to wanted[columns]; how many there are.
+    """Rows of whole numbers, 0 or more, sums from `least` to `limit`, nearest to wanted[columns]; how many there are.
 
     Only those that are at most `within` farther than the nearest. Lawler's way: the best row of a box, and then of the
     boxes that are left when it is taken out of it.

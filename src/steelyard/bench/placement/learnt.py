@@ -1,4 +1,4 @@
-"""Placements that were learnt without a model, beside those of a model and the default: the averages of the document."""
+"""Placements learnt without a model, beside those of a model and the default: the averages of the document."""
 
 from __future__ import annotations
 
