@@ -62,7 +62,7 @@ def speed(run: Run) -> Result:
             Target("training_s", at_most=TRAINING_S, explanation=_BUSY),
         ],
         notes=[
-            "Nearest placements: processor time, the median of seven. Training: seconds that pass, with its compilation "
+            "Nearest placements: processor time, the median of seven. Training: seconds that pass, with compilation "
             "and 10,000 samples in it."
         ],
     )
