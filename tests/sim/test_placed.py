@@ -409,3 +409,35 @@ def test_what_is_no_assignment_is_refused_by_both(wrong):
     for cluster in (ExactCluster(deployed("cq-small")), FastCluster(deployed("cq-small"))):
         with pytest.raises(OptionError):
             cluster.deploy(wrong)
+
+
+@pytest.mark.parametrize("level", [ExactCluster, FastCluster])
+def test_time_goes_on_and_rates_are_above_0(level):
+    cluster = level(deployed("wc-7"))
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        for call in (cluster.measure, cluster.run, cluster.scale_rates):
+            with pytest.raises(OptionError, match="must be above 0"):
+                call(wrong)
+
+
+def test_formulas_refuse_what_they_do_not_know():
+    with pytest.raises(OptionError, match="use ExactCluster"):
+        FastCluster(pair("shuffle", processes=2))
+
+
+def test_costs_that_make_no_sense_are_refused():
+    for wrong in ({"remote": -1.0}, {"warm": 0.0}, {"processes": 0}, {"local": np.nan}):
+        with pytest.raises(OptionError):
+            replace(NOTHING, **wrong)
+    for build in (
+        lambda: Unit("a", 1, seconds=-1.0),
+        lambda: Unit("a", 1, spread=1.5),
+        lambda: Flow("a", "b", outputs=0.0),
+        lambda: Application((Unit("a", 1, source=True),), (), rate=0.0),
+        lambda: Application((Unit("a", 1, source=True),), (), rate=1.0, keys=(0.0,)),
+        lambda: deployed("cq-smal"),
+        lambda: ExactCluster(deployed("wc-7")).record(2.0),
+        lambda: ExactCluster(deployed("wc-7")).exchange(10),
+    ):
+        with pytest.raises(OptionError):
+            build()

@@ -97,6 +97,7 @@ def _register(name: str) -> Experiment:
             charts.lines(
                 panel, result.panel(one), title=one or setups[0], x="minutes", y="mean tuple time, ms", legend=False
             )
+            panel.set_ylim(top=1.1 * max(max(line.y) for line in result.panel(one)))
         charts.legend_below(figure_, *panels)
 
     return run_it

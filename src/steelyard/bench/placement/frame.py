@@ -30,8 +30,6 @@ MINUTES, QUICK_MINUTES = 20.0, 0.5
 """Of a curve; a quick one begins warm, and has one stable part."""
 STABLE = 10.0
 """Minute from which a curve counts as stable: the document has eight to ten."""
-STEP_AT, STEP_BY = 20.0, 1.5
-"""Minute of the step in the workload, and its factor."""
 HOW = (
     "Simulated tuple by tuple, on a cluster whose constants were fitted to the default scheduler's published times "
     "alone, then frozen (sim/placed/frozen.json). Several applications: the mean of their times."

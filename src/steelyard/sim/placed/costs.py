@@ -18,6 +18,17 @@ MEASURED_NOISE = 0.02
 """Of a reading of ten seconds: the standard deviation of its factor."""
 
 
+def require_above_0(what: str, value: float) -> None:
+    """Raise OptionError unless a number is above 0 and has an end.
+
+    >>> require_above_0("seconds of a reading", 0)
+    Traceback (most recent call last):
+    steelyard.core.errors.OptionError: seconds of a reading must be above 0, got 0
+    """
+    if not 0 < value < np.inf:
+        raise OptionError(f"{what} must be above 0, got {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterCosts:
     """What machines and the network between them take, in seconds where nothing else is said.
@@ -114,8 +125,7 @@ class Flow:
     outputs: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.outputs < np.inf:
-            raise OptionError(f"outputs of {self.sender} -> {self.receiver} must be above 0, got {self.outputs!r}")
+        require_above_0(f"outputs of {self.sender} -> {self.receiver}", self.outputs)
 
 
 @dataclass(frozen=True)
@@ -138,8 +148,9 @@ class Application:
     keys: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < np.inf:
-            raise OptionError(f"rate of an application must be above 0, got {self.rate!r}")
+        require_above_0("rate of an application", self.rate)
+        if not self.keys or not np.isfinite(self.keys).all() or min(self.keys) < 0 or sum(self.keys) <= 0:
+            raise OptionError("keys of an application say how often each comes: numbers of 0 or more, and one above 0")
 
     def setup(self, hosts: Sequence[Host]) -> Setup:
         """What a policy sees of it."""

@@ -37,7 +37,7 @@ from steelyard.kernels.placed_running import (
     with_more_room,
 )
 from steelyard.sim.placed.clocks import Clocks
-from steelyard.sim.placed.costs import Deployed
+from steelyard.sim.placed.costs import Deployed, require_above_0
 
 _ROOM = 4096
 _RECORDS = 200_000
@@ -173,8 +173,7 @@ class ExactCluster:
 
     def scale_rates(self, factor: float) -> None:
         """From now on so many times as many source tuples come as at the start."""
-        if not 0 < factor < np.inf:
-            raise OptionError(f"rates are scaled by a factor above 0, got {factor!r}")
+        require_above_0("a factor of rates", factor)
         self._factor = factor
         self._time_sources()
 
@@ -275,6 +274,7 @@ class ExactCluster:
 
     def run(self, seconds: float) -> None:
         """Let time go on, without a look."""
+        require_above_0("seconds to run", seconds)
         self._advance(seconds)
         self._seen = self._totals()
 
@@ -288,6 +288,7 @@ class ExactCluster:
 
     def measure(self, seconds: float = EVERY) -> Reading:
         """Let time go on, and tell what happened meanwhile."""
+        require_above_0("seconds of a reading", seconds)
         before = self._seen
         self._advance(seconds)
         after = self._seen = self._totals()

@@ -10,11 +10,13 @@ from steelyard.core.measured import EVERY, Reading
 from steelyard.core.placing import NOWHERE, Setup
 from steelyard.core.plans import Floats
 from steelyard.kernels.placed_times import placed_times, room_for
-from steelyard.sim.placed.costs import Deployed
+from steelyard.sim.placed.costs import Deployed, require_above_0
 
 
 class FastCluster:
     """A placed cluster whose times come from formulas; a reading has the noise of one, and threads warm up.
+
+    Tuples that senders direct count as shuffled. There is one process of each application on a machine.
 
     Parameters
     ----------
@@ -34,6 +36,11 @@ class FastCluster:
     """
 
     def __init__(self, deployed: Deployed, assignment: Ints | None = None, seed: int = 0) -> None:
+        if deployed.costs.processes > 1:
+            raise OptionError(
+                f"formulas have one process of an application on a machine, got processes={deployed.costs.processes}: "
+                "use ExactCluster"
+            )
         self.deployed, self.setup = deployed, deployed.setup
         self.assignment = self.setup.checked(self.setup.round_robin() if assignment is None else assignment)
         self.now = 0.0
@@ -53,8 +60,7 @@ class FastCluster:
 
     def scale_rates(self, factor: float) -> None:
         """From now on so many times as many source tuples come as at the start."""
-        if not 0 < factor < np.inf:
-            raise OptionError(f"rates are scaled by a factor above 0, got {factor!r}")
+        require_above_0("a factor of rates", factor)
         self._factor = factor
 
     def times(self, assignments: Ints, rates: Floats | None = None) -> Floats:
@@ -94,10 +100,12 @@ class FastCluster:
 
     def run(self, seconds: float) -> None:
         """Let time go on, without a look."""
+        require_above_0("seconds to run", seconds)
         self.now += seconds
 
     def measure(self, seconds: float = EVERY) -> Reading:
         """Let time go on, and tell what happened meanwhile."""
+        require_above_0("seconds of a reading", seconds)
         middle = self.now + seconds / 2
         self.now += seconds
         stable = self.times(self.assignment[None])[0]
