@@ -26,8 +26,8 @@ _WHY_OFF = (
     "default's times only"
 )
 _WHY_ORDER = (
-    "rewards of many threads differ little from one placement to the next, so that a search of a model goes further than "
-    "what is learnt from rewards alone"
+    "rewards of many threads differ little from one placement to the next, so that a search of a model goes further "
+    "than what is learnt from rewards alone"
 )
 
 
