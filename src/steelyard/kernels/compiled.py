@@ -40,6 +40,7 @@ PARTS: dict[str, tuple[str, int]] = {
     "heavy": ("heavy hitters", 0),
     "key_table": ("tables of keys", 0),
     "mixing": ("hashes of numbers", 0),
+    "nearest": ("placements near a wish", 6),
     "nh": ("seals of frames", 0),
     "osg": ("groupings by cost", 3),
     "osg_batches": ("groupings by cost in batches", 5),
