@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
-from steelyard.placement.records import Records
+from steelyard.placement.records import Collected
 
 EXCHANGE = pa.schema([("machine", pa.int32()), *((name, pa.float64()) for name in ("t1", "t2", "t3", "t4"))])
 """One message there and one back: t1 and t4 are of the master's clock, t2 and t3 of the machine's."""
@@ -71,7 +71,7 @@ def _line(at: Floats, offsets: Floats) -> Clock:
     return Clock(float(offsets.mean()) - drift * centre, drift)
 
 
-def corrected(records: Records, known: Mapping[int, Clock]) -> Records:
+def corrected(records: Collected, known: Mapping[int, Clock]) -> Collected:
     """The same records with all times of tuples as the master's clock shows them.
 
     Times of acks are not changed: a source's clock takes both. Machines without a clock here have the master's.
@@ -79,7 +79,7 @@ def corrected(records: Records, known: Mapping[int, Clock]) -> Records:
     transfer = _set_right(records.transfer, {"t_sent": "src_machine", "t_recv": "dst_machine"}, known)
     process = _set_right(records.process, {"t_start": "machine", "t_end": "machine"}, known)
     made = dict(records.tables()) | {"transfer": transfer, "process": process}
-    return Records(**made, share=records.share)
+    return Collected(**made, share=records.share)
 
 
 def _set_right(table: pa.Table, columns: Mapping[str, str], known: Mapping[int, Clock]) -> pa.Table:

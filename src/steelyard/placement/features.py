@@ -14,7 +14,7 @@ import pandas as pd
 
 from steelyard.core.errors import OptionError
 from steelyard.core.shown import Shown
-from steelyard.placement.records import Records
+from steelyard.placement.records import Collected
 
 WINDOW = 30.0
 """Seconds over which loads and latencies are averaged (Li 2018, section 2.2.3)."""
@@ -83,7 +83,7 @@ class Weights:
     pair: pd.DataFrame
 
 
-def per_tuple(records: Records) -> pd.DataFrame:
+def per_tuple(records: Collected) -> pd.DataFrame:
     """One row for each tuple, with its way and its work, from fragments in any order and perhaps twice.
 
     A tuple of which only one half came has nothing in the columns of the other.
@@ -100,7 +100,7 @@ def per_tuple(records: Records) -> pd.DataFrame:
     return tuples.reset_index()
 
 
-def features(records: Records) -> Features:
+def features(records: Collected) -> Features:
     """Windows of 30 s, with the features of each instance and pair in them.
 
     Windows count that lie in the time of their schedule as a whole. An instance's load is what it worked off, of a
@@ -125,7 +125,7 @@ def features(records: Records) -> Features:
     )
 
 
-def weights(records: Records, now: float | None = None, history: float = HISTORY) -> Weights:
+def weights(records: Collected, now: float | None = None, history: float = HISTORY) -> Weights:
     """Shares of instances and pairs, of all tuples in so many seconds before `now`; by default before the last one."""
     tuples = per_tuple(records)
     if now is None:

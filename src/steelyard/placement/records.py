@@ -7,7 +7,7 @@ They come from the simulator and from resident workers alike, and go to Parquet,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ _PART = "part.parquet"
 
 
 @dataclass(frozen=True, repr=False)
-class Records(Shown):
+class Collected(Shown):
     """Everything that was collected in a while.
 
     Parameters
@@ -85,9 +85,9 @@ class Records(Shown):
 
     Examples
     --------
-    >>> Records().process.num_rows
+    >>> Collected().process.num_rows
     0
-    >>> Records(ack=pa.table({"root": [1]}))
+    >>> Collected(ack=pa.table({"root": [1]}))
     Traceback (most recent call last):
     steelyard.core.errors.OptionError: records of 'ack' have the columns root_id, app_id, t_emit, t_ack, got root
     """
@@ -114,7 +114,7 @@ class Records(Shown):
         for name in SCHEMAS:
             yield name, getattr(self, name)
 
-    def joined(self, others: Records) -> Records:
+    def joined(self, others: Collected) -> Collected:
         """These and those that were collected after them, with each machine once.
 
         Schedules that say the same of an instance are one.
@@ -125,7 +125,7 @@ class Records(Shown):
         for name in ("machine", "schedule"):
             names = both[name].column_names
             both[name] = both[name].group_by(names, use_threads=False).aggregate([]).select(names)
-        return Records(**both, share=self.share)
+        return Collected(**both, share=self.share)
 
     def write(self, folder: Path | str, batch: int = 0) -> None:
         """As Parquet: a folder for each table, in it one for each batch (of 20 minutes, say)."""
@@ -136,16 +136,16 @@ class Records(Shown):
             pq.write_table(marked, part / _PART)
 
     @classmethod
-    def read(cls, folder: Path | str) -> Records:
+    def read(cls, folder: Path | str) -> Collected:
         """All batches of a folder, in their order."""
-        found: Records | None = None
+        found: Collected | None = None
         for batch in batches_of(folder):
             tables = {name: _read(Path(folder) / name / f"batch={batch}" / _PART, name) for name in SCHEMAS}
             share = float((tables["schedule"].schema.metadata or {}).get(b"share", b"1.0"))
             one = cls(**{name: table.replace_schema_metadata() for name, table in tables.items()}, share=share)
             found = one if found is None else found.joined(one)
         if found is None:
-            raise OptionError(f"{folder} has no records: write some with Records.write(folder)")
+            raise OptionError(f"{folder} has no records: write some with Collected.write(folder)")
         return found
 
     def _facts(self) -> Mapping[str, object]:
@@ -175,7 +175,7 @@ class Collector:
     Examples
     --------
     >>> collector = Collector(every=1200)
-    >>> collector.add(Records())
+    >>> collector.add(Collected())
     >>> collector.handed_out(now=600) is None, collector.handed_out(now=1200) is None
     (True, False)
     """
@@ -183,13 +183,13 @@ class Collector:
     def __init__(self, every: float = 1200.0) -> None:
         if not every > 0:
             raise OptionError(f"every must be above 0 seconds, got {every!r}")
-        self.every, self._due, self._kept = every, every, list[Records]()
+        self.every, self._due, self._kept = every, every, list[Collected]()
 
-    def add(self, records: Records) -> None:
+    def add(self, records: Collected) -> None:
         """More of them."""
         self._kept.append(records)
 
-    def handed_out(self, now: float) -> Records | None:
+    def handed_out(self, now: float) -> Collected | None:
         """All since the last time, where it is time for it and there are some."""
         if now < self._due or not self._kept:
             return None
@@ -199,14 +199,3 @@ class Collector:
             first = first.joined(one)
         self._kept = []
         return first
-
-
-def renamed(records: Records, schedule_id: str) -> Records:
-    """The same as of another schedule, for records whose writer did not know which one it was."""
-
-    def as_of(table: pa.Table) -> pa.Table:
-        at = table.column_names.index("schedule_id")
-        return table.set_column(at, "schedule_id", pa.array([schedule_id] * table.num_rows, pa.string()))
-
-    made = {one.name: getattr(records, one.name) for one in fields(records)}
-    return replace(records, **{name: as_of(made[name]) for name in ("transfer", "process", "schedule")})
