@@ -97,7 +97,8 @@ def per_tuple(records: Collected) -> pd.DataFrame:
         tuples[name] = tuples[name].fillna(tuples.pop(f"{name}_work"))
     tuples["transfer_seconds"] = tuples["t_recv"] - tuples["t_sent"]
     tuples["processing_seconds"] = tuples["t_end"] - tuples["t_start"]
-    return tuples.reset_index()
+    found: pd.DataFrame = tuples.reset_index()
+    return found
 
 
 def features(records: Collected) -> Features:

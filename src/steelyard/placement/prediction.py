@@ -78,9 +78,9 @@ class History:
             if one.source:
                 beside = [other.source and other.application == one.application for other in setup.operators]
                 given[at] = rates[one.application] / sum(beside)
-        for edge, (sender, receiver) in enumerate(setup.links.tolist()):
-            copies = setup.operators[receiver].parallelism if setup.edges[edge].grouping == ALL else 1
-            given[receiver] += given[sender] * factors[edge] * copies
+        for at, (sender, receiver) in enumerate(setup.links.tolist()):
+            copies = setup.operators[receiver].parallelism if setup.edges[at].grouping == ALL else 1
+            given[receiver] += given[sender] * factors[at] * copies
         running = np.array([one.parallelism for one in setup.operators])
         runs = np.arange(setup.threads) - setup.first[setup.component_of] < running[setup.component_of]
         weight = np.where(runs, 1.0 / running[setup.component_of], 0.0)

@@ -6,7 +6,7 @@ They come from the simulator and from resident workers alike, and go to Parquet,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,19 +114,6 @@ class Collected(Shown):
         for name in SCHEMAS:
             yield name, getattr(self, name)
 
-    def joined(self, others: Collected) -> Collected:
-        """These and those that were collected after them, with each machine once.
-
-        Schedules that say the same of an instance are one.
-        """
-        if others.share != self.share:
-            raise OptionError(f"records of {self.share:g} and of {others.share:g} of the tuples cannot be joined")
-        both = {name: pa.concat_tables([table, getattr(others, name)]) for name, table in self.tables()}
-        for name in ("machine", "schedule"):
-            names = both[name].column_names
-            both[name] = both[name].group_by(names, use_threads=False).aggregate([]).select(names)
-        return Collected(**both, share=self.share)
-
     def write(self, folder: Path | str, batch: int = 0) -> None:
         """As Parquet: a folder for each table, in it one for each batch (of 20 minutes, say)."""
         for name, table in self.tables():
@@ -138,18 +125,31 @@ class Collected(Shown):
     @classmethod
     def read(cls, folder: Path | str) -> Collected:
         """All batches of a folder, in their order."""
-        found: Collected | None = None
+        found: list[Collected] = []
         for batch in batches_of(folder):
             tables = {name: _read(Path(folder) / name / f"batch={batch}" / _PART, name) for name in SCHEMAS}
             share = float((tables["schedule"].schema.metadata or {}).get(b"share", b"1.0"))
-            one = cls(**{name: table.replace_schema_metadata() for name, table in tables.items()}, share=share)
-            found = one if found is None else found.joined(one)
-        if found is None:
+            found.append(cls(**{name: table.replace_schema_metadata() for name, table in tables.items()}, share=share))
+        if not found:
             raise OptionError(f"{folder} has no records: write some with Collected.write(folder)")
-        return found
+        return together(found)
 
     def _facts(self) -> Mapping[str, object]:
         return {name: f"{table.num_rows:,} rows" for name, table in self.tables()} | {"share": self.share}
+
+
+def together(many: Sequence[Collected]) -> Collected:
+    """Several collections as one, each machine once; schedules that say the same of a thread are one."""
+    shares = {one.share for one in many}
+    if len(shares) != 1:
+        raise OptionError(
+            f"records that follow {sorted(shares)} of the tuples cannot be joined: join those of one share"
+        )
+    tables = {name: pa.concat_tables([getattr(one, name) for one in many]) for name in SCHEMAS}
+    for name in ("machine", "schedule"):
+        names = tables[name].column_names
+        tables[name] = tables[name].group_by(names, use_threads=False).aggregate([]).select(names)
+    return Collected(**tables, share=shares.pop())
 
 
 def batches_of(folder: Path | str) -> list[int]:
@@ -194,8 +194,5 @@ class Collector:
         if now < self._due or not self._kept:
             return None
         self._due = now + self.every
-        first, *others = self._kept
-        for one in others:
-            first = first.joined(one)
-        self._kept = []
-        return first
+        kept, self._kept = self._kept, []
+        return together(kept)
