@@ -244,7 +244,7 @@ class Ran:
         numbers = {}
         for one in self.dataflow.operators:
             most = self.dataflow.groups if one.name in keyed else one.parallelism * machines
-            single = one.parallelism == 1 and not one.logic.ports == 0 and one.name in keyed
+            single = one.parallelism == 1 and one.ports > 0 and one.name in keyed
             numbers[one.name] = 1 if single else min(most, max(1, round(one.parallelism * machines / self.workers)))
         return self.dataflow.rescaled({**numbers, **(parallelism or {})})
 

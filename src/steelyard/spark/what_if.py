@@ -69,8 +69,8 @@ def measured(ran: Any) -> tuple[Dataflow, Observation]:
     job = ran._job if isinstance(ran, ResidentQuery) else ran
     if not isinstance(job, Job | Results):
         raise OptionError(
-            f"what_if takes a resident query, a Job or the Results of run, got {kind_of(ran)}: what its instances do is "
-            "not measured. Give the query .engine('resident'), or describe it as a steelyard.sim.Scenario"
+            f"what_if takes a resident query, a Job or the Results of run, got {kind_of(ran)}: what its instances do "
+            "is not measured. Give the query .engine('resident'), or describe it as a steelyard.sim.Scenario"
         )
     seen = job.whole if isinstance(job, Results) else job.whole()
     if seen is None or not any(one.processed_per_second for one in seen.operators):
