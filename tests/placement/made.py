@@ -1,5 +1,7 @@
 """A cluster by a formula that records tuples: as quick as a test needs it, and its times are known exactly."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from steelyard.core.measured import ACK, PROCESS, TRANSFER, Reading, Records
@@ -12,12 +14,12 @@ APART, TOGETHER = 0.0008, 0.0002
 def chain(machines=4, threads=(2, 4, 4), cores=4.0):
     names = ("spout", "query", "file", "store")[: len(threads)]
     parts = tuple(Component(name, n, source=not at) for at, (name, n) in enumerate(zip(names, threads, strict=True)))
-    streams = tuple(Stream(a, b) for a, b in zip(names, names[1:], strict=False))
+    streams = tuple(Stream(a, b) for a, b in pairwise(names))
     return Setup(parts, streams, machines * (Host(cores),))
 
 
 class Formula:
-    """Work takes longer with the load of a machine, a hop is cheaper within one; clocks are off by some milliseconds."""
+    """Work takes longer with the load of a machine, a hop is cheaper within one; clocks are milliseconds off."""
 
     def __init__(self, setup, rate=400.0, seed=0, noise=0.05):
         self.setup, self.noise = setup, noise
