@@ -101,8 +101,8 @@ def per_tuple(records: Collected) -> pd.DataFrame:
     return found
 
 
-def features(records: Collected) -> Features:
-    """Windows of 30 s, with the features of each instance and pair in them.
+def features(records: Collected, window: float = WINDOW) -> Features:
+    """Windows of 30 s, or as many as given, with the features of each instance and pair in them.
 
     Windows count that lie in the time of their schedule as a whole. An instance's load is what it worked off, of a
     source what it gave. A machine's load is that of all of its instances, of whatever application.
@@ -110,7 +110,7 @@ def features(records: Collected) -> Features:
     tuples = per_tuple(records)
     schedule, machine = records.schedule.to_pandas(), records.machine.to_pandas().set_index("id")
     _require_known(schedule, machine)
-    work, ways = _windowed(tuples, "t_end", schedule), _windowed(tuples, "t_recv", schedule)
+    work, ways = (_windowed(tuples, by, schedule, window) for by in ("t_end", "t_recv"))
     done = _grouped(work, ["component", "exec", "machine"], "processing_seconds")
     sent = _grouped(ways, ["edge", "src_exec", "dst_exec", "src_machine", "dst_machine"], "transfer_seconds")
     threads = _threads(done, _given(ways, schedule), records.share)
@@ -149,14 +149,14 @@ def _require_known(schedule: pd.DataFrame, machine: pd.DataFrame) -> None:
         raise OptionError(f"a schedule names machine {min(unknown)}, of which there is no record: add it to `machine`")
 
 
-def _windowed(tuples: pd.DataFrame, by: str, schedule: pd.DataFrame) -> pd.DataFrame:
+def _windowed(tuples: pd.DataFrame, by: str, schedule: pd.DataFrame, window: float) -> pd.DataFrame:
     """Tuples that have this time, with their window; only windows that lie in the time of their schedule."""
     known = tuples[tuples[by].notna()]
-    known = known.assign(window=np.floor(known[by] / WINDOW).astype("int64"))
+    known = known.assign(window=np.floor(known[by] / window).astype("int64"))
     spans = schedule.groupby(["app_id", "schedule_id"], as_index=False).agg({"t_from": "max", "t_to": "min"})
     known = known.merge(spans, on=["app_id", "schedule_id"])
-    begin = known["window"] * WINDOW
-    return known[(begin >= known["t_from"]) & (begin + WINDOW <= known["t_to"])]
+    begin = known["window"] * window
+    return known[(begin >= known["t_from"]) & (begin + window <= known["t_to"])]
 
 
 def _grouped(tuples: pd.DataFrame, by: list[str], latency: str) -> pd.DataFrame:

@@ -33,6 +33,8 @@ class Learnt:
     tuples: they have the same features, and their mean is less noisy.
     """
 
+    window: float = WINDOW
+    """Seconds over which loads and latencies are averaged."""
     waiting: list[Collected] = field(default_factory=list)
     rows: Features | None = None
     history: History | None = None
@@ -56,13 +58,13 @@ class Learnt:
             raise OptionError(f"records of another setup cannot be learnt together: {self.misfit(setup)}")
         self.fingerprint = setup.fingerprint
         self.waiting.append(seen.records)
-        load = seen.reading.processed * (WINDOW / seen.reading.seconds)
+        load = seen.reading.processed * (self.window / seen.reading.seconds)
         self.history = History.of(setup, load, weights(seen.records), seen.reading.arrivals)
 
     def fit(self, parameters: Parameters | Mapping[str, Parameters], pooled: bool = False) -> None:
         """Fit a regression to each component and each stream, or to all of them together."""
         if self.waiting:
-            found = features(together(self.waiting))
+            found = features(together(self.waiting), self.window)
             self.rows = found if self.rows is None else self.rows.joined(found)
             self.waiting.clear()
         if self.rows is None:
@@ -89,7 +91,7 @@ class Learnt:
             return None
         history = self.history
         if seen is not None and seen.seconds > 0 and seen.processed.sum() > 0:
-            history = history.with_load(seen.processed * (WINDOW / seen.seconds))
+            history = history.with_load(seen.processed * (self.window / seen.seconds))
         return Prediction(setup, self.models["processing"], self.models["transfer"], history)
 
     def state(self) -> State:

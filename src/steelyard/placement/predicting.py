@@ -65,12 +65,17 @@ class Predicting(ABC):
         self.learnt = Learnt()
         for assignment in drawn(setup, self.schedules, seed, diversified=self.diversified):
             self.learnt.add(setup, watched(recorded, assignment, self.dwell, share, self.settle))
-        self.learnt.fit(Parameters(self.kernel), self.pooled)
+        self.learnt.fit(self.parameters, self.pooled)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Of its regressions."""
+        return Parameters(self.kernel)
 
     def learn(self, setup: Setup, more: Watched) -> None:
         """Add what was recorded since, and learn anew: what the document does every 20 minutes."""
         self.learnt.add(setup, more)
-        self.learnt.fit(Parameters(self.kernel), self.pooled)
+        self.learnt.fit(self.parameters, self.pooled)
 
     def prediction(self, setup: Setup, seen: Reading) -> Prediction | None:
         """Its model with the loads that were just seen; None where it is not trained."""

@@ -1,0 +1,1 @@
+"""Placement of threads on machines: the figures of Li 2018 beside ours, on simulated clusters."""
