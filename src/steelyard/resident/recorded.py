@@ -117,7 +117,9 @@ def collected(
                     "t_sent": sent,
                     "t_recv": notes["began"],
                 }
-            ).select(TRANSFER.names)
+            )
+            .select(TRANSFER.names)
+            .cast(TRANSFER)
         )
         processes.append(
             pa.table(
@@ -129,13 +131,15 @@ def collected(
                     "t_start": notes["began"],
                     "t_end": notes["ended"],
                 }
-            ).select(PROCESS.names)
+            )
+            .select(PROCESS.names)
+            .cast(PROCESS)
         )
         sender, sent = own, notes["ended"]
     assignment = setup.located({str(one): placement.worker_of[one] for one in setup.possible})
     return Collected(
-        transfer=pa.concat_tables(transfers).cast(TRANSFER),
-        process=pa.concat_tables(processes).cast(PROCESS),
+        transfer=pa.concat_tables(transfers),
+        process=pa.concat_tables(processes),
         ack=pa.table({"root_id": ids, "app_id": app, "t_emit": due, "t_ack": sent}).cast(ACK),
         machine=machines_of(setup),
         schedule=schedules_of(setup, [Deployed(number, assignment, *span)]),

@@ -31,7 +31,7 @@ WORKERS, EACH = 4, 4
 CHAIN = ("rows", "clean", "score")
 RATE = 200.0
 """Rows per second, one by one: no operator is near its limit, so that a row's time is its way and its work."""
-WINDOW = 2.0
+WINDOW = 1.0
 """Seconds over which loads and latencies are averaged; the document's 30 would take half an hour."""
 SECONDS, QUICK_SECONDS = 6.0, 5.0
 """Of a run under one placement, of which the first window is not looked at."""
@@ -128,7 +128,7 @@ def run_once(setup: Setup, assignment: Ints, seconds: float, spark: SparkSession
 def watched(setup: Setup, ran: Ran, number: int) -> Watched:
     """Its records, and what a reading of the same time would say."""
     end = float(ran.rows["due"].to_numpy().max())
-    span = (ran.begin + WINDOW, end + WINDOW)
+    span = (ran.begin + WINDOW, end)
     records = collected(setup, ran.rows, CHAIN, ran.placement, number, span)
     assignment = setup.located({str(one): ran.placement.worker_of[one] for one in setup.possible})
     rate, seconds = np.array([RATE]), end - ran.begin
