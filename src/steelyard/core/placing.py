@@ -360,7 +360,11 @@ class Setup(Topology[Component, Stream]):
             if one.operator not in names or one.number >= self.most[names[one.operator]]:
                 raise OptionError(f"there is no thread {text!r}: {one.operator!r} may not have so many")
             found[self.first[names[one.operator]] + one.number] = machine
-        return self.checked(found)
+        made = self.checked(found)
+        for name, running in action.parallelism.items():
+            if int(self.parallelism_of(made)[names[name]]) != running:
+                raise OptionError(f"{name!r} shall have {running} threads, and other threads of it have a machine")
+        return made
 
     def where(self, assignment: Ints) -> dict[str, int]:
         """The machine of each thread that runs, by its name, as in `{"query#0": 3}`."""

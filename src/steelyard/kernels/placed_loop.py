@@ -14,6 +14,7 @@ from steelyard.kernels.event_heap import cancel, remove_first, schedule
 from steelyard.kernels.mixing import mix
 from steelyard.kernels.placed_running import (
     ACKS,
+    BEGUN,
     EVENTS,
     FREE_ROOT,
     FREE_TUPLE,
@@ -154,11 +155,11 @@ def take(state: Running, number: int) -> None:
         seconds *= 1.0 - spread - spread * np.log(1.0 - uniform(thread))
     seconds += thread.debt
     thread.debt = 0.0
-    if tuple_.remote:
+    if tuple_.remote == 1:
         seconds += placing.costs[SERIALISE]
     thread.serving = record
     thread.began = state.now[0]
-    if tuple_.edge != NONE:
+    if tuple_.edge != NONE and tuple_.remote != BEGUN:
         state.crossed[0, tuple_.edge] += 1.0
         state.crossed[1, tuple_.edge] += state.now[0] - tuple_.sent
         if state.roots[tuple_.root].recorded:

@@ -13,6 +13,8 @@ Rows = Any
 """A structured array, or one row of it; its fields are those of one of the types below."""
 
 NONE = -1
+# what a tuple's `remote` says: from the same machine, from another one, begun by a thread that has ended since
+BEGUN = 2
 # why the loop came back
 REACHED, NEEDS_RECORDS, NEEDS_ROOM = range(3)
 # positions in `counters`

@@ -11,10 +11,11 @@ from steelyard.core.errors import OptionError
 from steelyard.core.measured import ACK, EVERY, PROCESS, TRANSFER, Reading, Records
 from steelyard.core.placing import Setup
 from steelyard.core.plans import Floats
-from steelyard.kernels.event_heap import event_heap, schedule
-from steelyard.kernels.placed_loop import fly, run_placed
+from steelyard.kernels.event_heap import cancel, event_heap, schedule
+from steelyard.kernels.placed_loop import fly, retime, run_placed
 from steelyard.kernels.placed_running import (
     ACKS,
+    BEGUN,
     COUNTERS,
     EVENTS,
     FREE_ROOT,
@@ -56,6 +57,10 @@ class ExactCluster:
         Of arrivals, work, keys, noise and clocks: two runs with the same do the same.
     clocks
         Of the machines; without drift and offset where it is not given.
+    noise
+        Whether readings are off by the noise of one, beside what is left to chance anyway.
+    warm
+        Whether threads are warm at the start.
 
     Examples
     --------
@@ -71,17 +76,27 @@ class ExactCluster:
     assignment: Ints
 
     def __init__(
-        self, deployed: Deployed, assignment: Ints | None = None, seed: int = 0, clocks: Clocks | None = None
+        self,
+        deployed: Deployed,
+        assignment: Ints | None = None,
+        seed: int = 0,
+        clocks: Clocks | None = None,
+        *,
+        noise: bool = True,
+        warm: bool = False,
     ) -> None:
         self.deployed, self.setup = deployed, deployed.setup
         self._rng = np.random.default_rng(seed)
         self.clocks = clocks or Clocks.perfect(self.setup.machines)
         self._factor = 1.0
+        self._noise = deployed.costs.noise if noise else 0.0
         self._kept: list[Records] = []
         self._state = self._begin(seed)
         self._needed = self._most_sent()
         self.assignment = self.setup.checked(self.setup.round_robin() if assignment is None else assignment)
         self._place(self.assignment, np.ones(self.setup.threads, dtype=np.bool_))
+        if warm:
+            self._state.threads["since"] = -np.inf
         self._seen = self._totals()
 
     def _begin(self, seed: int) -> Running:
@@ -166,8 +181,8 @@ class ExactCluster:
     def deploy(self, assignment: Ints) -> int:
         """Put an assignment into force, moving only threads that differ; how many those were.
 
-        A thread that moves takes its queue along, begins with its tuple again, and is cold. What waits for a thread
-        that ends goes to another of its component.
+        A thread that moves takes its queue along, goes on with its tuple, and is cold. What waits for a thread that
+        ends goes to another of its component.
         """
         wanted = self.setup.checked(assignment)
         differ = wanted != self.assignment
@@ -179,7 +194,7 @@ class ExactCluster:
 
     def _place(self, assignment: Ints, differ: Any) -> None:
         state, setup, costs = self._state, self.setup, self.deployed.costs
-        left = self._interrupt(differ)
+        left = self._interrupt((state.threads["machine"] >= 0) & (assignment < 0))
         state.counters[SCHEDULE] += 1
         state.threads["machine"] = assignment
         state.threads["since"][differ] = self.now
@@ -197,32 +212,51 @@ class ExactCluster:
         threads = np.bincount(assignment[runs], minlength=setup.machines)
         state.machines["cores"] = np.maximum(self.deployed.placing.cores - costs.thread_cpu * threads, 0.1)
         self._time_sources()
-        for number, record in left:
-            self._requeue(number, record)
+        self._resume()
+        for number, record in left:  # at once, over no network
+            state.pool["dest"][record] = number
+            fly(state, record, self.now)
 
-    def _interrupt(self, differ: Any) -> list[tuple[int, int]]:
-        """Take every tuple out of the hands of threads, and off the queues of those that end; which, and for whom."""
-        state = self._state
-        threads = state.threads
+    def _interrupt(self, ends: Any) -> list[tuple[int, int]]:
+        """Take all threads off their machines, and those that end off their tuples: which, and whose they were.
+
+        What a thread has still to work, `finish` says from now on: clocks of machines begin anew.
+        """
+        state, now = self._state, self.now
+        threads, machines = state.threads, state.machines
+        for number in range(self.setup.machines):
+            cancel(state.heap, number)
+        passed = now - machines["at"]
+        machines["clock"] += machines["rate"] * passed
+        machines["used"] += machines["rate"] * machines["active"] * passed
+        busy = threads["serving"] >= 0
+        threads["finish"][busy] -= machines["clock"][threads["machine"][busy]]
+        machines["active"] = 0
+        machines["rate"] = machines["clock"] = 0.0
+        machines["at"] = now
         found: list[tuple[int, int]] = []
-        for number in np.flatnonzero((threads["serving"] >= 0) | (threads["queued"] > 0)).tolist():
+        for number in np.flatnonzero(ends).tolist():
             if threads["serving"][number] >= 0:
-                found.append((number, int(threads["serving"][number])))
+                record = int(threads["serving"][number])
+                state.pool["remote"][record] = BEGUN
+                found.append((number, record))
             record = int(threads["head"][number])
             while record != NONE:
                 found.append((number, record))
                 record = int(state.pool["next"][record])
-        threads["head"] = threads["tail"] = threads["serving"] = NONE
-        threads["queued"] = 0
-        state.machines["active"] = 0
-        state.machines["rate"] = state.machines["clock"] = 0.0
-        state.machines["at"] = self.now
+            threads["head"][number] = threads["tail"][number] = threads["serving"][number] = NONE
+            threads["queued"][number] = 0
         return found
 
-    def _requeue(self, number: int, record: int) -> None:
-        """Give a tuple back: at once, over no network."""
-        self._state.pool["dest"][record] = number
-        fly(self._state, record, self.now)
+    def _resume(self) -> None:
+        """Threads go on with their tuples, each on its machine."""
+        state = self._state
+        for number in np.flatnonzero(state.threads["serving"] >= 0).tolist():
+            machine = state.machines[state.threads["machine"][number]]
+            state.running[state.threads["machine"][number], machine["active"]] = number
+            machine["active"] += 1
+        for number in range(self.setup.machines):
+            retime(state, number)
 
     def _time_sources(self) -> None:
         state, setup = self._state, self.setup
@@ -258,9 +292,7 @@ class ExactCluster:
         self._advance(seconds)
         after = self._seen = self._totals()
         acked, times, emitted = after[0] - before[0]
-        noise = np.exp(
-            self._rng.normal(0.0, self.deployed.costs.noise * np.sqrt(EVERY / seconds), len(self.setup.applications))
-        )
+        noise = np.exp(self._rng.normal(0.0, self._noise * np.sqrt(EVERY / seconds), len(self.setup.applications)))
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(acked > 0, times / acked, np.nan)
         return Reading(
