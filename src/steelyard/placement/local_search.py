@@ -11,7 +11,7 @@ from steelyard.core.counts import Ints
 from steelyard.core.placing import Setup
 from steelyard.placement.draws import drawn
 from steelyard.placement.model_based import one_pass
-from steelyard.placement.predicting import Predicting, Times, feasible
+from steelyard.placement.predicting import Predicting, Times, dealt_as, feasible
 
 PASSES = 8
 
@@ -51,7 +51,7 @@ class LocalSearch(Predicting):
         return np.asarray(ends[int(times(ends).argmin())])
 
     def _starts(self, setup: Setup, present: Ints) -> Ints:
-        dealt = setup.dealt(setup.parallelism_of(present))
+        dealt = dealt_as(setup, present)
         few = np.array([np.where(dealt >= 0, dealt % used, dealt) for used in range(1, setup.machines + 1)])
         starts = [present[None], dealt[None], few]
         if ((setup.round_robin() >= 0) == (present >= 0)).all():  # draws have as many threads as at the start

@@ -9,7 +9,7 @@ import numpy as np
 
 from steelyard.core.counts import Ints
 from steelyard.core.placing import Setup
-from steelyard.placement.predicting import Predicting, Times, feasible
+from steelyard.placement.predicting import Predicting, Times, dealt_as, feasible
 
 
 @dataclass
@@ -29,7 +29,7 @@ class ModelBased(Predicting):
     schedules, dwell
         Placements that it is trained on, and seconds that each is recorded; the document gives 20 minutes in all.
     settle
-        Seconds from a deployment until recording begins.
+        Seconds from a deployment until recording begins: what was just deployed is slower for some minutes.
     tuples
         Source tuples per second that are followed, all applications together; 0 follows all.
     kernel
@@ -56,7 +56,7 @@ class ModelBased(Predicting):
 
     def search(self, setup: Setup, times: Times, present: Ints) -> Ints:
         """Algorithm 1."""
-        return one_pass(setup, times, setup.dealt(setup.parallelism_of(present)))
+        return one_pass(setup, times, dealt_as(setup, present))
 
 
 def one_pass(setup: Setup, times: Times, start: Ints) -> Ints:

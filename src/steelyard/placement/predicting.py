@@ -33,7 +33,7 @@ class Predicting(ABC):
 
     schedules: int = 40
     dwell: float = 30.0
-    settle: float = 0.0
+    settle: float = 300.0
     tuples: float = 300.0
     kernel: str = "rbf"
     pooled: bool = False
@@ -108,6 +108,14 @@ class Predicting(ABC):
     def restore(self, state: State) -> None:
         """Go on with them."""
         self.learnt = Learnt.of(state)
+
+
+def dealt_as(setup: Setup, present: Ints) -> Ints:
+    """As many threads as run now in round robin; the present placement where there are too few slots for that."""
+    try:
+        return setup.dealt(setup.parallelism_of(present))
+    except OptionError:
+        return present
 
 
 def feasible(setup: Setup, assignments: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
