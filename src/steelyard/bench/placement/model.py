@@ -180,8 +180,8 @@ def result_of(found: Mapping[str, Sequence[Compared]]) -> Result:
             Table("searches", ("application", "policy", "predicted ms", "settled ms", "seconds"), searches),
         ],
         notes=[
-            "Accuracy by kernel: the best of the penalties, on schedules that were not learnt from, mean over components "
-            "and streams. Ranks: of drawn placements, beside the formulas of the simulator's fast level.",
+            "Accuracy by kernel: the best of the penalties, on schedules that were not learnt from, mean over all "
+            "components and streams. Ranks: of drawn placements, beside the formulas of the simulator's fast level.",
         ],
     )
 
