@@ -108,6 +108,9 @@ def test_latency_is_told_where_the_rate_can_be_kept_up_with():
     found = what_if(ran(latency=known), [2, 4])
     assert found.answer(2, SPREAD).latency[50.0] == pytest.approx(0.050, rel=0.1)
     assert found.answer(4, SPREAD).latency[50.0] <= found.answer(2, SPREAD).latency[50.0] * 1.05
+    full = what_if(ran(latency=known), [2, 4], cores=0.5)
+    assert full.answer(4, SPREAD).latency[50.0] < 0.02, "what was measured is queues, of which there will be none"
+    assert any("as fast as it could" in note for note in full.notes)
     assert what_if(ran(), [2], rate=1e6).answer(2).latency is None
     assert any("No latency was measured" in note for note in what_if(ran(), [2]).notes)
 

@@ -355,7 +355,10 @@ def _beside(ran: Ran, cores: float) -> tuple[float, tuple[str, ...]]:
     workers = max(placed.values(), default=0) + 1
     known = Placement(placed, workers)
     most, _ = ran.capacity(ran.dataflow, known, cores)
-    explained = ran.latency(ran.dataflow, known, cores, min(ran.rate, FULL * most))[50.0]
+    if ran.rate > FULL * most:
+        full = "It ran as fast as it could, so that what was measured of latencies is its queues: those told here are "
+        return 0.0, (*notes, f"{full}of waits and work alone, without what batches wait on their way.")
+    explained = ran.latency(ran.dataflow, known, cores, ran.rate)[50.0]
     return max(0.0, ran.seen.latency[50.0] - explained), tuple(notes)
 
 
