@@ -88,7 +88,7 @@ def test_a_hot_instance_stays_hot():
 
 @given(st.floats(0.2, 8.0), st.floats(0.3, 0.7), st.integers(1, 4), st.sampled_from([SPREAD, DEALT]))
 @settings(max_examples=8, deadline=None)
-def test_throughput_is_that_of_the_same_tuple_by_tuple(cores, share, machines, name):
+def test_throughput_is_nearly_that_of_the_same_tuple_by_tuple(cores, share, machines, name):
     one = ran(shares=(share, 1 - share))
     made = one.on(machines, dict.fromkeys(SECONDS, 2))
     where = Placement.spread(made, machines) if name == SPREAD else Placement.dealt(made, machines, {})
@@ -99,8 +99,8 @@ def test_throughput_is_that_of_the_same_tuple_by_tuple(cores, share, machines, n
         operators=tuple(replace(op, capacity=200) if op.ports else op for op in scenario.operators),
     )
     read = simulate(bounded, 12.0, seed=1).total("read", after=4.0).throughput
-    # the simulator has a thread for each instance, also where an edge leads forward in one thread
-    assert read == pytest.approx(most, rel=0.1)
+    # a thread that is busy all the time waits for a core now and then where others use them, so that less comes out
+    assert 0.75 * most < read < 1.05 * most
 
 
 def test_latency_is_told_where_the_rate_can_be_kept_up_with():

@@ -251,7 +251,8 @@ class Ran:
     def capacity(self, dataflow: Dataflow, placement: Placement, cores: float) -> tuple[float, str]:
         """Rows per second that sources could read at most, and what holds them back.
 
-        A thread can be busy all the time, a machine with all of its cores. What forward edges join on a machine runs in
+        A thread can be busy all the time, a machine with all of its cores. Where both are nearly so, it is less: up to a
+        fifth, as the simulator has it, since the thread waits for a core now and then. What forward edges join on a machine runs in
         one thread.
         """
         heads = _heads(dataflow, placement)
