@@ -35,6 +35,8 @@ SIMULATED_ROWS, SIMULATED_SECONDS = 50_000, 20.0
 """Of the run that latencies are from: no more than either."""
 FULL = 0.95
 """Share of the throughput from which on latencies are not told: they depend on little things there."""
+IDLE = 1e-6
+"""How slow an instance is to which no row comes: it takes its rows in no time."""
 WARM = 0.2
 """Share of a simulated run that is not looked at."""
 _COLUMNS = {
@@ -251,9 +253,9 @@ class Ran:
     def capacity(self, dataflow: Dataflow, placement: Placement, cores: float) -> tuple[float, str]:
         """Rows per second that sources could read at most, and what holds them back.
 
-        A thread can be busy all the time, a machine with all of its cores. Where both are nearly so, it is less: up to a
-        fifth, as the simulator has it, since the thread waits for a core now and then. What forward edges join on a machine runs in
-        one thread.
+        A thread can be busy all the time, a machine with all of its cores. Where both nearly are, it is less: up to a
+        fifth, as the simulator has it, since the thread waits for a core now and then. What forward edges join on a
+        machine runs in one thread.
         """
         heads = _heads(dataflow, placement)
         thread: dict[Instance, float] = {}
@@ -296,7 +298,7 @@ class Ran:
                     Source(one.name, of_source, one.parallelism, arrivals="poisson", service=law, machines=where)
                 )
                 continue
-            slow = tuple((self.shares(one.name, one.parallelism) * one.parallelism).tolist())
+            slow = tuple(np.maximum(self.shares(one.name, one.parallelism) * one.parallelism, IDLE).tolist())
             outputs = seen.sent_per_second / seen.processed_per_second
             vertices.append(Operator(one.name, law, one.parallelism, outputs=outputs, slowdown=slow, machines=where))
         edges = dict.fromkeys((edge.sender, edge.receiver, _grouping(edge.grouping.route)) for edge in dataflow.edges)
