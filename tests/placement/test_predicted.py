@@ -20,6 +20,7 @@ from steelyard.placement.features import features, per_tuple, weights
 from steelyard.placement.learnt import Learnt, training_rows
 from steelyard.placement.model_based import one_pass
 from steelyard.placement.paths import path_times, tuple_times
+from steelyard.placement.predicting import kept_up
 from steelyard.placement.prediction import History
 from steelyard.placement.records import Collected, Collector, together
 from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated, fitted
@@ -247,6 +248,31 @@ def test_more_records_are_learnt_beside_those_before():
     assert collector.handed_out(now=60.0).process.num_rows == more.records.process.num_rows
     policy.learn(cluster.setup, more)
     assert len(policy.learnt.rows.processing) > before
+
+
+def test_a_policy_in_charge_learns_every_so_often_and_may_begin_with_nothing():
+    cluster, policy = Formula(chain(), rate=100.0), placement("model_based?schedules=12")
+    readings = kept_up(policy, cluster, 100.0, every=200.0)
+    assert len(readings) == 2
+    assert not policy.learnt.is_trained
+    assert np.array_equal(cluster.assignment, cluster.setup.round_robin())
+    policy.train(cluster, 1)
+    cluster.deploy(cluster.setup.round_robin())
+    before = len(policy.learnt.rows.processing)
+    readings = kept_up(policy, cluster, 480.0, every=120.0)
+    assert len(policy.learnt.rows.processing) > before
+    assert readings[-1].times < readings[0].times
+
+
+def test_windows_of_two_times_of_one_schedule_are_all_there():
+    cluster = Formula(chain(machines=2, threads=(1, 2)), rate=40.0)
+    first = watched(cluster, cluster.setup.round_robin(), 60.0, 1.0)
+    cluster.run(45.0)
+    second = watched(cluster, cluster.setup.round_robin(), 60.0, 1.0)
+    assert first.deployed.number == second.deployed.number
+    apart = [features(one.records).processing["window"].nunique() for one in (first, second)]
+    both = features(together([first.records, second.records])).processing
+    assert both["window"].nunique() == sum(apart) == 4
 
 
 def test_pooled_regressions_are_one_for_all():

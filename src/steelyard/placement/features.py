@@ -150,13 +150,15 @@ def _require_known(schedule: pd.DataFrame, machine: pd.DataFrame) -> None:
 
 
 def _windowed(tuples: pd.DataFrame, by: str, schedule: pd.DataFrame, window: float) -> pd.DataFrame:
-    """Tuples that have this time, with their window; only windows that lie in the time of their schedule."""
+    """Tuples that have this time, with their window; only windows that lie in a time of their schedule."""
     known = tuples[tuples[by].notna()]
     known = known.assign(window=np.floor(known[by] / window).astype("int64"))
-    spans = schedule.groupby(["app_id", "schedule_id"], as_index=False).agg({"t_from": "max", "t_to": "min"})
-    known = known.merge(spans, on=["app_id", "schedule_id"])
-    begin = known["window"] * window
-    return known[(begin >= known["t_from"]) & (begin + window <= known["t_to"])]
+    spans = schedule[["app_id", "schedule_id", "t_from", "t_to"]].drop_duplicates()
+    asked = known[["app_id", "schedule_id", "window"]].drop_duplicates().merge(spans, on=["app_id", "schedule_id"])
+    begin = asked["window"] * window
+    whole = asked[(begin >= asked["t_from"]) & (begin + window <= asked["t_to"])]
+    keys = ["app_id", "schedule_id", "window"]
+    return known.merge(whole[keys].drop_duplicates(), on=keys)
 
 
 def _grouped(tuples: pd.DataFrame, by: list[str], latency: str) -> pd.DataFrame:

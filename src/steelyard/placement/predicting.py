@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -21,8 +21,11 @@ from steelyard.placement.draws import drawn
 from steelyard.placement.features import WINDOW
 from steelyard.placement.learnt import Learnt
 from steelyard.placement.prediction import Prediction
+from steelyard.placement.records import Collector
 from steelyard.placement.regression import KERNELS, Parameters
 
+RETRAINED = 1200.0
+"""Seconds from one training to the next (Li 2018, section 2.2.1)."""
 Times: TypeAlias = Callable[[Ints], Floats]
 """The objective of placements: float64[B], the sum of all applications' times, for int64[B, threads]."""
 
@@ -60,8 +63,7 @@ class Predicting(ABC):
     def train(self, cluster: Measured, seed: int) -> None:
         """Learn on a cluster that records tuples, under placements drawn at random."""
         recorded = require_recorded(cluster)
-        setup, rate = cluster.setup, float(cluster.rates.sum())
-        share = min(1.0, self.tuples / rate) if self.tuples and rate > 0 else 1.0
+        setup, share = cluster.setup, self.share(cluster)
         self.learnt = Learnt()
         for assignment in drawn(setup, self.schedules, seed, diversified=self.diversified):
             self.learnt.add(setup, watched(recorded, assignment, self.dwell, share, self.settle))
@@ -71,6 +73,11 @@ class Predicting(ABC):
     def parameters(self) -> Parameters:
         """Of its regressions."""
         return Parameters(self.kernel)
+
+    def share(self, cluster: Measured) -> float:
+        """Of the source tuples that are followed there."""
+        rate = float(cluster.rates.sum())
+        return min(1.0, self.tuples / rate) if self.tuples and rate > 0 else 1.0
 
     def learn(self, setup: Setup, more: Watched) -> None:
         """Add what was recorded since, and learn anew: what the document does every 20 minutes."""
@@ -116,6 +123,40 @@ def dealt_as(setup: Setup, present: Ints) -> Ints:
         return setup.dealt(setup.parallelism_of(present))
     except OptionError:
         return present
+
+
+def kept_up(
+    policy: Predicting, cluster: Measured, seconds: float, every: float = RETRAINED, look: float = 60.0
+) -> list[Reading]:
+    """A policy in charge of a cluster, which learns anew every 20 minutes from all that came so far.
+
+    It may begin untrained: until the first records are handed out to it, all stays where it is. What was measured is
+    given back, look by look.
+
+    Parameters
+    ----------
+    policy, cluster
+        Who decides, and where.
+    seconds
+        How long, in the cluster's time.
+    every
+        Seconds from one hand-out of records to the next.
+    look
+        Seconds of recording at a time.
+    """
+    recorded, collector, found = require_recorded(cluster), Collector(every), list[Reading]()
+    share, end, begun = policy.share(cluster), cluster.now + seconds, cluster.now
+    while cluster.now < end:
+        seen = watched(recorded, cluster.assignment, look, share)
+        found.append(seen.reading)
+        collector.add(seen.records)
+        more = collector.handed_out(cluster.now - begun)
+        if more is not None:
+            policy.learn(cluster.setup, replace(seen, records=more))
+            action = policy.place(cluster.setup, seen.reading)
+            if not action.is_nothing:
+                cluster.deploy(cluster.setup.assignment(action, cluster.assignment))
+    return found
 
 
 def feasible(setup: Setup, assignments: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from steelyard.core.counts import Ints
@@ -172,16 +172,18 @@ class Pipeline:
 
 
 def _windowed(tuples: DataFrame, by: str, schedule: DataFrame) -> DataFrame:
-    """Tuples with their window; only windows that lie in the time of their schedule."""
-    spans = schedule.groupBy("app_id", "schedule_id").agg(F.max("t_from").alias("begins"), F.min("t_to").alias("ends"))
-    window: Column = F.floor(F.col(by) / WINDOW)
-    return (
-        tuples.where(F.col(by).isNotNull())
-        .withColumn("window", window)
+    """Tuples with their window; only windows that lie in a time of their schedule."""
+    spans = schedule.select("app_id", "schedule_id", "t_from", "t_to").distinct()
+    known = tuples.where(F.col(by).isNotNull()).withColumn("window", F.floor(F.col(by) / WINDOW))
+    whole = (
+        known.select(*_KEY)
+        .distinct()
         .join(F.broadcast(spans), ["app_id", "schedule_id"])
-        .where((F.col("window") * WINDOW >= F.col("begins")) & (F.col("window") * WINDOW + WINDOW <= F.col("ends")))
-        .drop("begins", "ends")
+        .where((F.col("window") * WINDOW >= F.col("t_from")) & (F.col("window") * WINDOW + WINDOW <= F.col("t_to")))
+        .select(*_KEY)
+        .distinct()
     )
+    return known.join(whole, _KEY)
 
 
 def _scored(kind: str, folds: int) -> Callable[[pd.DataFrame], pd.DataFrame]:
