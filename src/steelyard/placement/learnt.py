@@ -21,6 +21,9 @@ from steelyard.placement.regression import Parameters, Regression, fitted, thinn
 
 ALIKE = 1.1
 """Loads that differ by less than this factor are one, where rows of threads and pairs that are alike become one."""
+CLIPPED = 5.0
+"""Latencies above so many times the median are taken for that: of a placement that cannot keep up it matters that it is
+bad, and not how long its queues had grown when somebody looked."""
 _KINDS = {"processing": ("component", PROCESSING), "transfer": ("edge", TRANSFER)}
 _ARRAYS = ("mean", "scale", "support", "dual")
 
@@ -149,4 +152,5 @@ def training_rows(table: pd.DataFrame, kind: str) -> tuple[Floats, Floats, np.nd
     sums = weighted.groupby(keys, sort=True).sum()
     means = sums[[*columns, "seconds"]].div(sums["tuples"], axis=0)
     schedules = sums.index.get_level_values("schedule_id").to_numpy()
-    return thinned(means[columns].to_numpy(np.float64), means["seconds"].to_numpy(np.float64), schedules)
+    seconds = means["seconds"].to_numpy(np.float64)
+    return thinned(means[columns].to_numpy(np.float64), np.minimum(seconds, CLIPPED * np.median(seconds)), schedules)
