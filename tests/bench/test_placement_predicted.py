@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from steelyard.bench.claims import FAILS, HOLDS
-from steelyard.bench.placement import accuracy, live, model, what_if
+from steelyard.bench.placement import accuracy, live, predictor, what_if
 from steelyard.bench.placement.published import DEFAULT, MODEL
 from steelyard.bench.result import WrongAnswerError
 from steelyard.placement.features import features, per_tuple, weights
@@ -33,11 +33,13 @@ def test_accuracy_and_reduction_are_those_of_the_document():
 def test_models_are_compared_seed_by_seed():
     def one(rbf, own, pooled):
         kernels = {"rbf": rbf, "linear": 70.0, "poly": 60.0, "sigmoid": 10.0}
-        searched = {who: model.Searched(1.0, settled, 0.5) for who, settled in ((MODEL, 2.0), (model.LOCAL, 1.8))}
-        ranks = {"own": own, model.POOLED: pooled}
-        return model.Compared(kernels, ranks, {"own": 90.0, model.POOLED: 70.0}, searched)
+        searched = {
+            who: predictor.Searched(1.0, settled, 0.5) for who, settled in ((MODEL, 2.0), (predictor.LOCAL, 1.8))
+        }
+        ranks = {"own": own, predictor.POOLED: pooled}
+        return predictor.Compared(kernels, ranks, {"own": 90.0, predictor.POOLED: 70.0}, searched)
 
-    result = model.result_of({"lsp-33": [one(90.0, 0.9, 0.5), one(88.0, 0.9, 0.49)]})
+    result = predictor.result_of({"lsp-33": [one(90.0, 0.9, 0.5), one(88.0, 0.9, 0.49)]})
     assert [claim.verdict for claim in result.claims] == [HOLDS, HOLDS]
     assert result.metrics["local_search_vs_model_based"] == pytest.approx(0.9)
     assert result.metrics["rbf_accuracy_percent"] == pytest.approx(89.0)

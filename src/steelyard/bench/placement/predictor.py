@@ -106,13 +106,13 @@ def spearman(one: Any, other: Any) -> float:
     return float(round(np.corrcoef(*ranks)[0, 1], 9))
 
 
-@experiment("placement-model", title="Kernels, pooled regressions and searches of the predicting policies")
-def placement_model(run: Run) -> Result:
+@experiment("placement-predictor", title="Kernels, pooled regressions and searches of the predicting policies")
+def placement_predictor(run: Run) -> Result:
     """Cross-validated accuracy by kernel, ranks of placements, and what two searches find."""
     names = run.pick(APPLICATIONS, QUICK)
     points = [(name, seed) for seed in run.seeds(SEEDS, 1) for name in names]
     found: dict[str, list[Compared]] = {name: [] for name in names}
-    for name, seed in run.progress.track(points, "placement-model"):
+    for name, seed in run.progress.track(points, "placement-predictor"):
         found[name].append(compared(name, seed, run))
     return result_of(found)
 
@@ -186,7 +186,7 @@ def result_of(found: Mapping[str, Sequence[Compared]]) -> Result:
     )
 
 
-@placement_model.picture
+@placement_predictor.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Accuracy by kernel."""
     (table,) = [one for one in result.tables if one.title.endswith("by kernel")]
