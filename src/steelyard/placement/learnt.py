@@ -55,24 +55,31 @@ class Learnt:
             return ""
         return f"it knows {self.fingerprint!r}, and this is {setup.fingerprint!r}"
 
-    def add(self, setup: Setup, seen: Watched) -> None:
-        """More records, of the same setup."""
+    def add(self, setup: Setup, seen: Watched, schedule: str = "") -> None:
+        """More records, of the same setup; of another run of it where they are given a schedule's name of their own."""
         if self.fingerprint not in ("", setup.fingerprint):
             raise OptionError(f"records of another setup cannot be learnt together: {self.misfit(setup)}")
         self.fingerprint = setup.fingerprint
-        self.waiting.append(seen.records)
+        if schedule:
+            tables = features(seen.records, self.window)
+            named = (one.assign(schedule_id=schedule) for one in (tables.processing, tables.transfer))
+            self.rows = self._more(Features(*named))
+        else:
+            self.waiting.append(seen.records)
         load = seen.reading.processed * (self.window / seen.reading.seconds)
         self.history = History.of(setup, load, weights(seen.records), seen.reading.arrivals)
 
     def fit(self, parameters: Parameters | Mapping[str, Parameters], pooled: bool = False) -> None:
         """Fit a regression to each component and each stream, or to all of them together."""
         if self.waiting:
-            found = features(together(self.waiting), self.window)
-            self.rows = found if self.rows is None else self.rows.joined(found)
+            self.rows = self._more(features(together(self.waiting), self.window))
             self.waiting.clear()
         if self.rows is None:
             raise OptionError("there is nothing to learn from: add records first")
         self.models = {kind: self._fitted(kind, parameters, pooled) for kind in _KINDS}
+
+    def _more(self, found: Features) -> Features:
+        return found if self.rows is None else self.rows.joined(found)
 
     def _fitted(
         self, kind: str, parameters: Parameters | Mapping[str, Parameters], pooled: bool

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from steelyard.bench import Claim, Result, Run, Table, charts, experiment, mean
-from steelyard.bench.placement.accuracy import LOCAL, TUPLES, cluster_of
+from steelyard.bench.placement.predicted import LOCAL, SCHEDULES, learnt, looked, policy_of
 from steelyard.bench.placement.published import MODEL
-from steelyard.core.measured import settled
-from steelyard.placement import placement
 from steelyard.placement.draws import drawn
 from steelyard.placement.learnt import Learnt, training_rows
 from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated
 from steelyard.sim.placed import FastCluster, deployed
 
 APPLICATIONS, QUICK = ("lsp-33", "wc-15"), ("lsp-33",)
-SCHEDULES, QUICK_SCHEDULES = 16, 6
-SETTLE, QUICK_SETTLE = 300.0, 60.0
+SECONDS, QUICK_SECONDS = 90.0, 30.0
 DRAWN = 60
 """Placements by which models are compared with the simulator's formulas."""
 SEEDS = 5
@@ -54,31 +51,28 @@ class Compared:
 
 def compared(name: str, seed: int, run: Run) -> Compared:
     """Train once; then compare kernels, pooled regressions, and searches."""
-    cluster, settle = cluster_of(name, seed), run.pick(SETTLE, QUICK_SETTLE)
-    setup = cluster.setup
-    schedules = run.pick(SCHEDULES, QUICK_SCHEDULES)
-    policy: Any = placement(f"{MODEL}?schedules={schedules}&settle={settle:g}&tuples={TUPLES:g}")
-    policy.train(cluster, seed)
-    seen = settled(cluster, setup.round_robin(), settle, readings=3)
-    kernels = _kernels(policy.learnt, run.pick(PENALTIES, QUICK_PENALTIES))
-    true = FastCluster(deployed(name), seed=seed)
+    made = deployed(name)
+    setup, seconds = made.setup, run.pick(SECONDS, QUICK_SECONDS)
+    known, _ = learnt(made, seed, run.quick)
+    policy = policy_of(MODEL, known)
+    seen = looked(made, setup.round_robin(), seed, seconds).reading
+    kernels = _kernels(known, run.pick(PENALTIES, QUICK_PENALTIES))
+    true = FastCluster(made, seed=seed)
     some = drawn(setup, DRAWN, seed + 1_000)
     expected = true.times(some)[:, 0]
     ranks, accuracies = {}, {}
     for kind in ("own", POOLED):
-        policy.learnt.fit(policy.parameters, pooled=kind == POOLED)
+        known.fit(policy.parameters, pooled=kind == POOLED)
         found = policy.prediction(setup, seen).times(some)[:, 0]
         ranks[kind], accuracies[kind] = spearman(found, expected), 100 * accuracy(found, expected)
-    policy.learnt.fit(policy.parameters)
+    known.fit(policy.parameters)
     searched = {}
     for who in (MODEL, LOCAL):
-        one: Any = placement(who)
-        one.learnt = policy.learnt
         begun = time.perf_counter()
-        chosen = setup.assignment(one.place(setup, seen), seen.assignment)
+        chosen = setup.assignment(policy_of(who, known).place(setup, seen), seen.assignment)
         took = time.perf_counter() - begun
         told = float(policy.prediction(setup, seen).times(chosen[None])[0, 0])
-        after = float(settled(cluster, chosen, settle, readings=3).times[0])
+        after = float(looked(made, chosen, seed, seconds).reading.times[0])
         searched[who] = Searched(1000 * told, 1000 * after, took)
     return Compared(kernels, ranks, accuracies, searched)
 
@@ -146,7 +140,7 @@ def result_of(found: Mapping[str, Sequence[Compared]]) -> Result:
         for who in (MODEL, LOCAL)
     ]
     return Result(
-        parameters={"applications": list(found), "schedules": SCHEDULES, "settle_s": SETTLE},
+        parameters={"applications": list(found), "placements": SCHEDULES},
         metrics={
             "rbf_accuracy_percent": mean(one.kernels["rbf"] for one in each),
             "rank_own": mean(one.ranks["own"] for one in each),
