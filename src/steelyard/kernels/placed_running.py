@@ -103,7 +103,7 @@ def free_rows(kind: np.dtype[Any], count: int) -> Rows:
 def with_more_room(state: Running) -> Running:
     """The same with twice as many records of tuples and of source tuples."""
     counters = state.counters
-    grown = {}
+    grown: dict[str, Any] = {}
     for name, free, left in (("pool", FREE_TUPLE, TUPLES_LEFT), ("roots", FREE_ROOT, ROOTS_LEFT)):
         old = getattr(state, name)
         more = free_rows(old.dtype, len(old))
@@ -114,4 +114,4 @@ def with_more_room(state: Running) -> Running:
         grown[name] = np.concatenate([old, more])
     due = np.concatenate([state.due, np.zeros_like(state.due)])
     flying = np.concatenate([state.flying, np.zeros_like(state.flying)])
-    return state._replace(due=due, flying=flying, **grown)
+    return state._replace(due=due, flying=flying, pool=grown["pool"], roots=grown["roots"])

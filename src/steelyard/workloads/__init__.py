@@ -4,6 +4,7 @@ from steelyard.workloads.arrivals import Arrivals
 from steelyard.workloads.cluster import Cluster
 from steelyard.workloads.lineitem import LineItem
 from steelyard.workloads.links import Links
+from steelyard.workloads.logs import Logs
 from steelyard.workloads.near_duplicates import NearDuplicates
 from steelyard.workloads.nexmark import Nexmark
 from steelyard.workloads.rates import RATES, Constant, Ramp, Random, Rate, Sinusoid, Spike, Steps, Walk, parse_rate
@@ -11,6 +12,7 @@ from steelyard.workloads.registry import WORKLOADS, as_type, parameter_types, wo
 from steelyard.workloads.taxi import Taxi
 from steelyard.workloads.tweets import Tweets
 from steelyard.workloads.vectors import Vectors
+from steelyard.workloads.vehicles import SpeedQueries, Vehicles
 from steelyard.workloads.words import Words
 from steelyard.workloads.workload import Workload
 from steelyard.workloads.zipf import Zipf
@@ -23,17 +25,20 @@ __all__ = [
     "Constant",
     "LineItem",
     "Links",
+    "Logs",
     "NearDuplicates",
     "Nexmark",
     "Ramp",
     "Random",
     "Rate",
     "Sinusoid",
+    "SpeedQueries",
     "Spike",
     "Steps",
     "Taxi",
     "Tweets",
     "Vectors",
+    "Vehicles",
     "Walk",
     "Words",
     "Workload",

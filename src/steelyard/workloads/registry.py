@@ -10,17 +10,34 @@ from steelyard.core.errors import OptionError
 from steelyard.workloads.cluster import Cluster
 from steelyard.workloads.lineitem import LineItem
 from steelyard.workloads.links import Links
+from steelyard.workloads.logs import Logs
 from steelyard.workloads.near_duplicates import NearDuplicates
 from steelyard.workloads.nexmark import Nexmark
 from steelyard.workloads.taxi import Taxi
 from steelyard.workloads.tweets import Tweets
 from steelyard.workloads.vectors import Vectors
+from steelyard.workloads.vehicles import SpeedQueries, Vehicles
 from steelyard.workloads.words import Words
 from steelyard.workloads.workload import Workload
 from steelyard.workloads.zipf import Zipf
 
 WORKLOADS: dict[str, type[Workload]] = {
-    kind.name: kind for kind in (Zipf, Words, Tweets, Taxi, Cluster, LineItem, Vectors, NearDuplicates, Nexmark, Links)
+    kind.name: kind
+    for kind in (
+        Zipf,
+        Words,
+        Tweets,
+        Taxi,
+        Cluster,
+        LineItem,
+        Vectors,
+        NearDuplicates,
+        Nexmark,
+        Links,
+        Logs,
+        Vehicles,
+        SpeedQueries,
+    )
 }
 
 

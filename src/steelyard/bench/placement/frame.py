@@ -113,7 +113,7 @@ class Curve:
     @property
     def mean(self) -> Floats:
         """float64[readings]: over the applications."""
-        return self.times.mean(axis=1)
+        return np.asarray(self.times.mean(axis=1))
 
     @property
     def settled(self) -> float:

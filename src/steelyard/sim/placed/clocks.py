@@ -27,7 +27,7 @@ class Clocks:
     --------
     >>> clocks = Clocks(np.array([0.0, 0.5]), np.zeros(2))
     >>> t1, t2, t3, t4 = clocks.exchange(1, 10.0, 1, 0.001, np.random.default_rng(0))[0]
-    >>> round(((t2 - t1) - (t4 - t3)) / 2, 9)
+    >>> round(float((t2 - t1) - (t4 - t3)) / 2, 9)
     0.5
     """
 

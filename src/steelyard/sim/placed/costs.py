@@ -227,7 +227,9 @@ class Deployed:
             keys = self.key_tables[one.application]
             for running in range(1, one.most + 1):
                 if FIELDS in groupings:
-                    tables.append(np.bincount(np.arange(len(keys)) % running, keys, minlength=running))
+                    tables.append(
+                        np.bincount(np.arange(len(keys)) % running, keys, minlength=running).astype(np.float64)
+                    )
                 else:
                     tables.append(np.eye(1, running)[0])
         return first, np.concatenate(tables) if tables else np.zeros(1)

@@ -68,7 +68,7 @@ class ExactCluster:
     >>> cluster = ExactCluster(deployed("cq-small"), seed=1)
     >>> cluster.run(1.0)
     >>> reading = cluster.measure(5.0)
-    >>> 1200 < reading.throughput[0] < 1500
+    >>> bool(1200 < reading.throughput[0] < 1500)
     True
     """
 
@@ -311,7 +311,7 @@ class ExactCluster:
     @property
     def processing(self) -> Floats:
         """float64[components]: mean seconds from begin to end of a tuple's work, since the start."""
-        return self._state.spent[1] / np.maximum(self._state.spent[0], 1.0)
+        return np.asarray(self._state.spent[1] / np.maximum(self._state.spent[0], 1.0))
 
     @property
     def transfer(self) -> Floats:
