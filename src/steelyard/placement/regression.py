@@ -6,8 +6,8 @@ logarithms, and parameters are chosen by cross-validation in which a schedule's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -22,6 +22,8 @@ KERNELS = ("rbf", "linear", "poly", "sigmoid")
 MOST_ROWS = 3_000
 """More of a component or an edge are not learnt from: training takes more than the square of them."""
 FOLDS = 5
+MOST_KNOWN = 4_000
+"""Rows of which a regression remembers what it computed."""
 TINY = 1e-9
 """Seconds below which no latency is told from another."""
 DEGREE = 3
@@ -88,10 +90,17 @@ class Regression:
     dual: Floats
     intercept: float
 
+    _known: dict[str, dict[bytes, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was computed of rows before: a search asks about nearly the same ones again and again."""
+
     def predict(self, rows: Floats) -> Floats:
         """Latencies in seconds of float64[rows, features]."""
-        ready = (rows - self.mean) / self.scale
-        return self._seconds(self._kernel(ready @ self.support.T, ready, self.support) @ self.dual)
+
+        def made(new: Floats) -> Floats:
+            ready = (new - self.mean) / self.scale
+            return self._seconds(self._kernel(ready, self.support) @ self.dual)
+
+        return self._remembered("seconds", rows, made)
 
     def pairs(self, senders: Floats, receivers: Floats) -> tuple[Floats, Floats]:
         """Latencies between every sender's end and every receiver's: on two machines, and on one.
@@ -100,29 +109,43 @@ class Regression:
         whether they are on one machine. Radial basis functions are products, so that a product of matrices gives all.
         """
         count = senders.shape[1]
-        ends = (slice(0, count), slice(count, 2 * count))
-        up, down = (
-            (rows - self.mean[at]) / self.scale[at] for rows, at in zip((senders, receivers), ends, strict=True)
-        )
+        up = self._end("senders", senders, slice(0, count))
+        down = self._end("receivers", receivers, slice(count, 2 * count))
         together = (np.array([0.0, 1.0]) - self.mean[-1]) / self.scale[-1]
-        own, theirs, one = self.support[:, ends[0]], self.support[:, ends[1]], self.support[:, -1]
+        one = self.support[:, -1]
         if self.parameters.kernel == "rbf":
-            gamma = self.parameters.gamma
-            left, right = np.exp(-gamma * _squared(up, own)), np.exp(-gamma * _squared(down, theirs))
-            found = [
-                self._seconds((left * (self.dual * np.exp(-gamma * (at - one) ** 2))) @ right.T) for at in together
-            ]
+            factors = [self.dual * np.exp(-self.parameters.gamma * (at - one) ** 2) for at in together]
+            found = [self._seconds((up * factor) @ down.T) for factor in factors]
         else:
-            found = [self._pairs_by_product(up @ own.T, down @ theirs.T, at * one) for at in together]
+            found = [self._pairs_by_product(up, down, at * one) for at in together]
         return found[0], found[1]
+
+    def _end(self, which: str, rows: Floats, at: slice) -> Floats:
+        """float64[rows, vectors]: a kernel's part of one end, or the product that it is a function of."""
+
+        def made(new: Floats) -> Floats:
+            ready, own = (new - self.mean[at]) / self.scale[at], self.support[:, at]
+            return self._kernel(ready, own) if self.parameters.kernel == "rbf" else ready @ own.T
+
+        return self._remembered(which, rows, made)
+
+    def _remembered(self, what: str, rows: Floats, made: Callable[[Floats], Floats]) -> Floats:
+        known, keys = self._known.setdefault(what, {}), [row.tobytes() for row in rows]
+        new = [at for at, key in enumerate(keys) if key not in known]
+        if new and len(known) > MOST_KNOWN:
+            known.clear()
+            new = list(range(len(keys)))
+        if new:
+            known.update(zip((keys[at] for at in new), made(rows[new]), strict=True))
+        return np.array([known[key] for key in keys])
 
     def _pairs_by_product(self, up: Floats, down: Floats, together: Floats) -> Floats:
         return np.stack([self._seconds(self._of_product(row + down + together) @ self.dual) for row in up])
 
-    def _kernel(self, product: Floats, rows: Floats, support: Floats) -> Floats:
+    def _kernel(self, rows: Floats, support: Floats) -> Floats:
         if self.parameters.kernel == "rbf":
             return np.asarray(np.exp(-self.parameters.gamma * _squared(rows, support)))
-        return self._of_product(product)
+        return self._of_product(rows @ support.T)
 
     def _of_product(self, product: Floats) -> Floats:
         gamma = self.parameters.gamma
