@@ -14,7 +14,7 @@ from steelyard.bench.placement.predicted import LOCAL, SCHEDULES, learnt, looked
 from steelyard.bench.placement.published import MODEL
 from steelyard.placement.draws import drawn
 from steelyard.placement.learnt import Learnt, training_rows
-from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated
+from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated, thinned
 from steelyard.sim.placed import FastCluster, deployed
 
 APPLICATIONS, QUICK = ("lsp-33", "wc-15"), ("lsp-33",)
@@ -22,6 +22,8 @@ SECONDS, QUICK_SECONDS = 90.0, 30.0
 DRAWN = 60
 """Placements by which models are compared with the simulator's formulas."""
 SEEDS = 5
+KERNEL_ROWS = 800
+"""Rows of each part by which kernels are compared: some of them take very long for more."""
 PENALTIES, QUICK_PENALTIES = (1.0, 10.0, 100.0), (10.0,)
 POOLED = "pooled"
 _KINDS = {"processing": "component", "transfer": "edge"}
@@ -83,7 +85,7 @@ def _kernels(learnt: Learnt, penalties: Sequence[float]) -> dict[str, float]:
     for kind, by in _KINDS.items():
         table = getattr(learnt.rows, kind)
         for _, own in table.groupby(by):
-            rows, seconds, groups = training_rows(own, kind)
+            rows, seconds, groups = thinned(*training_rows(own, kind), KERNEL_ROWS)
             for kernel, scores in found.items():
                 each = [cross_validated(rows, seconds, groups, Parameters(kernel, C)) for C in penalties]
                 scores.append(100 * max(each))
