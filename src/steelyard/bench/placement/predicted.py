@@ -31,7 +31,7 @@ def looked(setup: Deployed, assignment: Ints, seed: int, seconds: float = DWELL)
     return watched(cluster, assignment, seconds, min(1.0, TUPLES / float(cluster.rates.sum())), FILLED)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def learnt(setup: Deployed, seed: int, quick: bool) -> tuple[Learnt, float]:
     """What is learnt of a setup, and the seconds of this machine that it took."""
     begun, found = time.perf_counter(), Learnt()
