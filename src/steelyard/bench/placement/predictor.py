@@ -98,8 +98,8 @@ def spearman(one: Any, other: Any) -> float:
     >>> spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
     0.5
     """
-    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
-    return float(round(np.corrcoef(*ranks)[0, 1], 9))
+    ranks = [np.argsort(np.argsort(values)).astype(np.float64) for values in (one, other)]
+    return round(float(np.corrcoef(ranks[0], ranks[1])[0, 1]), 9)
 
 
 @experiment("placement-predictor", title="Kernels, pooled regressions and searches of the predicting policies")
