@@ -5,9 +5,12 @@ import pytest
 
 from steelyard.bench.claims import FAILS, HOLDS
 from steelyard.bench.placement import accuracy, live, predictor, what_if
+from steelyard.bench.placement.predicted import chosen, learnt, looked
 from steelyard.bench.placement.published import DEFAULT, MODEL
 from steelyard.bench.result import WrongAnswerError
+from steelyard.placement.draws import drawn
 from steelyard.placement.features import features, per_tuple, weights
+from steelyard.sim.placed import FastCluster, deployed
 
 
 def studied(default, chosen, predicted=1.0):
@@ -90,3 +93,15 @@ def test_placements_on_workers_are_compared_where_answers_are_equal(ran):
     other = live.Ran(runs[live.MODEL].placement, runs[live.MODEL].rows.slice(1), 0.0)
     with pytest.raises(WrongAnswerError):
         live.result_of(setup, chosen, each | {live.MODEL: [other]}, dict.fromkeys(chosen, 0.001))
+
+
+def test_what_is_learnt_of_simulated_tuples_finds_a_placement_that_is_better():
+    setup = deployed("cq-small")
+    choice = chosen(MODEL, setup, seed=3, quick=True)
+    fast = FastCluster(setup, seed=3)
+    before, after = fast.times(np.stack([setup.setup.round_robin(), choice.assignment]))[:, 0]
+    assert after < 0.85 * before
+    known, _ = learnt(setup, 3, True)
+    some = drawn(setup.setup, 30, seed=99)
+    model = known.prediction(setup.setup, looked(setup, setup.setup.round_robin(), 3).reading)
+    assert predictor.spearman(model.times(some)[:, 0], fast.times(some)[:, 0]) > 0.8
