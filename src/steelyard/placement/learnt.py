@@ -52,7 +52,10 @@ class Learnt:
     def misfit(self, setup: Setup) -> str:
         """What of a setup is not as it was learnt; nothing where all is."""
         if setup.fingerprint == self.fingerprint:
-            return ""
+            parts = [one.name for one in setup.operators if not one.source], [str(edge) for edge in setup.edges]
+            wanted = zip(_KINDS, parts, strict=True)
+            unseen = [name for kind, names in wanted for name in names if name not in self.models.get(kind, {})]
+            return f"no tuple of {unseen[0]!r} was recorded" if self.models and unseen else ""
         return f"it knows {self.fingerprint!r}, and this is {setup.fingerprint!r}"
 
     def add(self, setup: Setup, seen: Watched, schedule: str = "") -> None:

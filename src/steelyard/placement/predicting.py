@@ -94,7 +94,7 @@ class Predicting(ABC):
             return Action(reason=f"{self.name} is not trained: it has no records to predict from")
         why = self.learnt.misfit(setup)
         if why:
-            return Action(reason=f"{self.name} was trained on something else: {why}")
+            return Action(reason=f"{self.name} cannot predict this: {why}")
         model = self.learnt.prediction(setup, seen)
         assert model is not None
 
