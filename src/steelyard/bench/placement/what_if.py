@@ -158,4 +158,10 @@ def result_of(found: Mapping[str, list[Compared]], rows: int) -> Result:
 @what_if_benchmark.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Errors as bars."""
-    charts.bars(figure.add_subplot(), result.metrics, title="what_if beside four workers", x="share", y="")
+    charts.bars(
+        figure.add_subplot(),
+        result.metrics,
+        title="Error of what_if, beside four workers",
+        x="share of what was measured",
+        y="",
+    )
