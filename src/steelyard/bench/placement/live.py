@@ -212,8 +212,8 @@ def result_of(setup: Setup, chosen: dict[str, Ints], runs: dict[str, list[Ran]],
             "operators have 4 instances, and edges are shuffled; a sink takes scores in the threads of the last one.",
             "The model learnt from records of other runs of the same job, under placements drawn at random; placements "
             "are then measured in turn. All gave the same scores.",
-            "Means are what is aimed at; a moment in which the machine is busy with something else is in them, and hardly "
-            "in the medians.",
+            "Means are what is aimed at; a moment in which the machine is busy with something else is in them, "
+            "and hardly in the medians.",
         ],
     )
 
