@@ -1,39 +1,25 @@
-"""What would a policy do on machines that I do not have? Ask the simulator before paying for them.
+"""A dataflow has run on two workers. What would four do, or eight? Ask before paying for them."""
 
-Run it with `python examples/what_if.py`; it needs no Spark.
-"""
+import time
 
-from steelyard.sim import Machine, Network, Operator, PerItem, Scenario, Source, simulate
-from steelyard.workloads import Zipf
+import pyarrow as pa
 
-CUSTOMERS = 2_000
-# One customer in a hundred costs forty times as much as the others.
-COSTS = [0.060 if customer % 100 == 37 else 0.0015 for customer in range(CUSTOMERS)]
+import steelyard as sy
+from steelyard.resident import Flow, Generated, Memory, count, run
+from steelyard.workloads import Words
 
 
-def cluster(grouping: str) -> Scenario:
-    return Scenario.chain(
-        Source("orders", rate=9_000, parallelism=4, keys=Zipf(1.1, keys=CUSTOMERS, seed=7), arrivals="poisson"),
-        Operator("enrich", PerItem(COSTS), parallelism=32, capacity=500),
-        grouping=grouping,
-        machines=8 * (Machine(cores=4),),
-        network=Network(latency=0.0004, serialise=0.00002),
-    )
+def look_up(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Asks some service about each word, which takes a millisecond."""
+    time.sleep(0.001 * batch.num_rows)
+    return batch
 
 
-def main() -> None:
-    print(cluster("hash"))
-    for grouping in ("hash", "pk2", "dalton", "shuffle", "osg", "tracking_osg", "shortest"):
-        result = simulate(cluster(grouping), seconds=60, seed=1)
-        done = result.total("enrich", after=10)
-        latency = result.latency(after=10)
-        lag = result.sources["lag"].to_numpy()[-4:].sum()
-        print(
-            f"{grouping:>12}: {done.throughput:7,.0f} tuples/s, {100 * done.utilisation:3.0f} % busy, "
-            f"latency p50 {1000 * latency.percentiles[50]:8.1f} ms, p99 {1000 * latency.percentiles[99]:8.1f} ms, "
-            f"lag {lag:9,.0f} rows"
-        )
+flow = Flow("lookups", parallelism=2)
+words = flow.source(Generated(Words(words=100, seed=7), rows=4_000), batch_rows=50, name="words")
+looked_up = words.shuffle().map(look_up, name="look up")
+looked_up.key_by("word").aggregate(n=count(), emit="end", name="count").sink(Memory(), name="counts")
 
-
-if __name__ == "__main__":
-    main()
+results = run(flow.dataflow(), workers=2)
+answers = sy.what_if(results, machines=[2, 4, 8], cores=2)
+print(answers)

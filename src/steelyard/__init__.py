@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from steelyard.spark.session import session
     from steelyard.spark.similarity_join import SimilarityJoin, similarity_join
     from steelyard.spark.stream import Stream, stream
+    from steelyard.spark.what_if import what_if
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ _HOMES = {
     "steelyard.spark.session": ("session",),
     "steelyard.spark.similarity_join": ("SimilarityJoin", "similarity_join"),
     "steelyard.spark.stream": ("Stream", "stream"),
+    "steelyard.spark.what_if": ("what_if",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -92,6 +94,7 @@ __all__ = [
     "top_k",
     "udaf",
     "variance",
+    "what_if",
 ]
 
 

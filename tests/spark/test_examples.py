@@ -129,6 +129,16 @@ def check_learnt_partitioner(spark, seen, out):
 
 
 def check_what_if(spark, seen, out):
+    assert sum(seen["results"].table("counts")["n"].to_pylist()) == 4_000
+    table = seen["answers"].to_pandas()
+    assert table["machines"].unique().tolist() == [2, 4, 8]
+    rates = [seen["answers"].answer(machines, "spread").rows_per_second for machines in (2, 4, 8)]
+    assert rates[0] < rates[1] < rates[2]
+    assert out.startswith("lookups on 2 workers")
+    assert "machine hours per 10^9 rows" in out
+
+
+def check_hot_customer(spark, seen, out):
     lines = [line for line in out.splitlines() if "tuples/s" in line]
     told = [re.match(r" *(\w+): +([\d,]+) tuples", line).groups() for line in lines]
     rate = {name: float(number.replace(",", "")) for name, number in told}

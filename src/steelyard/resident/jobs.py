@@ -65,6 +65,11 @@ class Job(ChangingJob):
         self._begun, self._ended = time.monotonic(), threading.Event()
 
     @property
+    def dataflow(self) -> Dataflow:
+        """What runs, with the numbers of instances that it has now."""
+        return self._dataflow
+
+    @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The newest metrics of each instance."""
         return dict(self._driver.metrics) if self._driver else {}
@@ -115,6 +120,15 @@ class Job(ChangingJob):
             return looks.observed({}, placement, self.now)
         return looks.observed(
             dict(driver.metrics), placement, self.now, driver.attempt.generation, driver.hosts, driver.state_bytes
+        )
+
+    def whole(self) -> Observation:
+        """What its newest workers did since they began, whoever has looked meanwhile."""
+        driver = self._driver
+        metrics = {**self.outcome.metrics, **self.metrics}
+        longest = max((float(one["seconds"]) for one in metrics.values()), default=0.0)
+        return Looks(self._dataflow).observed(
+            metrics, self._placement, longest, hosts=driver.hosts if driver is not None else {}
         )
 
     def run(self) -> Outcome:
@@ -259,7 +273,8 @@ def run(
     """
     where = placement or Placement.spread(dataflow, workers)
     launcher: Launcher = ProcessLauncher() if processes else ThreadLauncher()
-    return Results(dataflow, Job(dataflow, where, launcher, settings, Credentials.new(tls)).run())
+    job = Job(dataflow, where, launcher, settings, Credentials.new(tls))
+    return Results(dataflow, job.run(), job.whole())
 
 
 class Results(Shown):
@@ -271,17 +286,19 @@ class Results(Shown):
         What ran.
     outcome
         How it went: metrics, traffic, epochs, restarts.
+    whole
+        What its workers did, where that is known.
     """
 
-    def __init__(self, dataflow: Dataflow, outcome: Outcome) -> None:
-        self._dataflow, self.outcome = dataflow, outcome
+    def __init__(self, dataflow: Dataflow, outcome: Outcome, whole: Observation | None = None) -> None:
+        self.dataflow, self.outcome, self.whole = dataflow, outcome, whole
 
     def _facts(self) -> Mapping[str, object]:
         kept = {name: f"{sum(one.num_rows for one in got):,} rows" for name, got in self.outcome.results.items()}
-        return {"dataflow": self._dataflow.name, "sinks": kept, **self.outcome.counted()}
+        return {"dataflow": self.dataflow.name, "sinks": kept, **self.outcome.counted()}
 
     def table(self, sink: str) -> pa.Table:
         """The rows that a memory sink got."""
-        if sink not in {operator.name for operator in self._dataflow.sinks}:
-            raise OptionError.unknown("sink", sink, (operator.name for operator in self._dataflow.sinks))
-        return pa.Table.from_batches(self.outcome.results.get(sink, []), self._dataflow.schemas[sink])
+        if sink not in {operator.name for operator in self.dataflow.sinks}:
+            raise OptionError.unknown("sink", sink, (operator.name for operator in self.dataflow.sinks))
+        return pa.Table.from_batches(self.outcome.results.get(sink, []), self.dataflow.schemas[sink])

@@ -154,7 +154,7 @@ def run(
         Certificates, for connections that are encrypted; their files are there on every machine.
     """
     made = job(spark, dataflow, workers=workers, placement=placement, settings=settings, tls=tls)
-    return Results(dataflow, made.run())
+    return Results(dataflow, made.run(), made.whole())
 
 
 def job(
