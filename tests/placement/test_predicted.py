@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.placement.made import Formula, chain
 
 from steelyard.core import OptionError, StateError
 from steelyard.core.placing import Component, Host, Setup, Stream
@@ -24,6 +23,7 @@ from steelyard.placement.predicting import kept_up
 from steelyard.placement.prediction import History
 from steelyard.placement.records import Collected, Collector, together
 from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated, fitted
+from tests.placement.made import Formula, chain
 
 
 def example():
