@@ -269,8 +269,9 @@ def result_of(found: Sequence[Turn], keys: int) -> Result:
             Target("bytes_beside_state", at_most=0.0),
         ],
         notes=[
-            "A pause is the longest time around a change without results of the key groups that one instance keeps, or that "
-            f"go from one to another, where it was longest; where nothing changes it is {calm:.0f} ms. Both ways take turns in one job of two processes.",
+            "A pause is the longest time around a change without results of the key groups that one instance keeps, or "
+            f"that go from one to another, where it was longest; where nothing changes it is {calm:.0f} ms. Both ways "
+            "take turns in one job of two processes.",
             "Bytes are those of keys and counts of groups that got another owner; nothing else went.",
         ],
     )
