@@ -16,10 +16,12 @@ def notes(*some):
 
 
 def test_the_longest_time_without_rows_is_between_two_of_a_group_or_at_an_end():
-    found = longest_gaps(notes((1.0, 5), (2.0, 5), (2.5, 6), (4.5, 5)), 0.0, 6.0)
+    some = notes((1.0, 5), (2.0, 5), (2.5, 6), (4.5, 5))
+    found = longest_gaps(some, 0.0, 6.0, np.arange(DEFAULT_GROUPS))
     assert found[5] == 2.5
     assert found[6] == 3.5
     assert found[7] == 6.0
+    assert longest_gaps(some, 0.0, 6.0, np.zeros(DEFAULT_GROUPS))[7] == 2.0
 
 
 def turn(way, pause, size):
