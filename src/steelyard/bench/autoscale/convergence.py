@@ -144,13 +144,22 @@ def claims_of(found: Found) -> list[Claim]:
         )
     each = [float(sum(one)) for one in zip(*_ours(found), strict=True)]
     steps = len(NAMES) * len(SPANS)
-    claims.append(Claim(f"Steps on which Foresight settles, of {steps}", "nobody settles on SWA", each, float(steps)))
+    claims.append(
+        Claim(
+            f"Steps on which Foresight settles, of {steps}",
+            "nobody settles on SWA",
+            each,
+            float(steps),
+            reason=REASONS[FORESIGHT],
+        )
+    )
     return claims
 
 
 REASONS: dict[str, str] = {
     EXACT: "costs of a row hardly vary here, so that its numbers are right at once",
     CPU: "what is behind keeps it high for a quarter of an hour; then noise moves its numbers by one, again and again",
+    FORESIGHT: "on the medium step of SWA it gives workers back once, when the errors that steps made have faded: late",
     VARGA: "it stays at the cap, since what is behind keeps everybody at work until the end",
 }
 """Why a claim does not hold, as far as the figures tell."""
