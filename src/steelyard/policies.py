@@ -10,6 +10,7 @@ from steelyard.checkpoint.registry import PROTOCOLS
 from steelyard.core.registry import Entry, Family
 from steelyard.grouping.registry import GROUPINGS
 from steelyard.partition.registry import PARTITIONERS
+from steelyard.placement.registry import PLACEMENTS
 from steelyard.scaling.registry import ELASTICITY
 from steelyard.similarity.registry import BALANCERS, TRIGGERS
 
@@ -18,6 +19,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
     "grouping": GROUPINGS,
     "scaling": ELASTICITY,
     "checkpoint": PROTOCOLS,
+    "placement": PLACEMENTS,
     "balance": BALANCERS,
     "trigger": TRIGGERS,
 }

@@ -47,6 +47,7 @@ PARTS: dict[str, tuple[str, int]] = {
     "osg_sketch": ("sketches of costs", 0),
     "osg_state": ("groupings by cost", 0),
     "packing": ("Prompt", 4),
+    "partly": ("PartLy", 8),
     "sliding": ("sliding windows", 0),
     "space_saving": ("frequent keys", 0),
     "xxhash": ("hashes of keys", 0),

@@ -1,0 +1,198 @@
+"""Training of PartLy: imitation, rewards, the curriculum of actions; seeded, and resumed where it was stopped.
+
+Abdelhamid 2021, sections 4.5 and 4.6. Needs the extra `learn`; what comes out needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steelyard.core import OptionError, StateError
+from steelyard.learning import Curve, Trained, generator, libraries
+from steelyard.partition.learned.actions import level
+from steelyard.partition.learned.learner import as_jax, as_numpy, drawn, learner
+from steelyard.partition.learned.options import Training
+from steelyard.partition.learned.rewards import cost
+from steelyard.partition.learned.samples import Samples
+from steelyard.partition.learned.weights import Weights, packed, unpacked
+
+POLICY_TRAINING = "partly training"
+SMALL = 3
+"""Every second update is of batches with so many times fewer keys: episodes of one update are to be of like length."""
+SETTLED = 0.01
+"""Learning has converged where the mean cost changes by less than this share (the sheet's reading of section 4.6)."""
+WINDOW = 5_000
+"""Episodes that a mean is taken over. (Updates are of hundreds of episodes: over 500 chance alone decides.)"""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training is, after each update."""
+
+    update: int
+    updates: int
+    episodes: int
+    steps: int
+    """Decisions so far."""
+    cost: float
+    """Mean of log(1 + cost in mean keys) of the batches of this update."""
+    seconds: float
+
+
+@dataclass(eq=False)
+class Trainer:
+    """Trains one agent, update by update.
+
+    Parameters
+    ----------
+    options
+        What it is told.
+    samples
+        What it learns from; by default shapes of the sizes in `options`.
+    weights
+        To begin with.
+
+    Examples
+    --------
+    >>> Training(actions=0, keys=6, blocks=2, batches=8).steps
+    6
+    """
+
+    options: Training = field(default_factory=Training)
+    samples: Samples | None = None
+    weights: Weights | None = None
+    costs: list[float] = field(default_factory=list, init=False)
+    """Of each update."""
+    episodes: int = field(default=0, init=False)
+    steps: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        own = self.samples or Samples(self.options.keys, self.options.blocks)
+        small = max(own.fewest_keys, self.options.keys // SMALL)
+        sizes = [self.options.keys] if own.own or small == self.options.keys else [self.options.keys, small]
+        self._samples = [
+            replace(own, keys=keys, fewest_keys=min(keys, small if keys > small else own.fewest_keys)) for keys in sizes
+        ]
+        self.weights = self.weights or drawn(self.options)
+        self._compiled: dict[tuple[bool, int], Any] = {}
+        self._kept: Any = None
+        self._taught = self.options.bootstrap == "imitation" and self.options.imitated > 0
+
+    @property
+    def update(self) -> int:
+        """How many updates were done."""
+        return len(self.costs)
+
+    def run(self, updates: int, minutes: float = np.inf) -> Iterator[Progress]:
+        """Train until there are so many updates, or so many minutes have gone by."""
+        jax = libraries().jax
+        began = time.perf_counter()
+        while self.update < updates and time.perf_counter() - began < 60 * minutes:
+            number = self.update
+            self._begin(number)
+            samples = self._samples[number % len(self._samples)]
+            batches = samples.draw(self.options.batches, generator(self.options.seed, f"batches {number}"))
+            key = jax.random.fold_in(jax.random.PRNGKey(self.options.seed), number)
+            update = self._updater(samples.keys)
+            self.weights, self._kept, last = update(self.weights, self._kept, as_jax(batches), key)
+            load, card, _, _, steps = last
+            found = cost(batches, np.asarray(load), np.asarray(card), self.options.cost)
+            found = np.log1p(np.maximum(found, 0) * batches.keys / batches.blocks)
+            self.costs.append(float(found.mean()))
+            if not np.isfinite(self.costs[-1]):
+                raise StateError(f"training diverged at update {number}: take a lower rate than {self.options.rate}")
+            self.episodes += self.options.batches
+            self.steps += int(steps)
+            yield Progress(
+                self.update, updates, self.episodes, self.steps, self.costs[-1], time.perf_counter() - began
+            )
+
+    @property
+    def settled(self) -> bool:
+        """Whether the mean cost of the last episodes is about that of those before them."""
+        window = max(2, WINDOW // self.options.batches)
+        if len(self.costs) < 2 * window or (self._taught and self.update < self.options.imitated + window):
+            return False
+        newest, before = np.mean(self.costs[-window:]), np.mean(self.costs[-2 * window : -window])
+        return bool(abs(newest - before) <= SETTLED * max(abs(before), 1e-9))
+
+    @property
+    def curve(self) -> Curve:
+        """The cost of every update."""
+        return Curve(self.options.bootstrap, np.array(self.costs))
+
+    def _teaches(self, update: int) -> bool:
+        return self._taught and update < self.options.imitated
+
+    def _begin(self, update: int) -> None:
+        """A new optimiser at the start, and where rewards take over from imitation."""
+        if self._kept is None or (update and self._teaches(update - 1) and not self._teaches(update)):
+            init, _ = learner(self.options, self._teaches(update))
+            self._kept = init(self.weights)
+
+    def _updater(self, keys: int) -> Callable[..., Any]:
+        taught = self._teaches(self.update)
+        if (taught, keys) not in self._compiled:
+            self._compiled[taught, keys] = learner(replace(self.options, keys=keys), taught)[1]
+        found: Callable[..., Any] = self._compiled[taught, keys]
+        return found
+
+    def save(self, path: str | Path) -> Path:
+        """All that the next update depends on; training that goes on from it gives the same weights."""
+        jax = libraries().jax
+        assert self.weights is not None
+        kept = {f"kept.{number}": np.asarray(one) for number, one in enumerate(jax.tree_util.tree_leaves(self._kept))}
+        arrays = packed(as_numpy(self.weights)) | kept | {"costs": np.array(self.costs)}
+        told = {"episodes": self.episodes, "steps": self.steps}
+        return Trained(POLICY_TRAINING, arrays, options=self.options.to_dict(), metrics=told).save(path)
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that `save` wrote; StateError where it was trained otherwise."""
+        jax, jnp, _ = libraries()
+        found = Trained.load(path, POLICY_TRAINING)
+        if dict(found.options) != self.options.to_dict():
+            raise StateError(f"{path} is of a training with other options: begin anew in another file, or use its options")
+        self.weights = unpacked(found.arrays, level(self.options.actions).kinds)
+        self.costs = found.arrays["costs"].tolist()
+        self.episodes, self.steps = int(found.metrics["episodes"]), int(found.metrics["steps"])
+        like = learner(self.options, self._teaches(max(0, self.update - 1)))[0](self.weights)
+        leaves, shape = jax.tree_util.tree_flatten(like)
+        names = [f"kept.{number}" for number in range(len(leaves))]
+        if any(name not in found.arrays for name in names):
+            raise StateError(f"{path} lacks what its optimiser knew: begin anew in another file")
+        self._kept = jax.tree_util.tree_unflatten(shape, [jnp.asarray(found.arrays[name]) for name in names])
+
+
+def curriculum(options: Training, levels: Sequence[int] = (0, 1, 2), most: int = 400) -> Iterator[tuple[int, Trainer]]:
+    """Incremental learning: each level of actions begins with the weights of the one before, once that has converged.
+
+    Gives (level, trainer) for each, after its training. `most` updates are done for a level that does not converge.
+    """
+    if any(number > 2 for number in levels):
+        raise OptionError(f"a curriculum is of levels 0 to 2, whose actions contain each other, got {tuple(levels)}")
+    weights: Weights | None = None
+    for number in levels:
+        own = replace(options, actions=number)
+        trainer = Trainer(own, weights=None if weights is None else widened(weights, own))
+        for _ in trainer.run(most):
+            if trainer.settled:
+                break
+        assert trainer.weights is not None
+        weights = as_numpy(trainer.weights)
+        yield number, trainer
+
+
+def widened(weights: Weights, options: Training) -> Weights:
+    """Weights for a level with more kinds of actions, which are as unlikely at first as the least likely old one."""
+    (*lower, (last, offsets)) = weights.actor
+    more = level(options.actions).kinds - last.shape[1]
+    new = generator(options.seed, "widened").normal(scale=0.01, size=(last.shape[0], more)).astype(np.float32)
+    wider = np.concatenate([np.asarray(last), new], axis=1)
+    longer = np.concatenate([np.asarray(offsets), np.full(more, np.asarray(offsets).min() - 2, np.float32)])
+    return Weights((*lower, (wider, longer)), weights.critic)
