@@ -27,17 +27,17 @@ UNKNOWN = 0.5
 
 @dataclass(eq=False)
 class PartitionerAgent:
-    """A trained network chooses, batch by batch: hash, as few cuts as can be, Prompt's blocks, or Prompt's with more cuts.
+    """A trained network chooses, batch by batch, how to cut: by hash, with few cuts, as Prompt does, or with more cuts.
 
-    It sees its own input (how large the largest keys are beside a block, how many keys there are) and its own blocks (how
-    uneven the last ones were, and what keys take of their time), so that each receiver of a stream may have an agent of
-    its own. Agents were trained together with the scheduler of `scheduler`, each for its own blocks alone.
+    It sees its own input (how large the largest keys are beside a block, how many keys there are) and its own blocks
+    (how uneven the last ones were, and what keys take of their time), so that each receiver of a stream may have an
+    agent of its own. Agents were trained together with the policy `scheduler`, each for its own blocks alone.
 
     Parameters
     ----------
     weights
-        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning says
-        why, and plans are Prompt's.
+        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning
+        says why, and plans are Prompt's.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class PartitionerAgent:
         tasks = [task for task in batch.tasks if task.rows] if batch is not None else []
         taken = np.array([[task.rows, task.clusters] for task in tasks], np.float64)
         seconds = np.array([task.seconds for task in tasks])
-        if not len(tasks) or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
+        if not tasks or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
             return
         sums = taken.sum(axis=0)
         share = seconds.sum() / (2 if sums[1] else 1)

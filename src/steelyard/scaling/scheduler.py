@@ -27,16 +27,17 @@ SHIPPED = Path(__file__).parent / "learned" / "scheduler.npz"
 class Scheduler:
     """A trained network adds or removes a block, a bucket or both, after every batch.
 
-    It sees what zones see: the load W and what of it each stage took, how rows and keys changed in the last four batches,
-    and the numbers of tasks. It was trained together with agents that cut batches, each judged by its own part, on
-    simulated queries: batches that end too late cost, and so do tasks that were not needed. What it does needs NumPy only.
+    It sees what zones see: the load W and what of it each stage took, how rows and keys changed in the last four
+    batches, and the numbers of tasks. It was trained together with agents that cut batches, each judged by its own
+    part, on simulated queries: batches that end too late cost, and so do tasks that were not needed. Using it needs
+    NumPy only.
     Nothing is removed while W is above 1, and nothing is added while it is at most a half.
 
     Parameters
     ----------
     weights
-        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning says
-        why, and `zones` decides.
+        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning
+        says why, and `zones` decides.
     most_blocks, most_buckets
         Never more tasks; 0 for the slots that the engine has.
     interval
@@ -124,7 +125,9 @@ class Scheduler:
         """Go on as the policy that gave this state would."""
         self._seen = np.asarray(state["seen"], np.float64).reshape(-1, 2)
         self._before, self._waiting = (float(value) for value in state["loads"])
-        self._zones.restore({name.partition(".")[2]: array for name, array in state.items() if name.startswith("zones.")})
+        self._zones.restore(
+            {name.partition(".")[2]: array for name, array in state.items() if name.startswith("zones.")}
+        )
 
     def _look(self, seen: BatchObservation, load: float) -> Looks:
         """The batch that ended, beside those before it; it is remembered."""

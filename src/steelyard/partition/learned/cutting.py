@@ -1,7 +1,7 @@
 """What a partitioner agent sees of its own input and of its own blocks, and the ways to cut that it chooses from.
 
-Abdelhamid 2021, section 4.8: each partitioner observes its own input and what is immediately downstream of it, and nothing
-else. Nothing here depends on how many rows or keys there are, so one network serves any of them.
+Abdelhamid 2021, section 4.8: each partitioner observes its own input and what is immediately downstream of it, and
+nothing else. Nothing here depends on how many rows or keys there are, so one network serves any of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several agents learn to cut batches and to choose numbers of tasks: their world, their learner, and who is trained when."""
+"""Several agents learn to cut batches and to choose numbers of tasks: their world, one learner, and who is trained."""
 
 from steelyard.sim.agents.learner import Learner, Team
 from steelyard.sim.agents.options import ALL_AT_ONCE, ONE_AT_A_TIME, Training

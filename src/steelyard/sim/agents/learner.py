@@ -120,7 +120,7 @@ class Learner:
         return self._team
 
     def explore(self, seen: Seen, share: float) -> Ints:
-        """int[queries, agents]: actions drawn by their scores, and a share of them evenly from those that are allowed."""
+        """int[queries, agents]: actions drawn by their scores, and a share of them evenly from what is allowed."""
         found = []
         for number, scores in enumerate(self._team.scores(seen)):
             drawn = scores + self._random.gumbel(size=scores.shape)
@@ -132,7 +132,9 @@ class Learner:
 
     def keep(self, seen: Seen, action: Ints, reward: Any, following: Seen) -> None:
         """A transition of each query, into the one buffer of all agents."""
-        parts = {f"{name}{turn}": value for turn, of in enumerate((seen, following)) for name, value in of._asdict().items()}
+        parts = {
+            f"{name}{turn}": value for turn, of in enumerate((seen, following)) for name, value in of._asdict().items()
+        }
         self.replay.add(action=action, reward=reward, **parts)
 
     def learn(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from steelyard.sim.agents.learner import FREE, Learner, Team
 from steelyard.sim.agents.options import ALL_AT_ONCE, Training
 from steelyard.sim.agents.receivers import Receivers
 
-UNEVEN = 0.25
+UNEVEN = 0.1
 """Own blocks that are more uneven than this, on average, make a partitioner one to be trained again: the longest task
 over the mean, less 1."""
 JUDGED = 2
@@ -135,8 +135,3 @@ def _judged(team: Team, options: Training, fixed: Sequence[int]) -> tuple[Floats
 def _world(options: Training, purpose: str, queries: int) -> Receivers:
     random = generator(options.seed, purpose)
     return Receivers(plans.measured(options.seed), queries, options.partitioners, options.batches, random)
-
-
-def shared(options: Training, found: Found) -> int:
-    """The partitioner, counted from 0, whose policy is best: the one to use where there is only one receiver."""
-    return int(judge(found.team, replace(options, seed=options.seed + 1))[1:].argmax())

@@ -1,8 +1,8 @@
 """The agents' world: queries of several receivers, each of which cuts its own input for its own blocks.
 
-A batch takes the slowest map task and then the slowest reduce task (Abdelhamid 2021, Eq 2.1), and one that is not done when
-the next is closed makes it wait. How uneven tasks are comes from plans of the library's own partitioners (`plans.py`). Times
-are in intervals, and many queries run at once, in NumPy.
+A batch takes the slowest map task and then the slowest reduce task (Abdelhamid 2021, Eq 2.1), and one that is not done
+when the next is closed makes it wait. How uneven tasks are comes from plans of the library's own partitioners
+(`plans.py`). Times are in intervals, and many queries run at once, in NumPy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SLOTS = 32
 NOISE = 0.05
 """Standard deviation of the logarithm of a task's time."""
 LATE, OVER, IDLE = 2.0, 2.0, 1.0
-"""What the scheduler pays for a batch that ends too late, for load above 1, and for tasks that are not needed, over those
-that are."""
+"""What the scheduler pays for a batch that ends too late, for load above 1, and for tasks that are not needed, over
+those that are."""
 FRAGMENTS = 1.0
-"""What a partitioner pays for records beyond one a key, where the reduce stage takes as long as the map stage."""
+"""What a partitioner pays for records beyond one a key, where the reduce stage has as much to do as the map stage."""
 
 
 class Seen(NamedTuple):
@@ -118,7 +118,8 @@ class Receivers:
         most = np.full(self.queries, SLOTS)
         rows, keys = self._history
         looks = Looks(
-            self.load, self._before, mapped, self._known, rows, keys, self._blocks, self._buckets, most, most, self._waiting
+            self.load, self._before, mapped, self._known, rows, keys,
+            self._blocks, self._buckets, most, most, self._waiting,
         )  # fmt: skip
         place = self.plans.at(self._blocks / self.partitioners)[:, None]
         own = features(self.plans.input[self._input(), place], self._shares_of_keys()[:, None], self.uneven)
@@ -151,6 +152,8 @@ class Receivers:
         mapped = (self._fixed[0] + work / self._blocks * slowest) * self._noise(self._blocks)
         reduced = (self._fixed[1] + self._reduce_work * records / self._buckets) * self._noise(self._buckets)
         self._stages = np.stack([mapped, reduced])
+        # of a record, and nothing that another partitioner could change
+        self._price = self._reduce_work * keys / self._buckets / (work / self._blocks)
         load = mapped + reduced
         self._before = np.where(self._before < 0, load, self.load)
         self.load = load
@@ -175,7 +178,7 @@ class Receivers:
 
     def _own_rewards(self) -> Floats:
         """Of each partitioner, from its own blocks alone: how uneven they were, and records beyond one a key."""
-        weight = np.clip(self._stages[1] / self._stages[0], 0, 2)[:, None]
+        weight = np.clip(self._price, 0, 2)[:, None]
         return np.asarray(-np.clip(self.uneven, 0, 2) - FRAGMENTS * weight * np.clip(self.extra, 0, 2))
 
 
