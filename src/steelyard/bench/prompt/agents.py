@@ -314,7 +314,7 @@ def _series(found: Outcome, taught: Taught) -> list[Series]:
     for mode, one in taught.modes.items():
         for curve in one.curves:
             steps = list(range(1, len(curve.values) + 1))
-            series.append(Series(f"learning: {curve.name}, {mode}", steps, curve.values.tolist(), "simulated"))
+            series.append(Series(f"learning: {curve.name}, {mode}", steps, (-curve.values).tolist(), "simulated"))
     for policy in (AGENTS, SLOW, SWIFT):
         course = found[RISE, policy]
         tasks = (course.blocks + course.buckets).tolist()
@@ -325,7 +325,7 @@ def _series(found: Outcome, taught: Taught) -> list[Series]:
 @partly_agents.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Late batches against tasks by scenario, tasks while both rise, and how agents learn."""
-    panels = charts.panels(figure, 4, (20, 5.5))
+    panels = charts.panels(figure, 4, (22, 6.5))
     rows = result.tables[1].records()
     scenarios = list(dict.fromkeys(str(one["scenario"]) for one in rows))
     policies = [AGENTS, *RIVALS]
@@ -340,5 +340,14 @@ def draw(figure: charts.Figure, result: Result) -> None:
             for policy in policies
         }
         charts.grouped(axes, scenarios, groups, title=title, x="scenario", y=column)
-    charts.lines(panels[2], result.panel("rise"), title="Both rise: tasks, one seed", x="batch", y="blocks + buckets")
-    charts.lines(panels[3], result.panel("learning"), title="Learning", x="episode", y="mean reward of a batch")
+    for axes in panels[:2]:
+        axes.tick_params(axis="x", rotation=45)
+    charts.lines(
+        panels[2], result.panel("rise"), title="Both rise: tasks, one seed", x="batch", y="tasks", legend=False
+    )
+    learning = result.panel("learning")
+    cost = "cost of a batch: reward, negated"
+    charts.lines(panels[3], learning, title="Learning", x="episode", y=cost, legend=False)
+    panels[2].legend(frameon=False, fontsize="small")
+    panels[3].legend(frameon=False, fontsize="small")
+    charts.legend_below(figure, panels[0])
