@@ -42,7 +42,7 @@ class Training:
     orchestration: str = ALL_AT_ONCE
     partitioners: int = 3
     queries: int = 64
-    episodes: int = 50
+    episodes: int = 100
     batches: int = 100
     hidden: int = 64
     discount: float = 0.9

@@ -21,9 +21,9 @@ from steelyard.sim.agents.plans import Plans
 SLOTS = 32
 NOISE = 0.05
 """Standard deviation of the logarithm of a task's time."""
-LATE, OVER, IDLE = 2.0, 2.0, 1.0
-"""What the scheduler pays for a batch that ends too late, for load above 1, and for tasks that are not needed, over
-those that are."""
+LATE, OVER, IDLE, CHANGE = 2.0, 2.0, 1.0, 0.03
+"""What the scheduler pays for a batch that ends too late, for load above 1, for tasks that are not needed, over those
+that are, and for each number that it changes."""
 FRAGMENTS = 1.0
 """What a partitioner pays for records beyond one a key, where the reduce stage has as much to do as the map stage."""
 
@@ -104,6 +104,7 @@ class Receivers:
         self._blocks = np.clip(self._blocks + steps[:, 0], 1, SLOTS)
         self._buckets = np.clip(self._buckets + steps[:, 1], 1, SLOTS)
         self._now += 1
+        self._changes = np.abs(steps).sum(axis=1)
         self._run(ways)
         return np.concatenate([self._scheduler_reward()[:, None], self._own_rewards()], axis=1)
 
@@ -174,7 +175,7 @@ class Receivers:
         needed = self._least**2 / (1 - self._fixed.sum(axis=0))
         idle = np.clip(self.tasks / np.maximum(needed, 2) - 1, 0, 2)
         over = np.clip(self.load - 1, 0, 1)
-        return np.asarray(-(LATE * self.late + OVER * over + IDLE * idle))
+        return np.asarray(-(LATE * self.late + OVER * over + IDLE * idle + CHANGE * self._changes))
 
     def _own_rewards(self) -> Floats:
         """Of each partitioner, from its own blocks alone: how uneven they were, and records beyond one a key."""
