@@ -6,7 +6,7 @@ A. S. Abdelhamid, Efficient Distributed Processing over Micro-batched Data Strea
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -65,15 +65,14 @@ class Scheduler:
     name: ClassVar[str] = "scheduler"
     paper: ClassVar[str] = "Abdelhamid 2021, section 4.8"
 
-    fallbacks: int = field(default=0, init=False, repr=False)
-    """Decisions that were made by zones, since there was no network that could be used."""
-
     def __post_init__(self) -> None:
         for option in ("most_blocks", "most_buckets"):
             if getattr(self, option) < 0:
                 raise OptionError(f"{option} of {self.name} must be 0 or more, got {getattr(self, option)!r}")
         if not 0 <= self.interval < float("inf"):
             raise OptionError(f"interval of {self.name} must be 0, or seconds above 0, got {self.interval!r}")
+        self.fallbacks = 0
+        """Decisions that were made by zones, since there was no network that could be used."""
         self._seen = np.zeros((0, 2))  # rows and keys of the newest batches
         self._before, self._waiting = -1.0, 0.0
         self._zones = Zones(
