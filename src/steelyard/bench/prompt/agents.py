@@ -122,9 +122,7 @@ def teach(run: Run) -> Taught:
     still = (STAY, *[HEURISTIC] * options.partitioners)
     for mode in (ALL_AT_ONCE, ONE_AT_A_TIME):
         chosen = replace(options, orchestration=mode)
-        modes[mode] = train(
-            chosen, lambda at, of, reward, mode=mode: run.progress.say(f"{mode}: {at + 1} of {of}, reward {reward:.3g}")
-        )
+        modes[mode] = train(chosen, _telling(run, mode))
         rewards[mode] = _told(judge(modes[mode].team, options).tolist())
     team = modes[ALL_AT_ONCE].team
     rewards["fixed tasks, Prompt"] = _told(judge(team, options, still).tolist())
@@ -135,6 +133,10 @@ def teach(run: Run) -> Taught:
     before, after = (unevenness(one, again).tolist() for one in (faulty, mended.team))
     changed = [one is not other for one, other in zip(faulty.partitioners, mended.team.partitioners, strict=True)]
     return Taught(modes, rewards, mended.trained[1:], changed, list(zip(before, after, strict=True)))
+
+
+def _telling(run: Run, mode: str) -> Callable[[int, int, float], None]:
+    return lambda at, of, reward: run.progress.say(f"{mode}: episode {at + 1} of {of}, reward {reward:.3g}")
 
 
 def _told(rewards: Sequence[float]) -> list[float]:

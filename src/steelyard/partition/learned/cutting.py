@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.core import StateError
+from steelyard.core import Partitioner, StateError
 from steelyard.core.counts import Ints
 from steelyard.learning import Network, Trained
 from steelyard.partition.fragmentation import FragmentationMinimisation
@@ -21,7 +21,7 @@ from steelyard.partition.prompt import Prompt
 
 POLICY = "agent"
 SHIPPED = Path(__file__).with_name("agent.npz")
-WAYS = (Hash(), FragmentationMinimisation(), Prompt(), Prompt(residual_order="insertion"))
+WAYS: tuple[Partitioner, ...] = (Hash(), FragmentationMinimisation(), Prompt(), Prompt(residual_order="insertion"))
 """An action of the agent is one of these: no cuts, as few as can be, Prompt's, and Prompt's with more cuts."""
 UNCUT, FEWEST, HEURISTIC, MORE = range(len(WAYS))
 INPUT, FEATURES = 5, 7
