@@ -1,4 +1,4 @@
-"""The command line: `steelyard demo | run FILE | policies | bench … | sim … | doctor`.
+"""The command line: `steelyard demo | run FILE | policies | train … | bench … | sim … | doctor`.
 
 Every command imports what it needs when it runs, so that `--help` answers at once.
 """
@@ -118,6 +118,7 @@ def _parser() -> _Parser:
         demo="see what load-aware partitioning does to a skewed stream",
         run="run the query that a TOML file describes",
         policies="name every policy, and what it does",
+        train="train a learnt policy on your own data",
         bench="measure, and compare with published figures",
         sim="constants of simulated clusters",
         doctor="check what Spark needs on this machine",
@@ -127,6 +128,7 @@ def _parser() -> _Parser:
     commands["policies"].add_argument("family", nargs="?", metavar="FAMILY", help="tell all about one family")
     commands["policies"].add_argument("--markdown", action="store_true", help="as docs/policies.md has it")
     commands["policies"].set_defaults(command=_policies)
+    _train_options(commands["train"])
     _bench_options(commands["bench"])
     _sim_options(commands["sim"])
     commands["doctor"].add_argument("--download", action="store_true", help="also fetch Kafka's connector")
@@ -145,6 +147,20 @@ def _run_options(parser: _Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a pipeline, see docs/pipelines.md")
     parser.add_argument("--dry-run", action="store_true", help="only check the file and print its plan")
     parser.set_defaults(command=_run)
+
+
+def _train_options(parser: _Parser) -> None:
+    partly = parser.commands(partly="partitioning: on the key counts of your batches")["partly"]
+    partly.add_argument(
+        "--on", type=Path, required=True, metavar="FILE", help=".parquet or .csv with key, rows and perhaps batch"
+    )
+    partly.add_argument("--blocks", type=_blocks, default=24, metavar="N", help="the most that a batch has (24)")
+    partly.add_argument("--minutes", type=_positive, default=5.0, metavar="N", help="how long to train (5)")
+    partly.add_argument("--seed", type=_seed, default=0, metavar="N", help="for the same weights again")
+    partly.add_argument(
+        "--out", type=Path, default=Path("out/partly.npz"), metavar="FILE", help="the weights (out/partly.npz)"
+    )
+    partly.set_defaults(command=_train_partly)
 
 
 def _bench_options(parser: _Parser) -> None:
@@ -198,7 +214,15 @@ def _seed(text: str) -> int:
     return value
 
 
+def _blocks(text: str) -> int:
+    value = int(text)
+    if value < 2:
+        raise ValueError
+    return value
+
+
 _seed.__name__ = "seed"
+_blocks.__name__ = "number of blocks"
 _positive.__name__ = "positive number"  # what argparse calls it in "invalid … value"
 
 
@@ -290,6 +314,29 @@ def _policies(options: argparse.Namespace) -> int:
                 if options.family:
                     say(f"{'':22}{escape(spelled_out(one))}")
                     say(f"{'':22}{escape(one.paper or 'made here')}; runs in {', '.join(one.runs)}; {escape(one.file)}")
+    return OK
+
+
+def _train_partly(options: argparse.Namespace) -> int:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    from steelyard.partition.learned.own_counts import train_on  # noqa: PLC0415
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=_console(), transient=True) as bar:
+        task = bar.add_task("compiling", total=60 * options.minutes)
+        found = train_on(
+            options.on,
+            options.out,
+            options.blocks,
+            options.minutes,
+            options.seed,
+            lambda at: bar.update(task, completed=at.seconds, description=f"update {at.update}, cost {at.cost:.3f}"),
+        )
+    print(f"MPI over Prompt's, mean of {found.batches} batches: {found.before:.3f} before, {found.after:.3f} after")
+    if not found.kept:
+        print("training did not help: the weights are those that come with the package")
+    print(f'{options.out}: .partition_by("partly?weights={options.out}")')
     return OK
 
 

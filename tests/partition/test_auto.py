@@ -256,3 +256,11 @@ def test_a_batch_without_rows_teaches_nothing():
 def test_a_wrong_parameter_is_named(wrong):
     with pytest.raises(OptionError, match=wrong.partition("=")[0][:8]):
         partitioner(f"auto?{wrong}")
+
+
+def test_partly_may_be_among_the_candidates():
+    auto = Auto(candidates="hash,prompt,partly")
+    plan = auto.plan(KeyCounts.of({"a": 6, "b": 3, "c": 2}), 2)
+    plan.check()
+    assert plan.policy == "auto (hash)"
+    assert set(auto._policies) == {"hash", "prompt", "partly"}

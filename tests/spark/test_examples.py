@@ -121,6 +121,13 @@ def check_resident_words(spark, seen, out):
     assert found == Counter(words)
 
 
+def check_learnt_partitioner(spark, seen, out):
+    told = [(name, float(mpi)) for name, mpi in re.findall(r"  (\S+) +largest block .* MPI ([\d.]+)", out)]
+    assert [name for name, _ in told] == 3 * ["hash", "prompt", "partly?net=false"]
+    for hashed, prompt, learnt in zip(told[::3], told[1::3], told[2::3], strict=True):
+        assert learnt[1] < prompt[1] < hashed[1]
+
+
 def check_what_if(spark, seen, out):
     lines = [line for line in out.splitlines() if "tuples/s" in line]
     told = [re.match(r" *(\w+): +([\d,]+) tuples", line).groups() for line in lines]

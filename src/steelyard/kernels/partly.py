@@ -1,6 +1,7 @@
 """PartLy's decisions with trained weights: `partition.learned` step by step, or a wave of keys at a time, in one loop.
 
-What a decision is made from is written out in `partition/learned/features.py`; here are the same numbers in the same order.
+What a decision is made from is written out in `partition/learned/features.py`; here are the same numbers in the same
+order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from steelyard.kernels.compiled import njit
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Reals = np.ndarray[Any, np.dtype[np.float32]]
 
-BLOCK_FEATURES, WHOLE_FEATURES = 7, 15
+BLOCK_FEATURES, WHOLE_FEATURES = 6, 15
 WHOLE, FILL, LATER = range(3)
 
 
@@ -62,10 +63,6 @@ def _score(
         f3 = np.float32(_squash(card[j] - mean_card))
         f4 = np.float32(holds[j])
         f5 = np.float32(_squash(away / mean_key))
-        emptier = 0
-        for k in range(len(load)):
-            emptier += load[k] < load[j]
-        f6 = np.float32(emptier / len(load))
         for unit in range(len(common)):
             value = (
                 common[unit]
@@ -75,7 +72,6 @@ def _score(
                 + f3 * first[3, unit]
                 + f4 * first[4, unit]
                 + f5 * first[5, unit]
-                + f6 * first[6, unit]
             )
             hidden[unit] = max(value, np.float32(0))
         for kind in range(kinds):
@@ -86,7 +82,7 @@ def _score(
 
 
 @njit()
-def decide(
+def decide(  # noqa: PLR0912, PLR0915 - one loop, as it is compiled
     rows: Ints,
     blocks: int,
     first: Reals,
@@ -94,11 +90,14 @@ def decide(
     last: Reals,
     last_offsets: Reals,
     waves: bool,
-) -> tuple[Ints, Ints, Ints]:
+    patience: float,
+) -> tuple[Ints, Ints, Ints, float, float]:
     """Key (position in `rows`), block and rows of each fragment; `rows` are counts in descending order.
 
     With `waves`, a decision to place a key whole is one for the next keys too, as many as there are blocks: the blocks'
-    scores are put in order, and each gets one key. `last` is [kinds, hidden].
+    scores are put in order, and each gets one key. `last` is [kinds, hidden]. `patience` is added to the score of
+    putting a key off. The last numbers are of what was made: what its sizes cost, and all of it,
+    `BlockPlan.mpi_normalised`.
     """
     keys, total = len(rows), rows.sum()
     capacity = -(-total // blocks)
@@ -153,7 +152,7 @@ def decide(
                 put_off += found[j, LATER]
                 if load[j] < capacity and found[j, FILL] > value:
                     best, kind, value = j, FILL, found[j, FILL]
-            if may_wait and put_off / blocks > value:
+            if may_wait and put_off / blocks + patience > value:
                 kind = LATER
         moved = True
         if kind == LATER:
@@ -199,14 +198,15 @@ def decide(
             index = later[waiting]
             held -= rows[index]
         else:
-            return which[:used], where[:used], put[:used]
+            size = load.max() * blocks / total - 1
+            cardinality = (card.max() * blocks - keys) / keys
+            split = (fragments - keys) / keys
+            return which[:used], where[:used], put[:used], size / 3, (size + cardinality + split) / 3
         rest = rows[index]
 
 
 @njit()
-def in_order(
-    order: Ints, which: Ints, where: Ints, put: Ints
-) -> tuple[Any, Any, Ints]:
+def in_order(order: Ints, which: Ints, where: Ints, put: Ints) -> tuple[Any, Any, Ints]:
     """Fragments by key and then by block, as plans have them, those of a key in the same block joined.
 
     `order[i]` is the key's place in the list; gives int32 keys, int32 blocks, and rows.

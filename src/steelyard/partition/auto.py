@@ -18,16 +18,16 @@ from steelyard.core import (
     RowRule,
     State,
 )
+from steelyard.partition.fit import Fit
 from steelyard.partition.hash import Hash
 from steelyard.partition.in_place import InPlace
+from steelyard.partition.partly import PartLy
 from steelyard.partition.prompt import Prompt
 from steelyard.partition.shuffle import Shuffle
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-_CANDIDATES: dict[str, type[Any]] = {kind.name: kind for kind in (InPlace, Hash, Prompt, Shuffle)}
-PULL = 0.01
-"""How strongly prices are held where they were, in so far as batches are too alike to tell them apart."""
+_CANDIDATES: dict[str, type[Any]] = {kind.name: kind for kind in (InPlace, Hash, Prompt, Shuffle, PartLy)}
 SLIP = 0.05
 """Least weight of the newest batch in what plans are known to miss: a shift of hot keys is rare and counts for long."""
 DOUBT = 0.04
@@ -37,8 +37,6 @@ SHOCK = 1.5
 SHOCK_MEMORY = 0.99
 """... which is remembered, from batch to batch, against all plans by key counts and not only against that one."""
 MOST_SHOCK = 1.0
-FORGOTTEN = 1e-100
-"""Weight below which nothing is concluded: smaller numbers lose their digits."""
 PATIENCE = 4
 """How many times longer rows in place wait for a trial that only an even source would reward."""
 HOPE = 1.03
@@ -67,7 +65,7 @@ class Auto:
     Parameters
     ----------
     candidates
-        Names, separated by commas; the first is used until there are key counts.
+        Names, separated by commas; the first is used until there are key counts. `partly` may be among them.
     retry_every
         Batches after which a candidate that lost by less than 20 % is tried once more.
     memory
@@ -156,58 +154,6 @@ class Auto:
     def restore(self, state: State) -> None:
         """Go on from what was learnt."""
         self._learnt.restore(state)
-
-
-class Fit:
-    """Prices of some things, from sums of them that took so many seconds; newer sums weigh more.
-
-    Parameters
-    ----------
-    things
-        How many prices there are.
-    memory
-        Weight of what was known, when sums come in.
-
-    Examples
-    --------
-    >>> fit = Fit(2, memory=0.9)
-    >>> fit.learn(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([2.0, 5.0]), first=np.ones(2))
-    >>> fit.prices.round(1).tolist()
-    [2.0, 3.0]
-    """
-
-    def __init__(self, things: int, memory: float) -> None:
-        self.memory = memory
-        self.prices = np.zeros(things)
-        self._square = np.zeros((things, things))
-        self._product = np.zeros(things)
-
-    def learn(self, sums: Floats, seconds: Floats, first: Floats) -> None:
-        """Take in sums; `first` are the prices that are believed before any other."""
-        if not self._square.any():
-            self.prices = first
-        self._square = self.memory * self._square + sums.T @ sums
-        self._product = self.memory * self._product + sums.T @ seconds
-        # Where sums do not tell things apart, their prices stay in the proportion that they had.
-        pull = PULL * self._square.diagonal()
-        known = np.flatnonzero(pull > FORGOTTEN)  # of a thing that was not seen for long, the price stays
-        while len(known):
-            square = self._square[np.ix_(known, known)] + np.diag(pull[known])
-            found = np.linalg.solve(square, self._product[known] + pull[known] * self.prices[known])
-            if found.min() >= 0:
-                self.prices = self.prices.copy()
-                self.prices[known] = found
-                return
-            self.prices = np.where(np.isin(np.arange(len(pull)), known[found < 0]), 0.0, self.prices)
-            known = known[found >= 0]  # nothing takes less than no time
-
-    def state(self) -> Floats:
-        """As one array."""
-        return np.vstack([self.prices, self._product, self._square])
-
-    def restore(self, state: Floats) -> None:
-        """The inverse of `state`."""
-        self.prices, self._product, self._square = state[0].copy(), state[1].copy(), state[2:].copy()
 
 
 class Prices:

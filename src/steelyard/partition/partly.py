@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from steelyard.core import BlockPlan, KeyCounts, Observation, OptionError, State, StateError
-from steelyard.partition.auto import Fit
+from steelyard.partition.fit import Fit
 from steelyard.partition.learned import inference
 from steelyard.partition.learned.weights import SHIPPED, Weights, load
 from steelyard.partition.prompt import Prompt
@@ -33,17 +33,17 @@ class PartLy:
 
     Trained on simulated batches for Prompt's measures, it serves any number of keys and blocks. Each plan is checked
     beside Prompt's, and the better one is used: by MPI at first, and once map tasks have reported their times, by the
-    longest task that prices of rows and keys learnt from them promise. Those prices are what it learns while a query runs,
-    and what a checkpoint keeps; the network itself is trained by `steelyard train partly`.
+    longest task that prices of rows and keys learnt from them promise. Those prices are what it learns while a query
+    runs, and what a checkpoint keeps; the network itself is trained by `steelyard train partly`.
 
     Parameters
     ----------
     weights
-        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning says
-        why, and plans are Prompt's.
+        File of a trained network; empty for the one that comes with the package. Where it cannot be used, a warning
+        says why, and plans are Prompt's.
     mode
-        `"sequential"` asks the network for each key, `"one_shot"` once for as many keys as there are blocks; `"auto"` takes
-        the second for more than 2,000 keys.
+        `"sequential"` asks the network for each key, `"one_shot"` once for as many keys as there are blocks; `"auto"`
+        takes the second for more than 2,000 keys.
     net
         Whether Prompt's plan is used where it is the better one; without, plans are the network's own.
 
@@ -96,7 +96,9 @@ class PartLy:
         if not self.net or not len(counts) or blocks == 1:
             return own
         other = self._prompt.plan(counts, blocks)
-        if not self._better(other, own):
+        # rows of keys that are not listed go by hash under either plan
+        listed = KeyCounts(counts.keys, counts.rows)
+        if not self._better(_of(listed, other), _of(listed, own)):
             return own
         self.netted += 1
         return _renamed(other, f"{self.name} (prompt)")
@@ -104,7 +106,9 @@ class PartLy:
     def _better(self, one: BlockPlan, other: BlockPlan) -> bool:
         """Whether the first plan is."""
         if self._reports >= ENOUGH and self._prices.prices.any():
-            times = [float((np.c_[plan.sizes, plan.cardinalities] @ self._prices.prices).max()) for plan in (one, other)]
+            times = [
+                float((np.c_[plan.sizes, plan.cardinalities] @ self._prices.prices).max()) for plan in (one, other)
+            ]
             if abs(times[0] - times[1]) > CLOSE * max(times):
                 return times[0] < times[1]
         return one.mpi_normalised() < other.mpi_normalised()
@@ -115,7 +119,7 @@ class PartLy:
         tasks = [task for task in batch.tasks if task.rows] if batch is not None else []
         taken = np.array([[task.rows, task.clusters] for task in tasks], np.float64)
         seconds = np.array([task.seconds for task in tasks])
-        if not len(tasks) or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
+        if not tasks or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
             return
         sums = taken.sum(axis=0)
         share = seconds.sum() / (2 if sums[1] else 1)
@@ -134,9 +138,15 @@ class PartLy:
         """Go on from it."""
         prices, counted = state["prices"], state["counted"].tolist()
         if prices.shape != self._prices.state().shape or len(counted) != 4 or not np.isfinite(prices).all():
-            raise StateError(f"what {self.name} had learnt is of another form: {prices.shape} and {len(counted)} counts")
+            raise StateError(
+                f"what {self.name} had learnt is of another form: {prices.shape} and {len(counted)} counts"
+            )
         self._prices.restore(prices)
         self._reports, self.plans, self.netted, self.fallbacks = counted
+
+
+def _of(listed: KeyCounts, plan: BlockPlan) -> BlockPlan:
+    return BlockPlan(listed, plan.blocks, plan.key, plan.block, plan.rows)
 
 
 def _renamed(plan: BlockPlan, name: str) -> BlockPlan:

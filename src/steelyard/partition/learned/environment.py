@@ -124,9 +124,7 @@ class Environment:
         later = np.broadcast_to(later, before.done.shape)
         self.placed[np.arange(len(put)), before.index] += put
         self.state = transition.advance(self.batches, before, put, later)
-        gained = np.where(
-            self.state.done & ~before.done, rewards.terminal(self.batches, self.state, self.cost), 0.0
-        )
+        gained = np.where(self.state.done & ~before.done, rewards.terminal(self.batches, self.state, self.cost), 0.0)
         if self.reward == "partial":
             gained = gained + rewards.partial(self.batches, before, self.state, put)
         return np.asarray(gained, np.float64)
@@ -139,8 +137,6 @@ class Environment:
             rows = self.placed[number, key, block]
             where = self.orders[number][key]
             made.append(
-                BlockPlan.of(
-                    counts, int(self.batches.blocks[number]), key=where, block=block, rows=rows, policy=policy
-                )
+                BlockPlan.of(counts, int(self.batches.blocks[number]), key=where, block=block, rows=rows, policy=policy)
             )
         return made

@@ -1,4 +1,4 @@
-"""What an agent sees. The compact observation is of numbers that do not grow with keys or blocks, so one network fits all.
+"""What an agent sees: numbers whose sizes do not grow with keys or blocks, so that one network fits all batches.
 
 The document's own observation is the counts and the matrix of fractions, `full`: n (m + 1) numbers.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from steelyard.partition.learned.transition import Batches, State
 
-BLOCK, WHOLE = 7, 15
+BLOCK, WHOLE = 6, 15
 """Numbers of each block, and of the batch as a whole."""
 VALUE = 4
 """Numbers about all blocks that only the critic sees besides."""
@@ -39,8 +39,6 @@ def observe(batches: Batches, state: State, xp: Any = np) -> tuple[Any, Any, Any
     hole = size[:, None] - load
     most = xp.where(exists, load, 0).max(-1)
     least = xp.where(exists, load, np.float32(np.inf)).min(-1)
-    # differences that are far larger or smaller than a key all look the same; the order of blocks never does
-    emptier = ((state.load[:, None, :] < state.load[:, :, None]) & exists[:, None, :]).sum(-1).astype(real)
     block = xp.stack(
         [
             xp.clip(hole / size[:, None], -1, 1),
@@ -49,7 +47,6 @@ def observe(batches: Batches, state: State, xp: Any = np) -> tuple[Any, Any, Any
             squash(card - mean_card[:, None], xp),
             state.holds.astype(real),
             squash((load - mean_load[:, None]) / mean_key[:, None], xp),
-            emptier / p[:, None],
         ],
         -1,
     )

@@ -6,6 +6,7 @@ Schulman et al. 2017 (PPO) and 2016 (generalised advantages). Needs the extra `l
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +52,8 @@ def drawn(options: Training) -> Weights:
 def rollout(options: Training, taught: bool, sample: bool = True) -> Callable[..., Any]:
     """A function of (weights, batches, key): all steps of an episode and the last state.
 
-    With `taught`, `Seen.action` is the teacher's and the student's own is done every second step; otherwise it is drawn,
-    or the likeliest without `sample`.
+    With `taught`, `Seen.action` is the teacher's and the student's own is done every second step; otherwise it is
+    drawn, or the likeliest without `sample`.
     """
     jax, jnp, _ = libraries()
     actions = level(options.actions)
@@ -139,6 +140,7 @@ def _loss(options: Training, taught: bool) -> Callable[..., Any]:
     return loss
 
 
+@lru_cache(maxsize=32)
 def learner(options: Training, taught: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(make the optimiser's state of weights, a compiled update of (weights, optimiser's state, batches, key)).
 
@@ -166,7 +168,9 @@ def learner(options: Training, taught: bool = False) -> tuple[Callable[..., Any]
 
         # batches come in no order, so that parts of them may be taken as they are; the parts' order is drawn
         split = jnp.arange(options.batches).reshape(minibatches, -1)
-        turns = jnp.concatenate([split[jax.random.permutation(one, minibatches)] for one in jax.random.split(turn, epochs)])
+        turns = jnp.concatenate(
+            [split[jax.random.permutation(one, minibatches)] for one in jax.random.split(turn, epochs)]
+        )
         (weights, kept), losses = jax.lax.scan(descend, (weights, kept), turns)
         return weights, kept, (last.load, last.card, last.done, losses.mean(), seen.alive.sum())
 

@@ -25,7 +25,7 @@ def scores(layers: Layers, block: Any, whole: Any, xp: Any = np) -> Any:
 
 
 def logits(level: Level, found: Any, allowed: Any, blocks: Any, xp: Any = np) -> Any:
-    """The scores of actions that there are; that of putting a key off is the mean over blocks, and stands at block 0."""
+    """The scores of actions that there are; that of putting a key off, at block 0, is the mean over blocks."""
     exists = xp.arange(found.shape[1])[None, :] < blocks[:, None]
     mean = (found * exists[:, :, None]).sum(1, keepdims=True) / xp.maximum(blocks, 1)[:, None, None].astype(np.float32)
     return xp.where(allowed, xp.where(xp.asarray(level.modes) == LATER, mean, found), NEVER)

@@ -43,7 +43,7 @@ def terminal(batches: Batches, state: State, kind: Cost = "mpi", xp: Any = np) -
 
 
 def partial(batches: Batches, before: State, after: State, put: Any, penalty: bool = False, xp: Any = np) -> Any:
-    """float[batches]: +1/K where no block that got rows has more than N/p rows and K/p keys, half of it where one holds.
+    """float[batches]: +1/K where no block that got rows has more than N/p rows or K/p keys, half where one holds.
 
     Both are rounded up. With `penalty`, -1/K where none holds.
     """
@@ -86,7 +86,9 @@ class RunTimeCost:
     def rescaled(self, variances: Floats) -> Floats:
         """The costs of several batches; NaN is refused."""
         if not np.isfinite(variances).all():
-            raise OptionError("the variance of task times must be a number, and one is not: leave out tasks without times")
+            raise OptionError(
+                "the variance of task times must be a number, and one is not: leave out tasks without times"
+            )
         self.least = min(self.least, float(variances.min()))
         self.most = max(self.most, float(variances.max()))
         span = self.most - self.least

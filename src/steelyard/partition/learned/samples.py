@@ -15,8 +15,8 @@ from steelyard.partition.learned.transition import Batches
 class Samples:
     """Draws batches of count lists.
 
-    Half of them are Zipf-like with exponents of 0 to 2; the others are equal, exponentially distributed, or two crowds of
-    hot and cold keys. Numbers of keys and of rows a key are log-uniform.
+    Half of them are Zipf-like with exponents of 0 to 2; the others are equal, exponentially distributed, or two crowds
+    of hot and cold keys. Numbers of keys and of rows a key are log-uniform.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ class Samples:
         elif kind == 4:
             weights = random.exponential(size=keys)
         else:
-            weights = np.where(np.arange(keys) < max(1, keys // random.integers(4, 20)), random.uniform(2, 50), 1.0)
+            weights = np.ones(keys)
+            weights[: max(1, keys // int(random.integers(4, 20)))] = random.uniform(2, 50)
         drawn = random.multinomial(int(mean * keys), weights / weights.sum())
         return np.maximum(drawn, 1).astype(np.int64)
 

@@ -1,8 +1,8 @@
 """What an agent imitates before it learns from rewards: Prompt's idea as decisions for one key after the other.
 
 Level 3: keys above a quarter of a block are put off; the others go whole to the block with the fewest keys, of those to
-the one with the fewest rows; keys that were put off fill the holes, best fit first. Levels 0 to 2: the fewest equal parts
-that fit, the largest of them into the emptiest block.
+the one with the fewest rows; keys that were put off fill the holes, best fit first. Levels 0 to 2: the fewest equal
+parts that fit, the largest of them into the emptiest block.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def advise(level: Level, batches: Batches, state: State, allowed: Any, xp: Any =
     if not (level.modes == LATER).any():
         share = xp.maximum(batches.capacity.astype(np.float32) - xp.where(exists, load, far).min(-1), 1)
         wanted = xp.ceil(state.rest / xp.maximum(share, 1))
-        equal = xp.asarray(np.where(np.ptp(np.where(level.weights > 0, level.weights, 1), axis=1) == 0, level.degrees, 99))
-        possible = allowed[:, 0, :]
-        short = xp.where(equal < 99, xp.abs(equal[None] - xp.minimum(wanted, equal[equal < 99].max())[:, None]), far)
-        return emptiest, xp.where(possible, short, far * 2).argmin(-1)
+        is_equal = np.ptp(np.where(level.weights > 0, level.weights, 1), axis=1) == 0
+        degrees, most = xp.asarray(level.degrees), int(level.degrees[is_equal].max())
+        short = xp.where(xp.asarray(is_equal), xp.abs(degrees[None] - xp.minimum(wanted, most)[:, None]), far)
+        return emptiest, xp.where(allowed[:, 0, :], short, far * 2).argmin(-1)
     own = state.rest.astype(np.float32)
     dealt = xp.where(exists, card * far / 1e4 + load, far).argmin(-1)
     fits = exists & (hole >= own[:, None])

@@ -74,13 +74,12 @@ class Trainer:
 
     def __post_init__(self) -> None:
         own = self.samples or Samples(self.options.keys, self.options.blocks)
-        small = max(own.fewest_keys, self.options.keys // SMALL)
-        sizes = [self.options.keys] if own.own or small == self.options.keys else [self.options.keys, small]
-        self._samples = [
-            replace(own, keys=keys, fewest_keys=min(keys, small if keys > small else own.fewest_keys)) for keys in sizes
-        ]
+        small = self.options.keys // SMALL
+        if own.own or small < own.fewest_keys:
+            self._samples = [replace(own, keys=self.options.keys)]
+        else:
+            self._samples = [replace(own, keys=self.options.keys, fewest_keys=small), replace(own, keys=small)]
         self.weights = self.weights or drawn(self.options)
-        self._compiled: dict[tuple[bool, int], Any] = {}
         self._kept: Any = None
         self._taught = self.options.bootstrap == "imitation" and self.options.imitated > 0
 
@@ -99,7 +98,7 @@ class Trainer:
             samples = self._samples[number % len(self._samples)]
             batches = samples.draw(self.options.batches, generator(self.options.seed, f"batches {number}"))
             key = jax.random.fold_in(jax.random.PRNGKey(self.options.seed), number)
-            update = self._updater(samples.keys)
+            _, update = self._learner(number, samples.keys)
             self.weights, self._kept, last = update(self.weights, self._kept, as_jax(batches), key)
             load, card, _, _, steps = last
             found = cost(batches, np.asarray(load), np.asarray(card), self.options.cost)
@@ -109,9 +108,7 @@ class Trainer:
                 raise StateError(f"training diverged at update {number}: take a lower rate than {self.options.rate}")
             self.episodes += self.options.batches
             self.steps += int(steps)
-            yield Progress(
-                self.update, updates, self.episodes, self.steps, self.costs[-1], time.perf_counter() - began
-            )
+            yield Progress(self.update, updates, self.episodes, self.steps, self.costs[-1], time.perf_counter() - began)
 
     @property
     def settled(self) -> bool:
@@ -119,8 +116,8 @@ class Trainer:
         window = max(2, WINDOW // self.options.batches)
         if len(self.costs) < 2 * window or (self._taught and self.update < self.options.imitated + window):
             return False
-        newest, before = np.mean(self.costs[-window:]), np.mean(self.costs[-2 * window : -window])
-        return bool(abs(newest - before) <= SETTLED * max(abs(before), 1e-9))
+        newest, before = float(np.mean(self.costs[-window:])), float(np.mean(self.costs[-2 * window : -window]))
+        return bool(abs(newest - before) <= SETTLED * abs(before) + 1e-9)
 
     @property
     def curve(self) -> Curve:
@@ -133,14 +130,13 @@ class Trainer:
     def _begin(self, update: int) -> None:
         """A new optimiser at the start, and where rewards take over from imitation."""
         if self._kept is None or (update and self._teaches(update - 1) and not self._teaches(update)):
-            init, _ = learner(self.options, self._teaches(update))
-            self._kept = init(self.weights)
+            self._kept = self._learner(update)[0](self.weights)
 
-    def _updater(self, keys: int) -> Callable[..., Any]:
-        taught = self._teaches(self.update)
-        if (taught, keys) not in self._compiled:
-            self._compiled[taught, keys] = learner(replace(self.options, keys=keys), taught)[1]
-        found: Callable[..., Any] = self._compiled[taught, keys]
+    def _learner(self, update: int, keys: int = 0) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Compiled once for all trainers of the same sizes, whatever their seeds."""
+        found: tuple[Callable[..., Any], Callable[..., Any]] = learner(
+            replace(self.options, keys=keys or self.options.keys, seed=0), self._teaches(update)
+        )
         return found
 
     def save(self, path: str | Path) -> Path:
@@ -157,11 +153,13 @@ class Trainer:
         jax, jnp, _ = libraries()
         found = Trained.load(path, POLICY_TRAINING)
         if dict(found.options) != self.options.to_dict():
-            raise StateError(f"{path} is of a training with other options: begin anew in another file, or use its options")
+            raise StateError(
+                f"{path} is of a training with other options: begin anew in another file, or use its options"
+            )
         self.weights = unpacked(found.arrays, level(self.options.actions).kinds)
         self.costs = found.arrays["costs"].tolist()
         self.episodes, self.steps = int(found.metrics["episodes"]), int(found.metrics["steps"])
-        like = learner(self.options, self._teaches(max(0, self.update - 1)))[0](self.weights)
+        like = self._learner(max(0, self.update - 1))[0](self.weights)
         leaves, shape = jax.tree_util.tree_flatten(like)
         names = [f"kept.{number}" for number in range(len(leaves))]
         if any(name not in found.arrays for name in names):

@@ -1,0 +1,58 @@
+"""A learnt partitioner in a query: plain Spark's answers, and what it knows survives a restart."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+import steelyard as sy
+from steelyard.spark.microbatch import MicroBatch
+
+pytestmark = pytest.mark.spark
+
+
+class Discarded:
+    def write(self, results, batch):
+        return results.count()
+
+
+def rows_of(spark):
+    """Half of the rows have one key."""
+    key = F.when(F.col("id") % 2 == 0, 0).otherwise(F.col("id") % 40)
+    return spark.range(0, 400, 1, 3).select(key.alias("k"), F.col("id").alias("v"))
+
+
+def doubled(part):
+    return part.assign(v=2 * part.v)
+
+
+def described(rows):
+    mapped = (
+        sy.stream(rows).map(doubled, schema="k long, v long", form="pandas").partition_by("partly", blocks=3, buckets=2)
+    )
+    return mapped.group_by("k").agg(total=sy.sum("v"), rows=sy.count())
+
+
+def test_answers_are_plain_sparks(spark):
+    rows = rows_of(spark)
+    found = {tuple(row) for row in described(rows).to_df().select("k", "total", "rows").collect()}
+    plain = rows.groupBy("k").agg(F.sum(2 * F.col("v")).alias("total"), F.count("*").alias("rows"))
+    assert found == {tuple(row) for row in plain.collect()}
+
+
+def test_what_it_learnt_is_in_the_checkpoint(spark, tmp_path):
+    rows = rows_of(spark)
+
+    def engine():
+        stream = described(rows)
+        return MicroBatch(spark, stream._bound(), stream._settings(), Discarded(), str(tmp_path))
+
+    first = engine()
+    for batch in range(2):
+        first.process(rows, batch)
+    learnt = first.settings.partitioner.state()
+    assert learnt["counted"].tolist()[0] == 2  # batches with reports
+    again = engine().settings.partitioner.state()
+    assert {name: array.tolist() for name, array in again.items()} == {
+        name: array.tolist() for name, array in learnt.items()
+    }
