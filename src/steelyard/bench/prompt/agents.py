@@ -197,8 +197,8 @@ def result_of(found: Sequence[Outcome], taught: Taught, quick: bool) -> Result:
         notes=[
             "Agents are the shipped weights: `scheduler` for numbers of tasks, `agent` for how batches are cut. Beside "
             "zones, Prompt cuts. All change one task at a time, but for proportional zones.",
-            f"'{TIGHT}' is nobody's default: zones as somebody would set them who wants as few tasks as agents use. They are "
-            "in no claim.",
+            f"'{TIGHT}' is nobody's default: zones as somebody would set them who wants as few tasks as agents use. "
+            "No claim is made of them.",
             "Training draws queries with rows and keys that stay, rise, fall, jump or swing, and with other costs: the "
             "scenarios are of the same kinds, and none of them was trained on.",
             f"'{SWING}' is the input of promptplus-violations with its costs, simulated; a plan holds from the next "
