@@ -15,7 +15,7 @@ import numpy as np
 from steelyard.core import BlockPlan, KeyCounts, Observation, State, StateError
 from steelyard.core.plans import at_least_one_block
 from steelyard.learning import Network
-from steelyard.partition.auto import Fit
+from steelyard.partition.fit import Fit
 from steelyard.partition.learned.cutting import HEURISTIC, POLICY, SHIPPED, WAYS, features, load, of_input
 
 _LOG = logging.getLogger(__name__)
