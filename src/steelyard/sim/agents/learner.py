@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,8 @@ class Learner:
         team = team or drawn(options)
         self._team = team
         self._weights = self._begin(team)
-        self._update = _updates(options, self.fixed, self.trained)
+        of_steps = replace(options, seed=0, queries=1, episodes=1, batches=1)  # what is compiled knows nothing of these
+        self._update = _updates(of_steps, self.fixed, self.trained)
         own = (options.partitioners, OWN)
         flag, real, whole = np.bool_, np.float32, np.int32
         fields: dict[str, tuple[Sequence[int], Any]] = {
@@ -191,7 +193,8 @@ def _optimisers(options: Training) -> tuple[Any, Any]:
     return adam(options.actor_rate, CLIP), adam(options.critic_rate, CLIP)
 
 
-def _updates(options: Training, fixed: Sequence[int], trained: Sequence[bool]) -> Any:
+@lru_cache(maxsize=8)
+def _updates(options: Training, fixed: tuple[int, ...], trained: tuple[bool, ...]) -> Any:
     """The compiled step of Algorithm 5 for all agents: of (weights, minibatch, key) the next weights."""
     jax, jnp, optax = libraries()
     agents = range(1 + options.partitioners)
