@@ -17,8 +17,9 @@ from steelyard.bench.prompt.plus_violations import AMPLITUDE, BATCHES, MEAN, PER
 from steelyard.core.counts import Ints
 from steelyard.learning import Network
 from steelyard.partition.agent import PartitionerAgent
+from steelyard.partition.learned import cutting
 from steelyard.partition.learned.cutting import FEATURES, HEURISTIC, UNCUT, WAYS
-from steelyard.scaling import elasticity
+from steelyard.scaling import elasticity, scheduler
 from steelyard.scaling.learned.looks import STAY
 from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, Found, Team, Training, repair, train
 from steelyard.sim.agents.learner import FREE
@@ -110,6 +111,11 @@ def courses(costs: TaskCosts, seed: int) -> Outcome:
     return found
 
 
+def shipped(partitioners: int) -> Team:
+    """The agents that come with the package."""
+    return Team((scheduler.load(scheduler.SHIPPED), *[cutting.load(cutting.SHIPPED)] * partitioners))
+
+
 def broken(team: Team, place: int) -> Team:
     """A team with one partitioner whose network answers with hash, whatever it sees."""
     scores = np.zeros(len(WAYS), np.float32)
@@ -129,9 +135,10 @@ def teach(run: Run) -> Taught:
         chosen = replace(options, orchestration=mode)
         modes[mode] = train(chosen, _telling(run, mode))
         rewards[mode] = _told(judge(modes[mode].team, options).tolist())
-    team = modes[ALL_AT_ONCE].team
+    team = shipped(options.partitioners)
+    rewards["agents that ship"] = _told(judge(team, options).tolist())
     rewards["fixed tasks, Prompt"] = _told(judge(team, options, still).tolist())
-    rewards["the scheduler, Prompt"] = _told(judge(team, options, (FREE, *still[1:])).tolist())
+    rewards["scheduler that ships, Prompt"] = _told(judge(team, options, (FREE, *still[1:])).tolist())
     again = replace(SMALL, seed=run.seed)
     faulty = broken(team, FAULTY)
     mended = repair(faulty, again)
