@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from steelyard.bench import mean
 from steelyard.bench.prompt.shapes import Stream, shape_of
-from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, ScalingPolicy
+from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, Partitioner, ScalingPolicy
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
@@ -98,8 +98,8 @@ class Evenness:
     records: float
 
     @classmethod
-    def measured(cls, seed: int) -> Evenness:
-        """The worst of plans that Prompt makes of drawn batches, for the fewest and the most tasks."""
+    def measured(cls, seed: int, cutter: Partitioner | None = None) -> Evenness:
+        """The worst of plans that Prompt, or another, makes of drawn batches, for the fewest and the most tasks."""
         draws = np.random.default_rng([seed, SAMPLE])
         keys = int(KEYS_OF_ROWS * SAMPLE)
         ids = Stream(np.empty(0, np.int32), keys, 1, first_name=seed * keys).ids
@@ -107,7 +107,7 @@ class Evenness:
         counts = 1 + draws.multinomial(SAMPLE - keys, rank_table(EXPONENT, keys, 0.0).shares)
         found = []
         for blocks, buckets in (FEW, MANY):
-            plan = Prompt().plan(KeyCounts(pa.array(np.arange(keys)), counts), blocks)
+            plan = (cutter or Prompt()).plan(KeyCounts(pa.array(np.arange(keys)), counts), blocks)
             shape = shape_of(plan, ids, PromptAllocator(), buckets)
             found.append([each.max() / each.mean() for each in (shape.rows, shape.keys, shape.records)])
         return cls(*np.max(found, axis=0).tolist())
