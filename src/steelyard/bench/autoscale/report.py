@@ -106,7 +106,7 @@ def draw_runs(figure: charts.Figure, result: Result) -> None:
     names = panels_of(result)
     across = min(len(names), ACROSS)
     blocks = [names[first : first + across] for first in range(0, len(names), across)]
-    size = (3.9 * across + 1, 7.2 * len(blocks) + 0.5)
+    size = (4.3 * across + 1, 8.4 * len(blocks) + 0.5)
     axes = charts.panels(figure, across, size, down=len(UNITS) * len(blocks))
     for number, (block, (what, unit)) in enumerate(product(blocks, UNITS.items())):
         for column, name in enumerate(block):
@@ -114,9 +114,9 @@ def draw_runs(figure: charts.Figure, result: Result) -> None:
             charts.lines(
                 here,
                 result.panel(f"{name}, {what}"),
-                title=name if what == READ else "",
+                title=name if what == READ else what,
                 x="minutes",
-                y=unit if column == 0 else "",
+                y=unit,
                 legend=False,
             )
             charts.thousands(here.yaxis)

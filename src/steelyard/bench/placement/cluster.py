@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
+from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.claims import Claim, mean
 from steelyard.bench.placement.calibration import fit_table
 from steelyard.bench.placement.frame import HOW, contest, seeds_of
@@ -51,6 +52,14 @@ def placement_speed(run: Run) -> Result:
         targets=[Target("placements_per_second", at_least=20_000)],
         notes=["Processor time of one core; the median of five. Events are those of the exact level."],
     )
+
+
+@placement_speed.picture
+def _speed(figure: charts.Figure, result: Result) -> None:
+    speeds = {"placements, formulas": "placements_per_second", "events, tuple by tuple": "events_per_second"}
+    panels = charts.panels(figure, 2, (10, 2.6))
+    for panel, (what, metric) in zip(panels, speeds.items(), strict=True):
+        charts.bars(panel, {what: result.metrics[metric]}, title=what, x="per second, one core", y="level")
 
 
 def exact_times(name: str, placements: np.ndarray, seed: int) -> Floats:
@@ -128,7 +137,7 @@ def _levels(figure: charts.Figure, result: Result) -> None:
     down = -(-len(result.series) // across)
     panels = charts.panels(figure, across, (3.4 * across, 3.4 * down), down=down)
     for panel in panels[len(result.series) :]:
-        panel.set_visible(False)
+        panel.remove()
     for panel, one in zip(panels, result.series, strict=False):
         panel.plot(one.x, one.y, ".", markersize=3)
         ends = [min([*one.x, *one.y]), max([*one.x, *one.y])]
@@ -150,6 +159,25 @@ def placement_fit(run: Run) -> Result:
         kind="simulated",
         notes=[f"{document['command']} makes the file. Fitted to {document['fitted_to']}."],
     )
+
+
+@placement_fit.picture
+def _fit(figure: charts.Figure, result: Result) -> None:
+    (table,) = result.tables
+    (panel,) = charts.panels(figure, 1, (8, 6))
+    _beside(panel, [(str(row[0]), row[1], row[2]) for row in table.rows])
+    charts.finish(panel, title="The default scheduler", x="tuple time, ms", y="setup")
+    charts.legend_beside(panel)
+
+
+def _beside(panel: charts.Axes, rows: Sequence[tuple[str, Cell, Cell]]) -> None:
+    """Two bars for each row: published, where it is, and simulated."""
+    places = np.arange(len(rows))
+    for number, kind in enumerate(("published", "simulated")):
+        found = [np.nan if row[1 + number] is None else float(str(row[1 + number])) for row in rows]
+        panel.barh(places + 0.4 * number - 0.2, found, height=0.36, color=charts.COLOURS[number], label=kind)
+    panel.set_yticks(places, [row[0] for row in rows])
+    panel.invert_yaxis()
 
 
 @experiment("placement-parameters", title="Word count with fewer and fewer threads", figure=f"{SOURCE}, Fig. 2.11")
@@ -184,6 +212,17 @@ def placement_parameters(run: Run) -> Result:
         kind="simulated",
         notes=[HOW, "The processing times are three of the 17 figures of the fit; whole times of B and C are none."],
     )
+
+
+@placement_parameters.picture
+def _parameters(figure: charts.Figure, result: Result) -> None:
+    rows = result.table("fewer threads").rows
+    split, whole = charts.panels(figure, 2, (15, 4))
+    _beside(split, [(f"{row[0]}, {row[1]}", row[2], row[3]) for row in rows])
+    charts.finish(split, title="Processing at SplitSentence", x="ms", y="setup and lines")
+    charts.legend_beside(split)
+    times = {f"{row[0]}, {row[1]}": float(str(row[5])) for row in rows}
+    charts.bars(whole, times, title="Whole tuple time, simulated", x="ms", y="setup and lines")
 
 
 Panels = dict[tuple[str, bool], list[tuple[float, float, float]]]
@@ -252,4 +291,13 @@ def placement_throughput(run: Run) -> Result:
         claims=claims,
         kind="simulated",
         notes=[HOW, "665 tuples per second for each spout were chosen so that as many come as are published."],
+    )
+
+
+@placement_throughput.picture
+def _throughput(figure: charts.Figure, result: Result) -> None:
+    table = result.table("tuples per second")
+    per_second = {str(row[0]): float(str(row[2])) for row in table.rows}
+    charts.bars(
+        figure.add_subplot(), per_second, title="Tuples done, 6,600 to 6,700 published", x="per second", y="policy"
     )

@@ -187,4 +187,10 @@ def draw(figure: charts.Figure, result: Result) -> None:
     """Accuracy by kernel."""
     (table,) = [one for one in result.tables if one.title.endswith("by kernel")]
     bars = {f"{row[0]}, {row[1]}": max(0.0, float(str(row[2]))) for row in table.rows}
-    charts.bars(figure.add_subplot(), bars, title="Accuracy by kernel, percent; 0 where it is below", x="percent", y="")
+    charts.bars(
+        figure.add_subplot(),
+        bars,
+        title="Accuracy by kernel, percent; 0 where it is below",
+        x="percent",
+        y="model and kernel",
+    )
