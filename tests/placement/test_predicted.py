@@ -23,6 +23,7 @@ from steelyard.placement.predicting import kept_up
 from steelyard.placement.prediction import History
 from steelyard.placement.records import Collected, Collector, together
 from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated, fitted
+from steelyard.sim.placed import ExactCluster, deployed
 from tests.placement.made import Formula, chain
 
 
@@ -234,6 +235,9 @@ def test_a_trained_policy_goes_on_from_its_state_and_refuses_another_setup():
     action = again.place(other.setup, other.measure(30.0))
     assert action.is_nothing
     assert action.reason.startswith("model_based cannot predict this: it knows '0:spout:2")
+    with pytest.raises(OptionError, match="cannot predict this: it knows '0:spout:2"):
+        again.prediction(other.setup, other.measure(30.0))
+    assert placement("model_based").prediction(cluster.setup, seen) is None
     del again.learnt.models["transfer"]["query -> file"]
     assert again.place(cluster.setup, seen).reason.endswith("no tuple of 'query -> file' was recorded")
     with pytest.raises(StateError, match="lacks"):
@@ -264,6 +268,12 @@ def test_a_policy_in_charge_learns_every_so_often_and_may_begin_with_nothing():
     readings = kept_up(policy, cluster, 480.0, every=120.0)
     assert len(policy.learnt.rows.processing) > before
     assert readings[-1].times < readings[0].times
+
+
+def test_a_policy_in_charge_of_a_tuple_exact_cluster_looks_from_window_to_window():
+    cluster = ExactCluster(deployed("cq-small"), seed=1)
+    readings = kept_up(placement("model_based?schedules=2&tuples=20"), cluster, 60.0, every=600.0, look=30.0)
+    assert [one.time for one in readings] == [30.0, 60.0], "nothing is lost between looks"
 
 
 def test_windows_of_two_times_of_one_schedule_are_all_there():

@@ -164,7 +164,9 @@ def watched(cluster: Recorded, assignment: Ints, seconds: float, share: float, s
     Recording begins with a window, so that none is lost. Clocks are set right by exchanges before and after.
     """
     cluster.deploy(assignment)
-    cluster.run(settle + (-(cluster.now + settle)) % WINDOW)
+    wait = settle + (-(cluster.now + settle)) % WINDOW
+    if wait > 0:
+        cluster.run(wait)
     before = exchanged(cluster)
     begin = cluster.now
     cluster.records()
