@@ -377,6 +377,32 @@ def test_counts_of_threads_have_the_times_of_an_assignment_with_them():
     assert by_counts == pytest.approx(cluster.times(many), rel=1e-9)
 
 
+@pytest.mark.parametrize("wrong", [[0.0], [-1.0], [np.nan], [np.inf], [1.0, 2.0], 1.0])
+def test_formulas_refuse_rates_that_cannot_be(wrong):
+    cluster = FastCluster(deployed("cq-small"))
+    with pytest.raises(OptionError, match="rate"):
+        cluster.times(cluster.setup.round_robin()[None], np.array(wrong))
+
+
+def test_formulas_refuse_threads_and_counts_that_cannot_be():
+    cluster = FastCluster(deployed("cq-small"))
+    setup = cluster.setup
+    number = int(np.argmax(setup.most))
+    name, first, most = setup.operators[number].name, int(setup.first[number]), int(setup.most[number])
+    holes = np.stack([setup.round_robin()] * 2)
+    holes[1, first + 1] = -1
+    with pytest.raises(OptionError, match=f"assignment 1, '{name}#2' runs and '{name}#1' does not"):
+        cluster.times(holes)
+    counts = setup.counts(setup.round_robin())[None]
+    counts[0, number, 0] += 1
+    with pytest.raises(OptionError, match=f"'{name}' has at most {most} threads, got {most + 1}"):
+        cluster.times_of_counts(counts)
+    counts[0, number, :2] += [-9, 8]
+    for unfit in (counts, counts[0]):
+        with pytest.raises(OptionError, match="numbers of 0 or more of the shape"):
+            cluster.times_of_counts(unfit)
+
+
 def test_both_levels_are_clusters_that_can_be_measured():
     exact, fast = ExactCluster(deployed("cq-small")), FastCluster(deployed("cq-small"))
     assert isinstance(exact, Measured)

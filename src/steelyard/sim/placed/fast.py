@@ -72,14 +72,40 @@ class FastCluster:
             raise OptionError(f"assignments name machines from 0 to {self.setup.machines - 1}, or {NOWHERE}")
         if (given[:, self.setup.first[:-1]] < 0).any():
             raise OptionError("every component needs its first thread: an assignment leaves one out")
+        same = self.setup.component_of[1:] == self.setup.component_of[:-1]
+        holes = np.argwhere(same & (given[:, :-1] < 0) & (given[:, 1:] >= 0))
+        if len(holes):
+            row, thread = holes[0].tolist()
+            raise OptionError(
+                f"threads of a component that run must be its first: in assignment {row}, "
+                f"{str(self.setup.possible[thread + 1])!r} runs and {str(self.setup.possible[thread])!r} does not"
+            )
         out = np.zeros((len(given), len(self.setup.applications)))
-        now = self.rates if rates is None else np.asarray(rates, dtype=np.float64)
+        now = self.rates if rates is None else self._checked_rates(rates)
         placed_times(self.deployed.placing, given, now, *self._room, out)
         return out
+
+    def _checked_rates(self, rates: Floats) -> Floats:
+        found = np.array(rates, dtype=np.float64)
+        if found.shape != (len(self.setup.applications),):
+            raise OptionError(f"rates are one for each of {len(self.setup.applications)} applications, got {rates!r}")
+        for one in found.tolist():
+            require_above_0("a rate of source tuples", one)
+        return found
 
     def times_of_counts(self, counts: Ints, rates: Floats | None = None) -> Floats:
         """The same for int64[B, components, machines] of numbers of threads."""
         given = np.asarray(counts, dtype=np.int64)
+        shape = (len(self.setup.operators), self.setup.machines)
+        if given.ndim != 3 or given.shape[1:] != shape or (given < 0).any():
+            raise OptionError(
+                f"counts are numbers of 0 or more of the shape (B, {shape[0]}, {shape[1]}), got {counts!r}"
+            )
+        wrong = np.argwhere(given.sum(axis=2) > self.setup.most)
+        if len(wrong):
+            row, number = wrong[0].tolist()
+            one, running = self.setup.operators[number], int(given[row, number].sum())
+            raise OptionError(f"{one.name!r} has at most {one.most} threads, got {running} in counts {row}")
         found = np.full((len(given), self.setup.threads), NOWHERE, dtype=np.int64)
         # thread number k of a component is on the machine where the running total of threads first passes k
         ends = np.cumsum(given, axis=2)
