@@ -103,6 +103,20 @@ def test_what_was_learnt_on_four_machines_is_used_on_ten_and_for_another_applica
     assert both[1] < both[0]
 
 
+def test_errors_of_one_model_do_not_correct_another(guided, tmp_path):
+    policy, cluster = guided
+    seen = cluster.measure()
+    again = Guided(file=str(policy.save(tmp_path / "guided.npz")), samples=8, candidates=8, tried=4).by(cluster)
+    with pytest.raises(StateError, match="learnt over no model, and is used with Watching"):
+        again.place(cluster.setup, seen)
+    other = cluster_of(4)
+    again.train(other, seed=1)
+    assert again.trained.distribution["model"] == "Watching"
+    again.place(other.setup, other.measure())
+    with pytest.raises(StateError, match="learnt over Watching, and is used with FastCluster"):
+        again.by(other).place(other.setup, other.measure())
+
+
 def test_it_learns_on_several_clusters():
     policy = Guided(samples=24, candidates=20, tried=6)
     policy.train_on([cluster_of(3), FastCluster(Deployed.of(WORDS, COSTS, 4), seed=2)], seed=1)

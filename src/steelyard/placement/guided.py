@@ -11,7 +11,7 @@ import numpy as np
 
 from steelyard.core.control import Action
 from steelyard.core.counts import Ints
-from steelyard.core.errors import OptionError
+from steelyard.core.errors import OptionError, StateError
 from steelyard.core.measured import Measured, Reading, settled
 from steelyard.core.placing import Setup
 from steelyard.core.plans import Floats
@@ -120,6 +120,7 @@ class Guided:
 
         Placements that were measured are remembered of the last one, to whose setup the file belongs.
         """
+        self.trained = None  # what is learnt now is of the present model, whatever the one before was
         residual, taken = Residual(seed), 0
         parts: list[tuple[Groups, Floats]] = []
         for cluster in clusters:
@@ -183,7 +184,16 @@ class Guided:
         return setup.action(found, f"{told}: {moved} threads move", present)
 
     def modelled(self, setup: Setup, seen: Reading) -> Model:
-        """The model for a setup."""
+        """The model for a setup; StateError where what was learnt are the errors of another one."""
+        known = self.trained.distribution.get("model") if self.trained is not None else None
+        if known not in (None, type(self.model).__name__):
+            learnt, given = (
+                "no model" if one == type(None).__name__ else one for one in (known, type(self.model).__name__)
+            )
+            raise StateError(
+                f"this 'guided' learnt over {learnt}, and is used with {given}: give it the model that it learnt over "
+                "with by(...), or train it again"
+            )
         found = self.model
         if isinstance(found, Modelling):
             found = found.prediction(setup, seen)

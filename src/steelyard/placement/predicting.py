@@ -85,7 +85,10 @@ class Predicting(ABC):
         self.learnt.fit(self.parameters, self.pooled)
 
     def prediction(self, setup: Setup, seen: Reading) -> Prediction | None:
-        """Its model with the loads that were just seen; None where it is not trained."""
+        """Its model with the loads that were just seen; None where it is not trained, OptionError for another setup."""
+        why = self.learnt.misfit(setup) if self.learnt.is_trained else ""
+        if why:
+            raise OptionError(f"{self.name} cannot predict this: {why}")
         return self.learnt.prediction(setup, seen)
 
     def place(self, setup: Setup, seen: Reading) -> Action:
