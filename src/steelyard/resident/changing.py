@@ -63,6 +63,8 @@ class ChangingJob(Generations[Coordinator]):
         """What the next generation is to run, and where."""
         self._target: Target | None = None
         """To what this generation is to go over in place."""
+        self._asked: Target | None = None
+        """Of that, what whoever directs the newest generation was asked when he was made."""
         self._known: dict[str, Target] = {}
         """By digest of its channels: what ran before it went over to something else in place."""
         self._begun_at: tuple[Dataflow, str, float] | None = None
@@ -119,6 +121,8 @@ class ChangingJob(Generations[Coordinator]):
         dataflow = rescaled(there, parallelism)
         beside = placement or kept_placement(dataflow, where)
         require_all_placed(dataflow, beside)
+        if dataflow.operators == there.operators and beside == where:
+            return  # that is so, or will be
         with self._changing:
             running = self._driver is not None and self._wanted is None and not self._stopped
         why = "" if running else "no workers are there that could go over"
@@ -147,7 +151,7 @@ class ChangingJob(Generations[Coordinator]):
         with self._changing:
             self._target = dataflow, placement
             if self._driver is not None:
-                self._driver.request_rescale(Wish(dataflow, placement, partial(self._went_over, (dataflow, placement))))
+                self._ask(self._driver, self._target)
 
     def _went_over(self, to: Target, how: Rescaling) -> None:
         """This generation runs that now."""
@@ -254,9 +258,17 @@ class ChangingJob(Generations[Coordinator]):
             if target is not None and why:  # it was to go there in several steps
                 self._target = None
                 self._wanted, self._why = self._wanted or target, why
-        if target is not None and not why:
-            driver.request_rescale(Wish(*target, partial(self._went_over, target)))
+            self._asked = target if target is not None and not why else None
+        if self._asked is not None:
+            self._ask(driver, self._asked)
         return driver
+
+    def _ask(self, driver: Coordinator, target: Target) -> None:
+        driver.request_rescale(Wish(*target, partial(self._went_over, target)))
+
+    def _taken_up(self, driver: Coordinator) -> None:
+        if self._target is not None and self._target is not self._asked:  # wished while the driver was made
+            self._ask(driver, self._target)
 
     def _go_back(self) -> None:
         """Where workers failed before there was a line behind a cut, go on as what the newest commit is of.

@@ -337,6 +337,14 @@ class Mailbox:
             self._woken = True
             self._changed.notify()
 
+    def rest(self) -> None:
+        """Take nothing until woken; StoppedError at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._woken or self._stopped)
+            self._woken = False
+            if self._stopped:
+                raise StoppedError("the mailbox was stopped")
+
     def stop(self) -> None:
         """Wake whoever waits; it gets a StoppedError."""
         with self._changed:

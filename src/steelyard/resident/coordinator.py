@@ -212,10 +212,9 @@ class Coordinator(Director):
         Checkpoints begin anew at the cut: until there is a line behind it, all would go back to the one before it.
         """
         begun, cut = time.monotonic(), self._cuts + 1
-        self._hosted |= set(wish.placement.worker_of.items())
+        self._hosted = self._hosted | set(wish.placement.worker_of.items())
         where = {str(instance): worker for instance, worker in wish.placement.worker_of.items()}
         numbers = {one.name: one.parallelism for one in wish.dataflow.operators}
-        self._order("rewire", cut=cut, parallelism=numbers, placement=where)
         before, self._dataflow, self._placement, self._cuts = self._dataflow, wish.dataflow, wish.placement, cut
         sources = {source.name for source in self._dataflow.sources}
         self._working = set(wish.placement.worker_of.values())
@@ -226,6 +225,7 @@ class Coordinator(Director):
             self._line = RecoveryLine(chosen, chains, None, self.outcome.checkpoints, self.attempt.behind(cut))
             self._moved = False
         self._settled = {}
+        self._order("rewire", cut=cut, parallelism=numbers, placement=where)
         self._order("cut")
         while len(self._settled) < self.workers:
             self._hear(self._settings.heartbeat)

@@ -9,7 +9,16 @@ from typing import ClassVar, TypeAlias
 import pyarrow as pa
 
 from steelyard.core import OptionError
-from steelyard.resident.operator import Batches, InstanceContext, OperatorLogic, State, Step, conform, require_columns
+from steelyard.resident.operator import (
+    Batches,
+    InstanceContext,
+    OperatorLogic,
+    State,
+    Step,
+    conform,
+    owned,
+    require_columns,
+)
 from steelyard.resident.shares import Share
 
 Deal: TypeAlias = Callable[[Sequence[State], Share], State]
@@ -99,7 +108,7 @@ class _CheckedStep(Step):
         return self._checked(self._step.finish())
 
     def snapshot(self, number: int) -> State:
-        return self._step.snapshot(number)
+        return owned(self._step.snapshot(number))  # it is written while the step goes on
 
     def restore(self, state: State) -> None:
         self._step.restore(state)

@@ -15,7 +15,7 @@ from steelyard.core.durable import Described
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Instance
 from steelyard.resident.manifest import Manifest
-from steelyard.resident.operator import MIN_WATERMARK, State
+from steelyard.resident.operator import MIN_WATERMARK, State, owned
 from steelyard.resident.shares import Share
 from steelyard.resident.snapshot import SnapshotStore
 
@@ -69,7 +69,7 @@ class Dealing:
         operator = self._dataflow.by_name[name]
         logic: Any = operator.logic
         steps = [{part.removeprefix(_STEP): value for part, value in one.items() if _is_step(part)} for one in states]
-        dealt = logic.dealt(steps, self._share(operator, instance.number, len(states)))
+        dealt = owned(logic.dealt(steps, self._share(operator, instance.number, len(states))))
         return {"own": self._own(states, name), **{f"{_STEP}{part}": value for part, value in dealt.items()}}
 
     def _states(self, operator: str) -> list[State]:

@@ -117,10 +117,14 @@ class Generations(ABC, Generic[D]):
         driver.started = self._started
         with self._changing:
             self._driver = driver
+            self._taken_up(driver)
             if self._is_to_end():
                 driver.request_stop()
         self._launcher.launch(self._given, self._credentials, number, driver)
         driver.run()
+
+    def _taken_up(self, driver: D) -> None:
+        """Whoever directs a generation is known from now on; under the lock. For what was wished while he was made."""
 
     def _started(self, at: float) -> None:
         failures, self._failures = self._failures, []

@@ -169,11 +169,11 @@ class Awaiting:
         Whether nothing is worked off meanwhile.
     """
 
-    def __init__(self, reassigned: Reassigned, number: int, everything: bool) -> None:
+    def __init__(self, reassigned: Reassigned, number: int, everything: bool, owes: bool = False) -> None:
         self._reassigned, self._number = reassigned, number
         self.missing = set(reassigned.givers(number))
         """From whom something is to come."""
-        self.everything = everything
+        self.everything, self._owes = everything, owes
         self.held: list[Held] = []
         self._bytes, self._full = 0, False
 
@@ -195,7 +195,7 @@ class Awaiting:
     def _hold(self, channel: Channel, message: Message, always: bool = False) -> bool:
         size = message.value.nbytes if message.kind is Kind.DATA else 0
         self._bytes += size
-        given_back = always or not self._full
+        given_back = always or not (self._full or self._owes)
         self.held.append(Held(channel, message, not given_back))
         self._full = self._full or self._bytes > HELD_BYTES
         return given_back

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 Batches = Iterable[pa.RecordBatch]
 State = dict[str, Any]
 """What an instance knows, by name: Arrow tables, and plain values that JSON can hold. Nothing is pickled."""
+
+
+def owned(state: State) -> State:
+    """The same, of which nobody else has a part that may change; what is no table is copied."""
+    return {part: value if isinstance(value, pa.Table | bytes) else deepcopy(value) for part, value in state.items()}
+
 
 MIN_WATERMARK = -(1 << 63)
 """The watermark before the first row."""

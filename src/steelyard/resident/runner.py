@@ -222,6 +222,9 @@ class Runner(Switching):
                 one._catch_up()
             while not self._stopping:
                 self._commands.obey(lambda whose, error: self._failed(whose.instance, error))
+                if any(one._awaiting is not None for one in self._followers):
+                    self._mailbox.rest()  # nothing comes to a follower that awaits its state: senders wait
+                    continue
                 if self.checkpointer is not None and self._awaiting is None:
                     self.checkpointer.look()
                 if self.is_source and not self._paused and not self.metrics.done:

@@ -33,7 +33,7 @@ from steelyard.resident.checkpointer import Checkpointer
 from steelyard.resident.event_time import EventTime
 from steelyard.resident.metrics import InstanceMetrics
 from steelyard.resident.moving import Awaiting, Reassigned, Way, of_step
-from steelyard.resident.operator import MIN_WATERMARK, State, Step
+from steelyard.resident.operator import MIN_WATERMARK, State, Step, owned
 from steelyard.resident.output import Output
 from steelyard.resident.wire import Kind
 
@@ -170,7 +170,8 @@ class Switching(ABC):
         self._turn = turn
         assert turn.reassigned is not None, "else it would have been there"
         if turn.reassigned.way is not Way.NOTHING:
-            self._awaiting = Awaiting(turn.reassigned, self.instance.number, everything=True)
+            alone = self.checkpointer is not None and self.checkpointer.alone
+            self._awaiting = Awaiting(turn.reassigned, self.instance.number, everything=True, owes=alone)
 
     def take_part(self, giver: int, part: State) -> None:
         """What another instance of its operator gave; any thread may call it."""
@@ -201,8 +202,8 @@ class Switching(ABC):
                 output.tell(Kind.WATERMARK, self._event_time.newest)
         moved, number = turn.reassigned, self.instance.number
         if moved is not None and (moved.way is Way.WHOLE or moved.givers(number)):
-            whole = moved.way is Way.WHOLE or (self.checkpointer is not None and self.checkpointer.alone)
-            self._awaiting = Awaiting(moved, number, everything=whole)
+            alone = self.checkpointer is not None and self.checkpointer.alone
+            self._awaiting = Awaiting(moved, number, moved.way is Way.WHOLE or alone, owes=alone)
             self._settle_if_all_came()
         else:
             self._settled()
@@ -271,7 +272,7 @@ class Switching(ABC):
         self._refused += before.refused
         before.close()
         known = [states[one] for one in sorted(states)]
-        self._step.restore(moved.logic.dealt(known, moved.share(self.instance.number)))
+        self._step.restore(owned(moved.logic.dealt(known, moved.share(self.instance.number))))
 
     def _work_off_held(self, awaiting: Awaiting) -> None:
         self._awaiting, self._alone = None, True
