@@ -199,6 +199,27 @@ def test_learning_says_what_it_cannot_do(options, words):
         Acting(**options)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (Dqn, {"minibatch": 0}, "minibatch is 1 or more, got 0"),
+        (Dqn, {"replay": 0}, "replay is 1 or more"),
+        (Dqn, {"copied_every": 0}, "copied_every is 1 or more"),
+        (Dqn, {"pretraining": -1}, "pretraining is 0 or more"),
+        (Dqn, {"epochs": -1}, "epochs is 0 or more, got -1"),
+        (Dqn, {"gamma": 2.0}, "gamma=2.0"),
+        (Dqn, {"rate": float("nan")}, "rate=nan"),
+        (Dqn, {"samples": 0}, "samples"),
+        (ActorCritic, {"gamma": 1.0}, "gamma is at least 0 and below 1"),
+        (Extra, {"nearest": 0}, "nearest"),
+        (Extra, {"episodes": 0}, "episodes"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_trained(kind, options, words):
+    with pytest.raises(OptionError, match=words):
+        kind(**options)
+
+
 # ---- trained ones
 
 

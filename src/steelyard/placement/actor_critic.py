@@ -35,6 +35,10 @@ class ActingPlacement(LearntPlacement):
 
     vary: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        self.learning()  # which says what cannot be
+        super().__post_init__()
+
     def actions(self, setup: Setup) -> Actions:
         """What it chooses from."""
         return Assignments(setup)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from steelyard.core.counts import Ints
+from steelyard.core.errors import OptionError
 from steelyard.core.measured import Measured, settled
 from steelyard.core.placing import Setup
 from steelyard.core.plans import Floats
@@ -58,6 +59,16 @@ class Dqn(LearntPlacement):
 
     name: ClassVar[str] = "dqn"
     paper: ClassVar[str] = "Li 2018, section 3.4"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma < 1 or not self.rate > 0:
+            raise OptionError(
+                f"gamma is at least 0 and below 1, and rate above 0, got gamma={self.gamma!r} and rate={self.rate!r}"
+            )
+        for name, least in (("minibatch", 1), ("replay", 1), ("copied_every", 1), ("pretraining", 0), ("epochs", 0)):
+            if not getattr(self, name) >= least:
+                raise OptionError(f"{name} is {least} or more, got {getattr(self, name)!r}")
+        super().__post_init__()
 
     def train(self, cluster: Measured, seed: int) -> None:
         """First from random moves, then by trying."""
