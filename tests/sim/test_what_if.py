@@ -115,6 +115,26 @@ def test_latency_is_told_where_the_rate_can_be_kept_up_with():
     assert any("No latency was measured" in note for note in what_if(ran(), [2]).notes)
 
 
+def test_notes_tell_the_rate_that_was_asked_about_and_whose_cores_were_taken():
+    asked = what_if(ran(), [2], rate=500.0)
+    assert asked.notes[0].startswith("Latencies are of 500 rows/s;")
+    shared = "All 2 workers were taken to share one machine's 4 cores: give cores= where each has its own."
+    assert shared in asked.notes
+    told = what_if(ran(), [2], cores=2.0).notes
+    assert told[0].startswith("Latencies are of the present rate;")
+    assert not any("share one machine" in note for note in told)
+
+
+def test_too_few_rows_for_a_latency_are_said(monkeypatch):
+    found = what_if(ran(latency={50.0: 0.050, 99.0: 0.070}), [2], rate=0.001)
+    assert found.answer(2).latency is None
+    assert found.notes[-1] == "'-' also where 0.001 rows/s are too few rows in 20 s to simulate."
+    monkeypatch.setattr("tests.sim.test_what_if.RATE", 0.001)
+    found = what_if(ran(latency={50.0: 0.050, 99.0: 0.070}), [2], rate=1_000.0)
+    assert np.isfinite(found.answer(2).latency[50.0])
+    assert any("It read too few rows in 20 s" in note for note in found.notes)
+
+
 def test_the_answer_is_a_table():
     found = what_if(ran(), [2, 4])
     assert list(found.to_pandas()["machines"]) == [2, 2, 4, 4]

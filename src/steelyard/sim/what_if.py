@@ -65,9 +65,10 @@ class Answer:
     bottleneck
         What would hold it back there: an instance, or a machine whose cores are all busy.
     busy
-        Share of that throughput that the present rate is.
+        Share of that throughput that the rate is that was asked about.
     latency
-        Seconds by percentile at the present rate; None where it cannot keep up, or nearly so.
+        Seconds by percentile at the rate that was asked about; None where it cannot keep up, or nearly so, and where
+        too few rows come for one to be simulated.
     """
 
     machines: int
@@ -234,7 +235,7 @@ class Ran:
 
     @cached_property
     def cores(self) -> float | None:
-        """Of a worker: its share of the cores of the machine that it was on; None where nobody knows."""
+        """Of a worker: its share of the cores of one machine, on which all are taken to be; None where nobody knows."""
         known = [one.cores for one in self.seen.workers]
         return sum(known) / len(known) ** 2 if known else None
 
@@ -306,13 +307,13 @@ class Ran:
             tuple(vertices), tuple(Edge(*one) for one in edges), placement.workers * (machine,), self.network
         )
 
-    def latency(self, dataflow: Dataflow, placement: Placement, cores: float, rate: float) -> dict[float, float]:
-        """Simulated ages of what leaves, in seconds by percentile."""
+    def latency(self, dataflow: Dataflow, placement: Placement, cores: float, rate: float) -> dict[float, float] | None:
+        """Simulated ages of what leaves, in seconds by percentile; None where nothing does while it is looked at."""
         hops = sum(self.visits(one.name) for one in dataflow.operators)
         seconds = min(SIMULATED_SECONDS, SIMULATED_ROWS / (rate * max(hops, 1e-9)))
         result = simulate(self.scenario(dataflow, placement, cores, rate), seconds, seed=1)
         found = result.latency(after=WARM * seconds)
-        return dict(found.percentiles)
+        return dict(found.percentiles) if found.tuples else None
 
 
 def what_if(
@@ -328,15 +329,26 @@ def what_if(
     for name in placements:
         if name not in PLACEMENTS:
             raise OptionError.unknown("placement", name, PLACEMENTS)
-    if cores is None and (cores := ran.cores) is None:
-        raise OptionError("nobody measured how many cores a worker has: give cores=, those of each machine")
+    shared = []
+    if cores is None:
+        cores = ran.cores
+        if cores is None:
+            raise OptionError("nobody measured how many cores a worker has: give cores=, those of each machine")
+        together = len(ran.seen.workers)
+        if together > 1:
+            shared = [
+                f"All {together} workers were taken to share one machine's {together * cores:g} cores: give cores= "
+                "where each has its own."
+            ]
     if not cores > 0:
         raise OptionError(f"cores of a machine must be above 0, got {cores!r}")
     wanted = ran.rate if rate is None else rate
     if not wanted > 0:
         raise OptionError(f"rate must be above 0 rows per second, got {rate!r}")
     beside, notes = _beside(ran, cores)
-    answers = []
+    of_rate = "the present rate" if rate is None else f"{_rows(wanted)} rows/s"
+    notes = [f"Latencies are of {of_rate}; '-' where it is above 95 % of the highest.", *notes, *shared]
+    answers, few = [], False
     for number in machines:
         dataflow = ran.on(number, parallelism)
         for name in placements:
@@ -344,25 +356,35 @@ def what_if(
             most, why = ran.capacity(dataflow, made, cores)
             latency = None
             if wanted <= FULL * most:
-                latency = {of: age + beside for of, age in ran.latency(dataflow, made, cores, wanted).items()}
+                ages = ran.latency(dataflow, made, cores, wanted)
+                latency = {of: age + beside for of, age in ages.items()} if ages else None
+                few = few or ages is None
             answers.append(Answer(number, name, len(dataflow.instances), most, why, wanted / most, latency))
-    return WhatIf(ran, tuple(answers), notes)
+    if few:
+        notes.append(f"'-' also where {_rows(wanted)} rows/s are too few rows in {SIMULATED_SECONDS:g} s to simulate.")
+    return WhatIf(ran, tuple(answers), tuple(notes))
 
 
-def _beside(ran: Ran, cores: float) -> tuple[float, tuple[str, ...]]:
+def _rows(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _beside(ran: Ran, cores: float) -> tuple[float, list[str]]:
     """Seconds of the measured median that the simulation of the same does not explain, and what a reader must know."""
-    notes = ["Latencies are of the present rate; '-' where it is above 95 % of the highest."]
     if ran.seen.latency is None:
-        return 0.0, (*notes, "No latency was measured: what batches wait on their way is not in them.")
+        return 0.0, ["No latency was measured: what batches wait on their way is not in them."]
     placed = {Instance.parse(name): at for name, at in ran.seen.placement.items()}
     workers = max(placed.values(), default=0) + 1
     known = Placement(placed, workers)
     most, _ = ran.capacity(ran.dataflow, known, cores)
     if ran.rate > FULL * most:
         full = "It ran as fast as it could, so that what was measured of latencies is its queues: those told here are "
-        return 0.0, (*notes, f"{full}of waits and work alone, without what batches wait on their way.")
-    explained = ran.latency(ran.dataflow, known, cores, ran.rate)[50.0]
-    return max(0.0, ran.seen.latency[50.0] - explained), tuple(notes)
+        return 0.0, [f"{full}of waits and work alone, without what batches wait on their way."]
+    explained = ran.latency(ran.dataflow, known, cores, ran.rate)
+    if explained is None:
+        few = f"It read too few rows in {SIMULATED_SECONDS:g} s to be simulated: "
+        return 0.0, [f"{few}what batches wait on their way is not in latencies."]
+    return max(0.0, ran.seen.latency[50.0] - explained[50.0]), []
 
 
 def _grouping(route: Route) -> str:

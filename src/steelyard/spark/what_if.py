@@ -40,7 +40,8 @@ def what_if(
     placements
         `spread`: instance i of every operator on machine i; `dealt`: all instances to the machines in turn.
     cores
-        Of each machine; by default as many as each worker has now, where those of a machine share its cores.
+        Of each machine; by default a worker's share, all workers being taken to be on one machine: give it where each
+        has its own.
     parallelism
         Instances by operator, `{"count": 8}`; the others get as many for each machine as now.
     rate
