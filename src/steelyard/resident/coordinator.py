@@ -79,6 +79,8 @@ class Coordinator(Director):
         self._wishes: list[Wish] = []
         """Numbers of instances that are wanted in place."""
         self._cuts = 0
+        self._sweep_at: int | None = None
+        """The epoch from which on no commit needs a checkpoint of before the newest cut."""
         self._settled: dict[int, Mapping[str, Any]] = {}
         """By worker: what it said when all of its instances had gone over at the newest cut."""
         self.outcome = outcome or Outcome()
@@ -225,6 +227,7 @@ class Coordinator(Director):
             self._line = RecoveryLine(chosen, chains, None, self.outcome.checkpoints, self.attempt.behind(cut))
             self._moved = False
         self._settled = {}
+        self._sweep_at = self.outcome.epochs + 2  # the two newest commits are then of behind the cut
         self._order("rewire", cut=cut, parallelism=numbers, placement=where)
         self._order("cut")
         while len(self._settled) < self.workers:
@@ -261,6 +264,9 @@ class Coordinator(Director):
         manifest = self._given_out(epoch, ready, line.committed)
         self._store.forget(line.forget(manifest))
         self._tell_all("keep", numbers=numbers)
+        if self._sweep_at is not None and self.outcome.epochs >= self._sweep_at:
+            self._sweep_at = None
+            self._store.sweep(self.attempt.behind(self._cuts))
 
     def _tell_all(self, what: str, **details: Any) -> None:
         """An order that nobody answers."""

@@ -133,11 +133,12 @@ class SnapshotStore:
         for one in files:
             (self.path / safe_name(one.name, self.path)).unlink(missing_ok=True)
 
-    def sweep(self) -> None:
-        """Remove checkpoints that no commit names, of workers that are gone; called when none is there."""
+    def sweep(self, newest: Attempt | None = None) -> None:
+        """Remove checkpoints that no commit names; where workers are there, all but those of the newest attempt."""
         named = {file.name for epoch in self._committed() for file in self.manifest(epoch).described}
         for file in (self.path / CHECKPOINTS).glob("*"):
-            if f"{CHECKPOINTS}/{file.name}" not in named:
+            of_newest = newest is not None and f".{newest}." in file.name
+            if not of_newest and f"{CHECKPOINTS}/{file.name}" not in named:
                 file.unlink(missing_ok=True)
 
     def load(self, file: Described) -> State:
