@@ -15,7 +15,16 @@ import pytest
 from steelyard.bench.claims import HOLDS
 from steelyard.bench.placement import calibration, contests, frame, published
 from steelyard.bench.placement.cluster import placement_fit, placement_parameters, placement_throughput
-from steelyard.bench.placement.frame import Choice, Contest, contest, contestants, curve, reduction_claims, times_table
+from steelyard.bench.placement.frame import (
+    Choice,
+    Contest,
+    contest,
+    contestants,
+    curve,
+    order_claims,
+    reduction_claims,
+    times_table,
+)
 from steelyard.bench.placement.published import AVERAGES, CHAPTER3, CHAPTER4, PUBLISHED, reduction
 from steelyard.bench.registry import Run
 from steelyard.sim.placed import deployed, setups
@@ -101,6 +110,23 @@ def test_verdicts_are_made_of_all_that_took_part_and_of_nobody_else():
         for claim in result.claims
         if "faster than default" in claim.claim and "much" not in claim.claim
     )
+
+
+def test_orders_are_claimed_once_and_only_where_they_are_published():
+    made = curve(deployed("cq-small"), deployed("cq-small").setup.round_robin(), 1, True)
+    who = ("default", "model_based", "actor_critic", "extra")
+    every = [Contest(name, {one: [made] for one in who}) for name in ("cq-small", "cq-31", "hybrid", "wc-7")]
+    orders = [
+        (claim.claim, claim.published)
+        for claim in order_claims(every, ("actor_critic", "extra", "model_based", "default"), "because")
+    ]
+    assert orders == [
+        ("cq-small: actor_critic is faster than model_based", "actor_critic < model_based < default"),
+        ("cq-small: model_based is faster than default", "actor_critic < model_based < default"),
+        ("cq-31: model_based is faster than default", "model_based < default"),
+        ("hybrid: extra is faster than model_based", "extra < model_based < default"),
+        ("hybrid: model_based is faster than default", "extra < model_based < default"),
+    ]
 
 
 def test_a_long_curve_begins_cold_and_settles():

@@ -67,8 +67,7 @@ def result_of(contests: Sequence[Contest], run: Run) -> Result:
                 published.append(Published(known.times[who], f"{SOURCE}, {known.figure}, in ms", name))
     claims = [
         *reduction_claims(contests, PAIRS, WHY),
-        *order_claims(contests, (ACTOR, MODEL, DEFAULT), WHY),
-        *order_claims(contests, (EXTRA, MODEL, DEFAULT), WHY),
+        *order_claims(contests, (ACTOR, EXTRA, MODEL, DEFAULT), WHY),
     ]
     return Result(
         {"setups": [one.setup for one in contests], "seeds": seeds_of(run), "policies": list(contestants())},

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from steelyard.bench.claims import Claim, Interval
-from steelyard.bench.placement.published import BAND, DEFAULT, PUBLISHED, reduction
+from steelyard.bench.placement.published import BAND, DEFAULT, PUBLISHED, ordered, reduction
 from steelyard.bench.registry import Run
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.core.counts import Ints
@@ -233,15 +233,15 @@ def reduction_claims(contests: Sequence[Contest], pairs: Sequence[tuple[str, str
 
 
 def order_claims(contests: Sequence[Contest], order: Sequence[str], reason: str) -> list[Claim]:
-    """Each of a row of policies is faster than the next, as far as they took part."""
+    """Each of a row of policies is faster than the next, as far as they took part and their order is published."""
     found = []
     for one in contests:
-        there = [who for who in order if who in one.curves]
+        there = [who for who in order if who in one.curves and who in ordered(one.setup)]
         for ours, theirs in pairwise(there):
             found.append(
                 Claim(
                     f"{one.setup}: {ours} is faster than {theirs}",
-                    f"{' < '.join(order)}",
+                    " < ".join(there),
                     [ms / other for ms, other in zip(one.settled(ours), one.settled(theirs), strict=True)],
                     at_most=1.0,
                     reason=reason,

@@ -79,6 +79,17 @@ BAND = 8.0
 """Points by which a reduction may be off and still be called the same."""
 
 
+def ordered(setup: str) -> frozenset[str]:
+    """Policies of whose times on a setup it is printed which is the lower.
+
+    >>> sorted(ordered("cq-31")), sorted(ordered("wc-7"))
+    (['default', 'model_based'], [])
+    """
+    if setup in PUBLISHED:
+        return frozenset(PUBLISHED[setup].times)
+    return frozenset((DEFAULT, MODEL)) if setup in REDUCTION else frozenset()
+
+
 def reduction(setup: str, ours: str, theirs: str) -> float:
     """By how many percent one policy's published time is below another's.
 
