@@ -49,6 +49,26 @@ def test_what_a_policy_came_to_is_kept_and_another_seed_is_not_it(tmp_path, monk
     assert 1.5 < first.stable < 2.5
 
 
+def test_a_model_that_was_trained_before_has_the_seconds_of_its_training_and_other_options_train_anew(
+    tmp_path, monkeypatch
+):
+    run, few = Run(quick=True, out=tmp_path), "schedules=2&settle=0&tuples=20"
+
+    def took(name):
+        policy = placement(f"{name}?{few}")
+        seconds = contest.trained(policy, "cq-small", 1, run)
+        assert policy.learnt.is_trained
+        return seconds, len(list(tmp_path.rglob("model-*.npz")))
+
+    first = took("model_based")
+    assert first[0] > 0
+    assert took("local_search") == first
+    few += "&kernel=linear"
+    assert took("model_based")[1] == 2
+    monkeypatch.setattr(contest, "sources", lambda: "of another version")
+    assert took("model_based")[1] == 3
+
+
 def test_quick_runs_learn_less_and_absent_policies_are_left_out():
     assert policy_of("dqn?gamma=0", Run(quick=True)).samples == 200
     assert policy_of("dqn?gamma=0", Run()).samples == 10_000

@@ -10,15 +10,18 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import steelyard
 from steelyard.bench.registry import Run
 from steelyard.core.measured import EVERY, PlacementPolicy, settled
 from steelyard.placement import placement, placement_names
+from steelyard.placement.predicting import Predicting
 from steelyard.sim.placed.exact import ExactCluster
 from steelyard.sim.placed.fast import FastCluster
 from steelyard.sim.placed.frozen import FILE, deployed
@@ -34,9 +37,14 @@ QUICK = {
 }
 """What policies are told in a quick run."""
 FULL = {"model_based": "schedules=20", "local_search": "schedules=20"}
-"""What policies are told in a full run: models are trained on 20 minutes, each placement settling for half of one."""
+"""What policies are told in a full run: models are trained on 20 placements, each of which settles for 300 s before it is
+recorded for 30."""
 MODELS = ("model_based", "local_search")
 """Policies that predict, and are trained on recorded tuples."""
+CODE = ("placement/*.py", "sim/placed/*.py", "kernels/placed_*.py")
+"""What an outcome depends on, beside this module."""
+_PACKAGE = Path(steelyard.__file__).parent
+_SECONDS = "seconds of training"
 _WATCH_SEEDS = 1000
 """Distance between the seed of the cluster that a policy learns on, and of the one that it is measured on."""
 
@@ -94,11 +102,18 @@ def outcome(run: Run, setup: str, named: str, seed: int, machines: int = 10) -> 
 
 
 def _kept(run: Run, begin: str, told: tuple[object, ...]) -> Path:
-    """Where something is kept that depends on the frozen constants and on what it was told."""
-    key = hashlib.sha256(repr((FILE.read_text(encoding="utf-8"), *told)).encode()).hexdigest()[:16]
+    """Where something is kept that depends on the frozen constants, on the code, and on what it was told."""
+    key = hashlib.sha256(repr((FILE.read_text(encoding="utf-8"), sources(), *told)).encode()).hexdigest()[:16]
     folder = run.out / "placement-outcomes"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{begin}-{key}.json"
+
+
+@cache
+def sources() -> str:
+    """A hash of the code of the policies, of the clusters, and of this module."""
+    files = [Path(__file__), *(one for pattern in CODE for one in sorted(_PACKAGE.glob(pattern)))]
+    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()
 
 
 def outcome_from(kept: Path) -> Outcome:
@@ -108,26 +123,41 @@ def outcome_from(kept: Path) -> Outcome:
 
 
 def trained(policy: Any, setup: str, seed: int, run: Run, machines: int = 10) -> float:
-    """Train a policy on a setup, if it learns at all; the seconds that took."""
-    begun = time.perf_counter()
+    """Train a policy on a setup, if it learns at all; the seconds that took, its model's included."""
+    if policy.name in MODELS:
+        return _modelled(policy, setup, seed, run, machines)
+    before = 0.0
     if policy.name == "guided":
         names = known(MODELS)
         if names:
             model: Any = policy_of(names[-1], run)
-            trained(model, setup, seed, run, machines)
+            before = trained(model, setup, seed, run, machines)
             policy.by(model)
-    if policy.name in MODELS:
-        kept = _kept(run, f"model-{setup}", (setup, seed, machines, policy.schedules)).with_suffix(".npz")
-        if kept.exists():
-            with np.load(kept) as opened:
-                policy.restore({name: opened[name] for name in opened.files})
-        else:
-            policy.train(ExactCluster(deployed(setup, machines=machines), seed=seed), seed)
-            state: dict[str, Any] = dict(policy.state())
-            np.savez(kept, **state)
-    elif hasattr(policy, "train"):
+    begun = time.perf_counter()
+    if hasattr(policy, "train"):
         policy.train(FastCluster(deployed(setup, machines=machines), seed=seed), seed)
-    return time.perf_counter() - begun
+    return before + time.perf_counter() - begun
+
+
+def _modelled(policy: Any, setup: str, seed: int, run: Run, machines: int) -> float:
+    """Train a policy that predicts, or take the model that another one with the same options was trained to have.
+
+    The seconds are those of the training in both cases.
+    """
+    told = [getattr(policy, one.name) for one in fields(Predicting) if one.init]
+    kept = _kept(run, f"model-{setup}", (setup, seed, machines, told)).with_suffix(".npz")
+    if kept.exists():
+        with np.load(kept) as opened:
+            state: dict[str, Any] = {name: opened[name] for name in opened.files}
+        seconds = float(state.pop(_SECONDS))
+        policy.restore(state)
+        return seconds
+    begun = time.perf_counter()
+    policy.train(ExactCluster(deployed(setup, machines=machines), seed=seed), seed)
+    seconds = time.perf_counter() - begun
+    state = dict(policy.state()) | {_SECONDS: np.array(seconds)}
+    np.savez(kept, **state)
+    return seconds
 
 
 def watched(policy: Any, setup: str, seed: int, run: Run, machines: int = 10) -> Outcome:
