@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError, StateError
-from steelyard.learning import Network, Trained, generator
+from steelyard.learning import Network, Trained, generator, once_per_file
 
 NETWORK = Network.drawn((3, 8, 2), generator(1, "net"))
 MADE = Trained(
@@ -133,3 +134,21 @@ def test_objects_are_never_written():
         Trained("dqn", {"a": np.array([object()])}).to_bytes()
     with pytest.raises(OptionError, match="cannot stand in the header"):
         Trained("dqn", {}, options={"a": object()}).to_bytes()
+
+
+def test_what_is_made_of_a_file_is_remembered_until_another_is_written(tmp_path):
+    asked = []
+
+    @once_per_file
+    def load(path):
+        asked.append(path)
+        return Trained.load(path).seed
+
+    path = tmp_path / "policy.npz"
+    with pytest.raises(StateError, match="no trained policy can be read"):
+        load(path)
+    MADE.save(path)
+    assert [load(path), load(path)] == [11, 11]
+    assert len(asked) == 2, "one of them in vain"
+    replace(MADE, seed=12).save(path)
+    assert load(path) == 12

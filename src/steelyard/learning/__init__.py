@@ -5,7 +5,7 @@ from steelyard.learning.networks import Layers, Network, forward
 from steelyard.learning.replay import Replay
 from steelyard.learning.seeds import Fading, generator
 from steelyard.learning.targets import Periodic, Soft
-from steelyard.learning.trained import Trained
+from steelyard.learning.trained import Trained, once_per_file
 from steelyard.learning.training import LearningError, adam, libraries
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "forward",
     "generator",
     "libraries",
+    "once_per_file",
 ]

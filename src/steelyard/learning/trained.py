@@ -8,15 +8,17 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from steelyard.core.errors import OptionError, StateError
 
+T = TypeVar("T")
 FORMAT = 1
 """Of these files; another one is not read."""
 HEADER = "header"
@@ -144,6 +146,24 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise OptionError(f"{value!r} cannot stand in the header of a trained policy")
+
+
+def once_per_file(load: Callable[[Path], T]) -> Callable[[Path], T]:
+    """Remember what a function makes of a file, as long as nobody writes another one there."""
+
+    @lru_cache(maxsize=8)
+    def made(path: Path, *_: int) -> T:
+        return load(path)
+
+    @wraps(load)
+    def found(path: Path) -> T:
+        try:
+            now = path.stat()
+        except OSError:
+            return load(path)  # which says what is wrong
+        return made(path, now.st_mtime_ns, now.st_size, now.st_ino)
+
+    return found
 
 
 def _same(value: Any) -> Any:

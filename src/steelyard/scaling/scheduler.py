@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, OptionError, State, StateError
-from steelyard.learning import Network, Trained
+from steelyard.learning import Network, Trained, once_per_file
 from steelyard.scaling.learned.looks import ACTIONS, FEATURES, STEPS, VERSION, WINDOW, Looks, allowed, features
 from steelyard.scaling.zones import UNBOUNDED, Zones
 
@@ -154,7 +153,7 @@ class Scheduler:
         )
 
 
-@lru_cache(maxsize=8)
+@once_per_file
 def load(path: Path) -> Network:
     """A trained network for use; StateError, in one sentence, where there is none."""
     found = Trained.load(path, Scheduler.name)

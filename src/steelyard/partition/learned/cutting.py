@@ -6,7 +6,6 @@ nothing else. Nothing here depends on how many rows or keys there are, so one ne
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from steelyard.core import Partitioner, StateError
 from steelyard.core.counts import Ints
-from steelyard.learning import Network, Trained
+from steelyard.learning import Network, Trained, once_per_file
 from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.hash import Hash
 from steelyard.partition.prompt import Prompt
@@ -56,7 +55,7 @@ def features(of_input: Any, key_share: Any, uneven: Any) -> np.ndarray[Any, np.d
     return np.concatenate([of_input, told], -1).astype(np.float32)
 
 
-@lru_cache(maxsize=8)
+@once_per_file
 def load(path: Path) -> Network:
     """A trained network for use; StateError, in one sentence, where there is none."""
     found = Trained.load(path, POLICY)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from steelyard.core import StateError
-from steelyard.learning import Network, Trained
+from steelyard.learning import Network, Trained, once_per_file
 from steelyard.partition.learned.actions import level
 from steelyard.partition.learned.features import BLOCK, VALUE, WHOLE
 
@@ -47,7 +46,7 @@ def shapes(actions: int) -> dict[str, int]:
     return {"features": FEATURES, "actions": actions}
 
 
-@lru_cache(maxsize=8)
+@once_per_file
 def load(path: Path) -> Weights:
     """Weights for use, whose actions are of level 3; StateError, in one sentence, where there are none."""
     found = Trained.load(path, POLICY)
