@@ -37,8 +37,8 @@ QUICK = {
 }
 """What policies are told in a quick run."""
 FULL = {"model_based": "schedules=20", "local_search": "schedules=20"}
-"""What policies are told in a full run: models are trained on 20 placements, each of which settles for 300 s before it is
-recorded for 30."""
+"""What policies are told in a full run: models are trained on 20 placements, each recorded for 30 s when it has settled
+for 300."""
 MODELS = ("model_based", "local_search")
 """Policies that predict, and are trained on recorded tuples."""
 CODE = ("placement/*.py", "sim/placed/*.py", "kernels/placed_*.py")
