@@ -100,6 +100,23 @@ def test_what_is_no_assignment_is_refused_with_what_is_wrong(case):
         chain(2, 3).checked(given_)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_feasible_are_those_that_are_not_refused(seed, slots):
+    rng = np.random.default_rng(seed)
+    one = Setup((Component("s", 1, most=2, source=True),), (), 3 * (Host(slots=slots),))
+    setup = together([(name, one) for name in "abc"])
+    many = rng.integers(0, 3, (12, setup.threads))
+    many[:, 1::2] = np.where(rng.random((12, 3)) < 0.5, -1, many[:, 1::2])
+    for assignment, right in zip(many, setup.feasible(many), strict=True):
+        if right:
+            setup.checked(assignment)
+        else:
+            with pytest.raises(OptionError, match="slots and would have"):
+                setup.checked(assignment)
+    assert setup.feasible(many[:0]).shape == (0,)
+
+
 def test_a_machine_has_no_more_processes_than_slots():
     setup = together([(name, chain(1, 1, machines=2, slots=1)) for name in "ab"])
     assert (setup.checked([0, 0, 1, 1]) == [0, 0, 1, 1]).all()

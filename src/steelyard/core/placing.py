@@ -267,6 +267,16 @@ class Setup(Topology[Component, Stream]):
                     "each application: give it more slots, or place fewer applications there"
                 )
 
+    def feasible(self, assignments: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """bool[B]: in which of int64[B, threads] every machine has a slot for each application with a thread there."""
+        slots = np.array([host.slots for host in self.hosts])
+        if len(self.applications) <= slots.min():
+            return np.ones(len(assignments), dtype=bool)
+        rows, threads = np.nonzero(assignments != NOWHERE)
+        there = np.zeros((len(assignments), len(self.applications), self.machines), dtype=bool)
+        there[rows, self.application_of[self.component_of[threads]], assignments[rows, threads]] = True
+        return np.asarray((there.sum(axis=1) <= slots).all(axis=1))
+
     def processes(self, assignment: Ints) -> Ints:
         """One process for each application and machine with threads: sorted, as application * machines + machine."""
         runs = assignment >= 0

@@ -11,7 +11,7 @@ from steelyard.core.counts import Ints
 from steelyard.core.placing import Setup
 from steelyard.placement.draws import drawn
 from steelyard.placement.model_based import one_pass
-from steelyard.placement.predicting import Predicting, Times, dealt_as, feasible
+from steelyard.placement.predicting import Predicting, Times, dealt_as
 
 PASSES = 8
 
@@ -57,7 +57,7 @@ class LocalSearch(Predicting):
         if ((setup.round_robin() >= 0) == (present >= 0)).all():  # draws have as many threads as at the start
             starts.append(drawn(setup, self.draws, self.seed))
         all_of = np.concatenate(starts)
-        return np.asarray(all_of[feasible(setup, all_of)])
+        return np.asarray(all_of[setup.feasible(all_of)])
 
     def _down(self, setup: Setup, times: Times, start: Ints) -> Ints:
         for _ in range(PASSES):

@@ -9,7 +9,7 @@ import numpy as np
 
 from steelyard.core.counts import Ints
 from steelyard.core.placing import Setup
-from steelyard.placement.predicting import Predicting, Times, dealt_as, feasible
+from steelyard.placement.predicting import Predicting, Times, dealt_as
 
 
 @dataclass
@@ -71,7 +71,7 @@ def one_pass(setup: Setup, times: Times, start: Ints) -> Ints:
     for thread in np.flatnonzero(found >= 0).tolist():
         tried = np.repeat(found[None], setup.machines, axis=0)
         tried[:, thread] = machines
-        allowed = feasible(setup, tried) & (machines != found[thread])
+        allowed = setup.feasible(tried) & (machines != found[thread])
         if not allowed.any():
             continue
         times_of = np.full(setup.machines, np.inf)

@@ -14,7 +14,7 @@ from steelyard.core.control import Action
 from steelyard.core.counts import Ints
 from steelyard.core.errors import OptionError
 from steelyard.core.measured import Measured, Reading
-from steelyard.core.placing import NOWHERE, Setup
+from steelyard.core.placing import Setup
 from steelyard.core.plans import Floats
 from steelyard.placement.collecting import Watched, require_recorded, watched
 from steelyard.placement.draws import drawn
@@ -160,12 +160,3 @@ def kept_up(
             if not action.is_nothing:
                 cluster.deploy(cluster.setup.assignment(action, cluster.assignment))
     return found
-
-
-def feasible(setup: Setup, assignments: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """bool[B]: whether no machine has more processes, one for each application there, than slots."""
-    rows, threads = np.nonzero(assignments != NOWHERE)
-    there = np.zeros((len(assignments), len(setup.applications), setup.machines), dtype=bool)
-    there[rows, setup.application_of[setup.component_of[threads]], assignments[rows, threads]] = True
-    slots = np.array([host.slots for host in setup.hosts])
-    return np.asarray((there.sum(axis=1) <= slots).all(axis=1))

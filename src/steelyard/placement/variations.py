@@ -21,12 +21,7 @@ def varied(setup: Setup, placed: Ints, count: int, random: np.random.Generator, 
 
 def allowed(setup: Setup, assignments: Ints) -> Ints:
     """Those of int64[B, threads] for which every machine has a slot for each application that has a thread there."""
-    slots = np.array([host.slots for host in setup.hosts])
-    if len(setup.applications) <= slots.min() or not len(assignments):
-        return assignments
-    counts = setup.counts(assignments)
-    there = np.add.reduceat(counts, np.flatnonzero(np.diff(setup.application_of, prepend=-1)), axis=1) > 0
-    return np.asarray(assignments[(there.sum(axis=1) <= slots).all(axis=1)])
+    return np.asarray(assignments[setup.feasible(assignments)]) if len(assignments) else assignments
 
 
 def _one(setup: Setup, placed: Ints, used: Ints, kind: int, random: np.random.Generator) -> Ints:
