@@ -16,7 +16,9 @@ from steelyard.sim.placed.costs import Deployed, require_above_0
 class FastCluster:
     """A placed cluster whose times come from formulas; a reading has the noise of one, and threads warm up.
 
-    Tuples that senders direct count as shuffled. There is one process of each application on a machine.
+    There are no queues: the throughput of a reading is always the arrivals, also where threads or cores cannot keep up;
+    the times say that. Tuples that senders direct count as shuffled. There is one process of each application on a
+    machine.
 
     Parameters
     ----------
