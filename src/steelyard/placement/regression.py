@@ -1,12 +1,13 @@
 """Support vector regression of latencies: fitted by scikit-learn, kept as arrays, and evaluated in NumPy.
 
 Li 2018, section 2.2.4. What the document leaves open is fixed here: features are standardised, latencies are learnt as
-logarithms, and parameters are chosen by cross-validation in which a schedule's windows are never in both parts.
+logarithms, and parameters are fixed (those of `Parameters`). Others can be compared by cross-validation in which a
+schedule's windows are never in both parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -49,7 +50,7 @@ class Parameters:
 
 
 def grid(kernels: Sequence[str] = KERNELS) -> list[Parameters]:
-    """All parameters that cross-validation tries; a linear kernel has no gamma.
+    """All parameters that `Pipeline.scores` compares; a linear kernel has no gamma.
 
     >>> len(grid(["rbf"])), len(grid(["linear"]))
     (27, 9)
@@ -223,12 +224,6 @@ def cross_validated(
         made = fitted(rows[~left_out], seconds[~left_out], parameters)
         found.append(accuracy(made.predict(rows[left_out]), seconds[left_out]))
     return float(np.mean(found))
-
-
-def best(scores: Mapping[Parameters, float]) -> Parameters:
-    """The parameters with the highest accuracy; the first of those that are equal, and the defaults without any."""
-    known = {parameters: score for parameters, score in scores.items() if np.isfinite(score)}
-    return max(known, key=lambda one: known[one]) if known else Parameters()
 
 
 def thinned(rows: Floats, seconds: Floats, groups: Any, most: int = MOST_ROWS) -> tuple[Floats, Floats, Any]:
