@@ -16,6 +16,7 @@ from steelyard.placement.draws import drawn
 from steelyard.placement.registry import PLACEMENTS
 from steelyard.policies import spelled_out
 from steelyard.sim.placed import FastCluster, deployed
+from tests.placement.made import Formula
 
 CASES = [spelled_out(entry).replace("...", "1") for entry in PLACEMENTS.entries.values()]
 LOOKS = 5
@@ -127,6 +128,32 @@ def test_what_it_remembers_can_be_kept_and_it_goes_on_as_if_nothing_had_happened
         wanted = policy.place(setup, look)
         assert same(wanted, other.place(setup, look))
         assert same(wanted, pickled.place(setup, look))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "guided?samples=2&candidates=4&tried=2",
+        "local_search?schedules=2&settle=0&draws=4&starts=1",
+        "model_based?schedules=2&settle=0",
+    ],
+)
+def test_what_was_learnt_on_a_cluster_can_be_kept_and_decides_the_same(name, tmp_path):
+    """Of those that are trained in no time; `test_learners` has the others."""
+    policy, cluster = PLACEMENTS.named(name), Formula(SETUPS["one machine"].on(2 * (Host(),)), rate=40.0)
+    policy.train(cluster, 1)
+    if isinstance(policy, Learning):
+        other = PLACEMENTS.named(name)
+        other.restore({part: np.copy(array) for part, array in policy.state().items()})
+    else:
+        other = PLACEMENTS.named(f"{name}&file={policy.save(tmp_path / 'learnt.npz')}")
+    pickled = pickle.loads(pickle.dumps(policy))
+    for number in range(LOOKS):
+        seen = reading(cluster.setup, number, number)
+        wanted = policy.place(cluster.setup, seen)
+        assert " ms " in wanted.reason, "it has learnt"
+        assert same(wanted, other.place(cluster.setup, seen))
+        assert same(wanted, pickled.place(cluster.setup, seen))
 
 
 @pytest.mark.parametrize("spoilt", ["times", "throughput", "arrivals", "processed"])

@@ -204,8 +204,9 @@ def settled(cluster: Measured, assignment: Ints, settle: float = SETTLING, readi
 class PlacementPolicy(Protocol):
     """Chooses the machine of each thread, and, if it can, how many threads there are.
 
-    One with a memory also has `state` and `restore` (`core.policies.Learning`); one that must learn before it can say
-    anything also has `train` (`Trainable`).
+    One that must learn before it can say anything also has `train` (`Trainable`). What it learnt it writes to a file
+    with `save`, from which its option `file` takes it; one without such a file, and any other that has a memory, has
+    `state` and `restore` (`core.policies.Learning`).
     """
 
     name: ClassVar[str]
