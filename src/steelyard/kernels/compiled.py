@@ -49,8 +49,6 @@ PARTS: dict[str, tuple[str, int]] = {
     "osg_state": ("groupings by cost", 0),
     "packing": ("Prompt", 4),
     "placed_loop": ("the simulator of placements", 12),
-    "placed_running": ("the simulator of placements", 0),
-    "placed_state": ("the simulator of placements", 0),
     "placed_times": ("times of placements", 6),
     "partly": ("PartLy", 8),
     "sliding": ("sliding windows", 0),
