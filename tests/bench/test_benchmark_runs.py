@@ -53,6 +53,7 @@ def test_the_file_holds_what_is_needed_to_judge_and_repeat_the_figure(tmp_path, 
     record = json.loads((out / "halves.json").read_text())
     assert record["command"] == "steelyard bench run halves --quick --seed 3"
     assert {"python", "pyspark", "java", "numpy", "pyarrow"} <= set(record["versions"])
+    assert min(record["load"].values()) >= 0
     assert record["machine"]["cores"] >= 1
     assert record["seed"] == 3
     assert record["quick"] is True

@@ -1,5 +1,6 @@
 """Checkpoint protocols on real workers: whatever fails when, every answer stays as it is."""
 
+import builtins
 import errno
 import re
 import time
@@ -94,6 +95,19 @@ def test_checkpoints_are_taken_while_rows_come_and_old_ones_are_removed(tmp_path
     store = SnapshotStore(tmp_path)
     named = {file.name for epoch in store._committed() for file in store.manifest(epoch).described}
     assert left <= named
+
+
+def test_snapshots_for_which_all_stop_are_counted_but_the_last(tmp_path):
+    many = [("abc"[i % 3], i % 7, i * 1000) for i in range(600)]
+    made = dataflow("windows", many, [])
+    outcome = run(made, settings=kept(tmp_path, protocol="stop_the_world")).outcome
+    totals, instances = outcome.checkpoints, len(made.instances)
+    assert totals.taken == {"stopped": instances * (outcome.epochs - 1)}
+    assert len(totals.rounds) == outcome.epochs - 1 > 1
+    assert 0 < totals.seconds < instances * builtins.sum(totals.rounds)
+    assert totals.stood >= builtins.sum(totals.rounds)
+    assert totals.bytes > 0
+    assert (totals.useless, totals.log_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("protocol", LIVE)

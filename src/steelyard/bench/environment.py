@@ -50,6 +50,15 @@ def machine() -> dict[str, Any]:
     }
 
 
+def load() -> float:
+    """Processes that ran or waited for a core, on average over the last minute: what else the machine had to do.
+
+    >>> load() >= 0
+    True
+    """
+    return round(os.getloadavg()[0], 2)
+
+
 def cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):

@@ -255,10 +255,12 @@ def _circumstances(record: dict[str, Any]) -> str:
     machine, versions = record["machine"], record["versions"]
     parameters = ", ".join(f"{name} {_words(value)}" for name, value in record["parameters"].items())
     memory = f", {machine['memory_gib']} GiB" if machine.get("memory_gib") else ""
+    load = f", load {record['load']['before']} before and {record['load']['after']} after" if "load" in record else ""
     software = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         f"{parameters}. Seed {record['seed']}{', quick run' if record['quick'] else ''}, {record['seconds']:.0f} s on "
-        f"{machine['cores']} cores ({machine['cpu']}){memory}, {machine['system']}; {software}; {record['started']}."
+        f"{machine['cores']} cores ({machine['cpu']}){memory}, {machine['system']}{load}; {software}; "
+        f"{record['started']}."
     )
 
 

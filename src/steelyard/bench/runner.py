@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from steelyard.bench import charts
 from steelyard.bench.display import show
-from steelyard.bench.environment import machine, versions
+from steelyard.bench.environment import load, machine, versions
 from steelyard.bench.registry import Experiment, Run
 from steelyard.bench.result import Result
 from steelyard.bench.tables import plain
@@ -32,7 +32,7 @@ def run_experiment(experiment: Experiment, run: Run, console: Console) -> Result
     """
     console.print(f"[bold]{escape(experiment.name)}[/bold]: {escape(experiment.title)}")
     begun = datetime.now(UTC)
-    clock = time.perf_counter()
+    clock, loaded = time.perf_counter(), load()
     result = experiment(run)
     seconds = time.perf_counter() - clock
     run.out.mkdir(parents=True, exist_ok=True)
@@ -48,6 +48,7 @@ def run_experiment(experiment: Experiment, run: Run, console: Console) -> Result
         "seed": run.seed,
         "versions": versions(),
         "machine": machine(),
+        "load": {"before": loaded, "after": load()},
         **result.to_dict(),
     }
     picture = _draw(experiment, record, run.out, console)

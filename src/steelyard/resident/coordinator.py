@@ -194,7 +194,7 @@ class Coordinator(Director):
                 self._order("close_loops")
                 self._loops_closed = True
             elif due is not None and time.monotonic() >= due and interval and not self._crowded:
-                self._stop_the_world(self._snapshot)
+                self._stop_the_world()
                 due = time.monotonic() + interval
             else:
                 wait = max(due - time.monotonic(), _POLL) if due else _ROUND_POLL
@@ -278,12 +278,17 @@ class Coordinator(Director):
         """Whether results of so many epochs wait to be handed on that no other should follow now."""
         return self._delivery is not None and self._delivery.is_behind
 
-    def _stop_the_world(self, action: Callable[[], None]) -> None:
-        """Stop all sources, let everything come to rest, act, and go on."""
+    def _stop_the_world(self) -> None:
+        """Stop all sources, let everything come to rest, take a snapshot, and go on."""
+        begun = time.monotonic()
         self._order("pause")
         self._await_quiet()
-        action()
+        rest = time.monotonic()
+        self._snapshot()
+        durable = time.monotonic()
         self._order("resume")
+        chains, whole = len(Chains(self._dataflow, self._placement).heads), time.monotonic() - begun
+        self.outcome.checkpoints.all_stopped([*self.state_bytes.values()], chains, whole, durable - rest)
 
     def _await_quiet(self) -> None:
         check = QuietCheck()

@@ -39,7 +39,7 @@ class Outcome(Shown):
     seconds: dict[str, float] = field(default_factory=dict)
     """How long it took to `join`, `deploy` and `run`."""
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
-    """What checkpoints that were taken while rows came have cost; not those for which all stopped."""
+    """What checkpoints that were taken while rows came have cost; not the last one of all."""
     recoveries: list[Recovery] = field(default_factory=list)
     """What each generation that failed took to be noticed, and to be followed by one that works."""
 

@@ -26,13 +26,16 @@ from steelyard.resident.operator import ALONE, Attempt
 from steelyard.resident.snapshot import CHECKPOINTS, checkpoint_name
 from steelyard.resident.wire import WireError
 
+STOPPED = "stopped"
+"""The kind of a checkpoint for which all stopped."""
+
 
 @dataclass
 class CheckpointTotals:
     """What checkpoints of a job came to, over all generations."""
 
     taken: dict[str, int] = field(default_factory=dict)
-    """By kind (`local`, `forced`, `round`): checkpoints of instances that became durable."""
+    """By kind (`local`, `forced`, `round`; `stopped`, where all stopped): checkpoints of instances, when durable."""
     useless: int = 0
     """Of those, how many a failure found behind the line, so that they were for nothing."""
     stood: float = 0.0
@@ -47,6 +50,24 @@ class CheckpointTotals:
     """Seconds of each whole round, from its beginning until all of it was durable."""
     changes: list[Change] = field(default_factory=list)
     """What a protocol has changed of itself while the job ran, and why."""
+
+    def all_stopped(self, sizes: Sequence[int], chains: int, whole: float, durable: float) -> None:
+        """Count a snapshot for which all stopped, which is a round too.
+
+        Parameters
+        ----------
+        sizes
+            Bytes of the state of each instance.
+        chains
+            How many stood still.
+        whole, durable
+            Seconds from the order to stop until all went on, and from rest until all was durable.
+        """
+        self.taken[STOPPED] = self.taken.get(STOPPED, 0) + len(sizes)
+        self.stood += chains * whole
+        self.seconds += len(sizes) * durable
+        self.bytes += sum(sizes)
+        self.rounds.append(whole)
 
 
 _ALL = 1 << 62

@@ -9,7 +9,9 @@ from typing import Any
 
 from steelyard.applications import nexmark
 from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
-from steelyard.bench.checkmate.live import QUERIES, SLOTS, SNAPSHOT_SECONDS, WORKERS, dataflow, protocols
+from steelyard.bench.checkmate.live import EVENT_RATE, SNAPSHOT_SECONDS
+from steelyard.bench.checkmate.live_cases import QUERIES, WORKERS, Rows, dataflow
+from steelyard.bench.checkmate.live_contest import SLOTS, protocols
 from steelyard.bench.registry import spark_for
 from steelyard.core.topology import Placement
 from steelyard.resident import Settings
@@ -21,8 +23,6 @@ ROWS_ALONE, QUICK_ROWS_ALONE = 30_000, 5_000
 BLOCKS = (64, 1)
 """Rows of a message, at most."""
 ROUNDS = 3
-EVENT_RATE = 10_000.0
-"""Rows per second of event time, which decides how many are in a window."""
 NONE = "none"
 
 
@@ -53,7 +53,7 @@ class Rates:
 
     def run(self, query: nexmark.Query, protocol: str, rows: int, block_rows: int, turn: int) -> Ran:
         """A query over so many rows, with a checkpoint per second by a protocol."""
-        made = dataflow(query, EVENT_RATE, rows, None, block_rows)
+        made = dataflow(query, Rows(EVENT_RATE, rows, None, block_rows))
         store = self.scratch / f"{query.name}-{protocol}-{block_rows}-{turn}"
         every = None if protocol == NONE else SNAPSHOT_SECONDS
         settings = Settings(str(store), every, restarts=0, protocol=protocol)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
-from steelyard.bench.checkmate.live import QUERIES, dataflow
+from steelyard.bench.checkmate.live_cases import QUERIES, Rows, dataflow
 from steelyard.bench.engine.overhead import growth, resident_mib
 from steelyard.core.topology import Placement
 from steelyard.resident import Settings
@@ -76,7 +76,7 @@ def _size(file: Path) -> int:
 def soak(protocol: str, seconds: float, store: Path) -> Soaked:
     """Run a query for so long, with checkpoints by a protocol."""
     began = time.time()
-    made = dataflow(QUERIES[QUERY], RATE, round(RATE * seconds), began)
+    made = dataflow(QUERIES[QUERY], Rows(RATE, round(RATE * seconds), began))
     settings = Settings(str(store), INTERVAL, heartbeat=0.2, restarts=0, protocol=protocol)
     job = Job(made, Placement.spread(made, WORKERS), ProcessLauncher(), settings)
     raised: list[BaseException] = []

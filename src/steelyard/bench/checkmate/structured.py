@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -34,8 +34,8 @@ SAMPLES_PER_SECOND = 40.0
 LOOK_SECONDS = 0.05
 PATIENCE = 60.0
 MICROS = 1_000_000
-UPDATES = {"q12": "update", "q8": "append"}
-"""Output modes: a running count gives what changed, a join its pairs."""
+UPDATES = {"q12": "update"}
+"""Output modes: a running count gives what changed; all others append what they make."""
 COMMITS = ("walCommit", "commitOffsets")
 """What Spark reports of a batch: the log of offsets before it, the log of commits behind it."""
 
@@ -89,39 +89,40 @@ class Plain:
     scratch: Path
 
     def run(
-        self, query: nexmark.Query, rate: float, seconds: float, stop: float | None = None
-    ) -> tuple[Batches, float | None, float]:
-        """A query at a rate for so many seconds; in second `stop` it ends and starts again from its checkpoint.
+        self, query: nexmark.Query, rate: float, seconds: float, stops: Sequence[float] = (), skew: float = 0.0
+    ) -> tuple[Batches, list[float], list[float]]:
+        """A query at a rate for so many seconds; in each second of `stops` it ends and starts from its checkpoint.
 
-        Gives its batches, the second of the stop, and how long it took from then until a batch of the next start
-        had ended.
+        Gives its batches, the second of each stop, and how long it took from then until a batch of the next start had
+        ended.
         """
         began = time.time()
         checkpoint = self.scratch / f"{query.name}-{began}"
         rates = {one: rate * nexmark.SHARES[one] / self._shares(query) for one in query.streams}
-        found, stopped, restart = Batches(), None, 0.0
-        running = self._started(query, rates, checkpoint)
-        self._wait(running, began + (seconds if stop is None else stop))
-        if stop is not None:
-            stopped = time.time()
-        running.stop()
-        self._take(running, found, rates, began)
-        if stopped is not None:
-            running = self._started(query, rates, checkpoint)
-            self._wait(running, began + seconds)
+        found = Batches()
+        stopped: list[float] = []
+        restarts: list[float] = []
+        for until in (*stops, seconds):
+            running = self._started(query, rates, checkpoint, skew)
+            self._wait(running, began + until)
+            ended, before = time.time(), len(found.ends)
             running.stop()
-            before = len(found.ends)
             self._take(running, found, rates, began)
-            restart = found.ends[before] - stopped
-        return found, None if stopped is None else stopped - began, restart
+            if stopped:
+                restarts.append(found.ends[before] - began - stopped[-1])
+            if until != seconds:
+                stopped.append(ended - began)
+        return found, stopped, restarts
 
     def _shares(self, query: nexmark.Query) -> int:
         return sum(nexmark.SHARES[one] for one in query.streams)
 
-    def _started(self, query: nexmark.Query, rates: Mapping[str, float], checkpoint: Path) -> StreamingQuery:
+    def _started(
+        self, query: nexmark.Query, rates: Mapping[str, float], checkpoint: Path, skew: float
+    ) -> StreamingQuery:
         streams = [
             self.spark.readStream.format("steelyard")
-            .options(workload="nexmark", stream=name, rate=f"constant:{speed}", partitions=2)
+            .options(workload="nexmark", stream=name, rate=f"constant:{speed}", partitions=2, skew=skew)
             .load()
             .withWatermark("event_time", "0 seconds")
             for name, speed in rates.items()
@@ -129,7 +130,7 @@ class Plain:
         return (
             query.plain(*streams)
             .writeStream.format("noop")
-            .outputMode(UPDATES[query.name])
+            .outputMode(UPDATES.get(query.name, "append"))
             .option("checkpointLocation", str(checkpoint))
             .start()
         )
