@@ -16,7 +16,7 @@ from steelyard.resident.checkpointer import Checkpointer, Taken, undone
 from steelyard.resident.manifest import Log
 from steelyard.resident.operator import Attempt, State
 from steelyard.resident.snapshot import SnapshotStore
-from steelyard.resident.wire import HEADER, Kind, batch_bytes, batch_from, encoded, frame, head
+from steelyard.resident.wire import HEADER, Kind, WireError, batch_bytes, batch_from, encoded, frame, head
 
 _NUMBER = 8
 """Bytes of a number in a message."""
@@ -120,6 +120,8 @@ def unpacked_messages(data: bytes, schema: pa.Schema) -> Iterator[Message]:
     """The messages that `packed_messages` was given, without notes; WireError where the bytes are none."""
     whole, at = memoryview(data), 0
     while at < len(whole):
+        if len(whole) - at < HEADER:
+            raise WireError(f"a message begins {len(whole) - at} bytes before the end, and its header has {HEADER}")
         start = head(whole[at : at + HEADER])
         found = frame(start, whole[at + HEADER : at + HEADER + start.body])
         at += HEADER + start.body
