@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ WORKERS = 2
 RATE = 2_000.0
 INTERVAL = 0.5
 PROTOCOLS = ("unaligned", "uncoordinated", "communication_induced")
+IN_ROUNDS = ("coordinated", "hybrid")
+"""Those of the second experiment: all at once would be more than two cores can do."""
 QUERY = "q8"
 """Two streams that are joined in windows: state comes and goes, and all channels but the last carry rows."""
 SAMPLES_A_SECOND = 4.0
@@ -104,11 +107,24 @@ def soak(protocol: str, seconds: float, store: Path) -> Soaked:
 @experiment("checkmate-soak", title="Logs and checkpoints over many minutes", figure=None)
 def checkpoint_soak(run: Run) -> Result:
     """Bytes of logs, numbers of files and memory, from the first fifth of the time to the last, by protocol."""
+    return soaked(run, PROTOCOLS)
+
+
+@experiment(
+    "checkmate-soak-rounds", title="Logs and checkpoints over many minutes, of protocols with rounds", figure=None
+)
+def rounds_soak(run: Run) -> Result:
+    """The same for `coordinated` and `hybrid`."""
+    return soaked(run, IN_ROUNDS)
+
+
+def soaked(run: Run, protocols: Sequence[str]) -> Result:
+    """Protocols side by side."""
     seconds = run.pick(SECONDS, QUICK_SECONDS)
-    run.progress.say(f"{len(PROTOCOLS)} protocols side by side for {seconds:g} s")
-    with TemporaryDirectory(prefix="steelyard-soak-") as scratch, ThreadPoolExecutor(len(PROTOCOLS)) as side_by_side:
-        found = side_by_side.map(lambda one: soak(one, seconds, Path(scratch) / one), PROTOCOLS)
-        return result_of(dict(zip(PROTOCOLS, found, strict=True)), seconds)
+    run.progress.say(f"{len(protocols)} protocols side by side for {seconds:g} s")
+    with TemporaryDirectory(prefix="steelyard-soak-") as scratch, ThreadPoolExecutor(len(protocols)) as side_by_side:
+        found = side_by_side.map(lambda one: soak(one, seconds, Path(scratch) / one), protocols)
+        return result_of(dict(zip(protocols, found, strict=True)), seconds)
 
 
 def result_of(found: dict[str, Soaked], seconds: float) -> Result:
@@ -148,6 +164,7 @@ def result_of(found: dict[str, Soaked], seconds: float) -> Result:
 
 
 @checkpoint_soak.picture
+@rounds_soak.picture
 def draw(figure: charts.Figure, result: Result) -> None:
     """Files over time, by protocol."""
     charts.lines(
