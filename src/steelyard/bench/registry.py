@@ -136,11 +136,14 @@ def choose(names: Sequence[str]) -> list[Experiment]:
 
 
 @contextmanager
-def spark_for(name: str, slots: int, config: Mapping[str, str] | None = None) -> Iterator[tuple[SparkSession, Path]]:
-    """A session of so many slots for an experiment, and an empty folder; both are gone when it ends."""
+def spark_for(
+    name: str, slots: int | str, config: Mapping[str, str] | None = None
+) -> Iterator[tuple[SparkSession, Path]]:
+    """A session of so many slots, or with a master, for an experiment, and an empty folder; both go when it ends."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    spark = sy.session(f"steelyard bench {name}", master=f"local[{slots}]", config=dict(config or {}))
+    master = slots if isinstance(slots, str) else f"local[{slots}]"
+    spark = sy.session(f"steelyard bench {name}", master=master, config=dict(config or {}))
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix=f"steelyard-{name}-") as scratch:
