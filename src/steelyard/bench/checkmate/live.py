@@ -7,9 +7,9 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from steelyard.core.errors import SteelyardError
 from steelyard.resident import Settings
 from steelyard.resident.gang import Recovery
 from steelyard.resident.jobs import Job
+from steelyard.resident.outcome import Outcome
 from steelyard.resident.recovery_line import CheckpointTotals
 
 SNAPSHOT_SECONDS = 1.0
@@ -113,23 +114,25 @@ class Live:
         every = None if protocol == "none" else SNAPSHOT_SECONDS
         settings = Settings(str(folder / "store"), every, heartbeat=0.2, restarts=len(kills), protocol=protocol)
         job = Job(made, self.case.placed(made), self.launcher, settings)
-        thread = Thread(target=job.run, name="live", daemon=True)
-        thread.start()
-        found = self._watched(job, thread, began, seconds, kills, folder / "first")
+        with ThreadPoolExecutor(1, "live") as beside:
+            running = beside.submit(job.run)
+            found = self._watched(job, running, began, seconds, kills, folder / "first")
+            running.result()
         found.totals, found.recoveries = job.outcome.checkpoints, job.outcome.recoveries
-        if len(found.recoveries) != len(kills):
-            raise LiveError(f"{len(kills)} workers were killed, and {len(found.recoveries)} generations failed")
+        if not len(kills) == len(found.restarts) == len(found.recoveries):
+            failed = f"{len(found.recoveries)} generations failed, and results followed {len(found.restarts)} times"
+            raise LiveError(f"of {len(kills)} workers {len(found.killed)} were killed: {failed}")
         return found
 
     def _watched(
-        self, job: Job, thread: Thread, began: float, seconds: float, kills: Sequence[float], first: Path
+        self, job: Job, running: Future[Outcome], began: float, seconds: float, kills: Sequence[float], first: Path
     ) -> Seen:
         found, due = Seen(seconds=seconds), list(kills)
         came: dict[str, tuple[int, int]] = {}
         known: set[int] = set()
         deadline = time.monotonic() + seconds + PATIENCE
-        while thread.is_alive():
-            thread.join(LOOK_SECONDS)
+        while not running.done():
+            wait([running], LOOK_SECONDS)
             now = time.time() - began
             generation = max((one.generation for one in job.workers.values()), default=0)
             for name, told in job.metrics.items():
@@ -149,8 +152,6 @@ class Live:
             if time.monotonic() > deadline:
                 job.stop()
                 raise LiveError(f"{job} did not come to its end within {PATIENCE:g} s")
-        if len(found.restarts) < len(kills):
-            raise LiveError(f"of {len(kills)} kills {len(found.restarts)} were followed by results")
         return found
 
 

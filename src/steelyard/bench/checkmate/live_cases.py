@@ -202,7 +202,7 @@ CASES = {
         cycle,
         cycle,
         refused={"coordinated": "an instance on a cycle would wait for its own marker"},
-        saturating=(40_000, 10_000),
+        saturating=(100_000, 10_000),
     ),
     "regions": Case("a skewed and an even region", regions, regions, placed=by_region),
 }
