@@ -140,7 +140,7 @@ def spark_for(name: str, slots: int, config: Mapping[str, str] | None = None) ->
     """A session of so many slots for an experiment, and an empty folder; both are gone when it ends."""
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
-    spark = sy.session(f"steelyard bench {name}", master=f"local[{slots}]", config=dict(config or {}))
+    spark = sy.session(f"steelyard bench {name}", master=f"local[{slots}]", config=dict(config or {}), quiet=True)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix=f"steelyard-{name}-") as scratch:
