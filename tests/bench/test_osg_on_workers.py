@@ -12,7 +12,7 @@ from steelyard.bench.osg import on_spark as osg_spark
 from steelyard.bench.osg import usecases as osg_usecases
 from steelyard.bench.osg.completion import Clocked, Completed, Edge, Waiting
 from steelyard.bench.osg.on_spark import AIMED, OSG, PAPER, PROVISIONING, ROUND_ROBIN, WAYS
-from steelyard.bench.registry import Run
+from steelyard.bench.registry import Run, choose
 from steelyard.bench.result import WrongAnswerError
 from steelyard.resident import Flow, Memory, run
 
@@ -57,6 +57,14 @@ def test_ratios_are_times_over_round_robins_time():
     slow = {one: {**ways, OSG: [completed(2.0, 4.0)]} for one, ways in found.items()}
     missed = osg_spark.result_of(slow, {OSG: 1.0}, dict.fromkeys(PROVISIONING, 2), TOOK).missed
     assert [target.metric for target in missed] == ["completion_vs_round_robin", "routing_mtps"]
+
+
+def test_a_quick_run_has_the_provisioning_that_there_is_an_aim_for(tmp_path):
+    assert list(osg_spark.QUICK_ROWS) == [AIMED]
+    found = {AIMED: {ROUND_ROBIN: [completed(2.0, 4.0)], OSG: [completed(1.0, 2.0)]}}
+    result = osg_spark.result_of(found, {OSG: 3.5, PAPER: 2.5}, osg_spark.QUICK_ROWS, TOOK)
+    assert [name for name in result.metrics if "_vs_" in name] == ["completion_vs_round_robin"]
+    assert choose(["osg-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 5_000
 
 
 def test_ways_take_turns_and_a_wrong_answer_ends_the_run():

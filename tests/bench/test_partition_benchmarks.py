@@ -69,6 +69,16 @@ def test_rates_are_rows_over_the_median_time_of_a_batch(tmp_path):
     assert choose(["partition-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_policies_stand_beside_plain_spark_as_an_expert_writes_it(tmp_path):
+    seconds = (("hash", 3.0), ("prompt", 1.0), ("expert", 0.8), ("newcomer", 4.0))
+    result = partition_spark.result_of({1.5: {name: sustained(name, 1.5, s) for name, s in seconds}}, [], batches=1)
+    assert result.metrics["prompt_vs_expert"] == pytest.approx(0.8)
+    assert result.metrics["newcomer_vs_hash"] == pytest.approx(0.75)
+    assert not {"expert_vs_expert", "newcomer_vs_expert"} & set(result.metrics)
+    assert [target.metric for target in result.missed] == ["prompt_vs_expert"]
+    assert choose(["partition-spark"])[0].save_picture(result, tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_a_stream_that_was_not_tried_has_no_ratio_and_no_aim(tmp_path):
     found = {1.5: {name: sustained(name, 1.5, s) for name, s in (("hash", 3.0), ("prompt", 1.0), ("dalton", 1.0))}}
     result = partition_spark.result_of(found, [], batches=2)
@@ -87,8 +97,9 @@ def test_policies_are_fed_the_same_rows_and_compared(spark, tmp_path):
     sizes = [pq.read_table(folder).num_rows for folder in folders]
     assert sizes == [300, 300, 300, 3_000, 300]
     assert pq.read_table(folders[0]) != pq.read_table(folders[1])
-    found = partition_spark.sustained(spark, tmp_path, folders, shape, ("hash", "dalton"), Run(quick=True))
-    assert {name: one.rows for name, one in found.items()} == {"hash": 3_000, "dalton": 3_000}
+    ways = ("hash", "dalton", *partition_spark.PLAIN)
+    found = partition_spark.sustained(spark, tmp_path, folders, shape, ways, Run(quick=True))
+    assert {name: one.rows for name, one in found.items()} == dict.fromkeys(ways, 3_000)
     assert found["hash"].largest_over_mean > 1.5
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from steelyard.bench import Run
-from steelyard.bench.claims import FAILS, HOLDS, OPEN, Claim, Interval, claims_table, tally
+from steelyard.bench.claims import FAILS, HOLDS, OPEN, SEEDS, Claim, Interval, claims_table, tally
 from steelyard.bench.progress import Reporter
 from steelyard.bench.prompt import ablation as prompt_ablation
 from steelyard.bench.prompt import buffering as prompt_buffering
-from steelyard.bench.prompt import cluster_model
+from steelyard.bench.prompt import cluster_model, shapes
 from steelyard.bench.prompt import latency as prompt_latency
 from steelyard.bench.prompt import metrics as prompt_metrics
 from steelyard.bench.prompt import overhead as prompt_overhead
@@ -171,7 +171,8 @@ def test_a_stream_shapes_hash_blocks_as_its_plan_does(stream):
     assert shape.keys[-1].tolist() == plan.cardinalities.tolist()
 
 
-def test_a_stream_shapes_routed_blocks_as_counting_does(stream):
+def test_a_stream_shapes_routed_blocks_as_counting_does(stream, monkeypatch):
+    monkeypatch.setattr(shapes, "AT_ONCE", 1_700)
     shape = stream.routed(TwoChoices(window=0))
     for point, length in enumerate(stream.grid.tolist()):
         keys = stream.keys[:length]
@@ -251,6 +252,15 @@ def test_rates_of_a_tiny_cluster(run, monkeypatch, tmp_path):
         (op, t) for op in BOTH_COSTS for t in (1.0, 2.0, 3.0)
     ]
     assert drawn("prompt-rate", result, tmp_path) > 1000
+
+
+def test_few_slots_have_all_seeds_and_the_testbed_few(monkeypatch):
+    monkeypatch.setattr(prompt_rate, "PERIODS", (1,))
+    full = Run(quick=False, seed=3, progress=Reporter(Console(quiet=True)))
+    few = prompt_rate.simulate(full, {"sum": SLOW}, words=20, slots=2)
+    testbed = prompt_rate.simulate(full, {"sum": SLOW}, words=20, slots=2, seeds=prompt_rate.TESTBED_SEEDS)
+    assert (len(few.headline), len(testbed.headline)) == (SEEDS, prompt_rate.TESTBED_SEEDS)
+    assert testbed.headline == few.headline[: prompt_rate.TESTBED_SEEDS]
 
 
 def test_a_rate_claim_follows_the_rates(run):

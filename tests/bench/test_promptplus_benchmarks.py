@@ -102,22 +102,34 @@ def test_a_rate_that_spark_cannot_sustain_gives_the_reason_and_no_ratio():
 
 
 @pytest.mark.parametrize(
-    ("second", "rate"),
+    ("least", "second", "rate"),
     [
-        # 99.9 ms with a thousand rows, and as long with 400,000: it has 0.1 ms of 35.1 ms for 1,600,000 more.
-        (0.0999, (400_000 + 1_600_000 * 0.1 / 35.1) / 0.1),
-        # 102 ms with 400,000: the smallest batch is in time by a hair, and nobody knows how many rows are.
-        (0.102, None),
+        # 85 ms with a thousand rows, 99.9 ms with 400,000: it has 0.1 ms of 35.1 ms for 1,600,000 more.
+        (0.085, 0.0999, (400_000 + 1_600_000 * 0.1 / 35.1) / 0.1),
+        # 102 ms with 400,000: the smallest batch is in time, and nobody knows how many rows are.
+        (0.085, 0.102, None),
+        # A job without rows leaves a millisecond of 100: that decides all.
+        (0.0988, 0.0988, None),
     ],
 )
-def test_a_ratio_is_told_where_spark_sustains_the_second_smallest_batch(second, rate):
+def test_a_ratio_is_told_where_spark_has_room_for_the_second_smallest_batch(least, second, rate):
     changed = times() | {
-        promptplus_groups.SPARK: {1_000: [0.0999], 400_000: [second], 2_000_000: [0.135]},
+        promptplus_groups.SPARK: {1_000: [least], 400_000: [second], 2_000_000: [0.135]},
         promptplus_groups.HEADLINE_WAY: {1_000: [0.005], 400_000: [0.01], 2_000_000: [0.1]},
         promptplus_groups.ONE_WAY: {1_000: [0.005], 400_000: [0.01], 2_000_000: [0.1]},
     }
     metrics = promptplus_groups.result_of(changed).metrics
     assert metrics.get("group_ahead_vs_spark_100ms") == (None if rate is None else pytest.approx(20_000_000 / rate))
+
+
+def test_rows_that_cost_the_same_have_a_ratio_of_their_own():
+    result = promptplus_groups.result_of(times())
+    # 80 ms for rows, of 500 ms for 999,000, beside 90 ms of 490
+    name = "group_ahead_vs_one_at_a_time_equal_cost_100ms"
+    assert result.metrics[name] == pytest.approx(90 / 490 * 500 / 80, rel=0.01)
+    assert [target.met(result.metrics) for target in result.targets if target.metric == name] == [False]
+    without = {way: by for way, by in times().items() if way != promptplus_groups.EQUAL_ONE}
+    assert not any("equal_cost" in metric for metric in promptplus_groups.result_of(without).metrics)
 
 
 def times(one_at_a_time=0.02, equal_ahead=0.5):
@@ -129,7 +141,7 @@ def times(one_at_a_time=0.02, equal_ahead=0.5):
         groups.ONE_WAY: {1_000: one_at_a_time, 1_000_000: 0.19 + one_at_a_time},
         groups.EQUAL_SPARK: {1_000: 0.2, 1_000_000: 1.0},
         groups.EQUAL_HEADLINE: {1_000: 0.01, 1_000_000: equal_ahead},
-        groups.EQUAL_ONE: {1_000: 0.02, 1_000_000: 0.5},
+        groups.EQUAL_ONE: {1_000: 0.02, 1_000_000: 0.52},
     }
     return {name: {rows: [seconds, 1.001 * seconds] for rows, seconds in by.items()} for name, by in found.items()}
 
@@ -140,12 +152,13 @@ def test_verdicts_on_groups_ahead_follow_the_times():
         assert all(claim.reason for claim in claims)
         return [claim.verdict for claim in claims]
 
-    # faster at 50 ms, 100 ms and 1 s; 4x at the best of them; faster than Spark at 1 s; 5x of it
-    assert verdicts() == [HOLDS, HOLDS, HOLDS, FAILS, HOLDS, FAILS]
-    assert verdicts(one_at_a_time=0.045)[3] == HOLDS
-    assert verdicts(one_at_a_time=0.005)[:4] == [FAILS] * 4
-    assert verdicts(equal_ahead=0.1)[4:] == [HOLDS, HOLDS]
-    assert verdicts(equal_ahead=2.0)[4:] == [FAILS, FAILS]
+    # faster at 50 ms, 100 ms and 1 s, and so where rows wait; 4x at the best; faster than Spark at 1 s; 5x of it
+    assert verdicts() == [HOLDS] * 6 + [FAILS, HOLDS, FAILS]
+    assert verdicts(one_at_a_time=0.045)[6] == HOLDS
+    assert verdicts(one_at_a_time=0.005)[:3] == [FAILS] * 3
+    assert verdicts(one_at_a_time=0.005)[3:7] == [HOLDS] * 3 + [FAILS]
+    assert verdicts(equal_ahead=0.1)[7:] == [HOLDS, HOLDS]
+    assert verdicts(equal_ahead=2.0)[5:] == [FAILS] * 4
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def spark_for(
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     master = slots if isinstance(slots, str) else f"local[{slots}]"
-    spark = sy.session(f"steelyard bench {name}", master=master, config=dict(config or {}))
+    spark = sy.session(f"steelyard bench {name}", master=master, config=dict(config or {}), quiet=True)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix=f"steelyard-{name}-") as scratch:

@@ -1,7 +1,8 @@
-"""What was asked for and changes nothing: told once for each query, as a warning that can be filtered by its class."""
+"""What a person is told unasked: what changes nothing, as a warning that can be filtered; why something takes long."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from types import FrameType
@@ -44,6 +45,23 @@ def tell_no_effect(what: str, why: str, remedy: str = "") -> None:
     warnings.warn_explicit(
         NoEffectWarning(said), None, at.f_code.co_filename, at.f_lineno, module=str(at.f_globals.get("__name__"))
     )
+
+
+_told: list[str] = []
+"""What a person was told of waiting, or was not to be told; at most one sentence for a process."""
+
+
+def tell_waiting(log: logging.Logger, said: str, aloud: bool = True) -> None:
+    """Log at INFO why something takes long; who sits at a terminal and has set up no logging reads it there, once.
+
+    That is when `logging` itself prints warnings on standard error. Any handler on `steelyard` or above ends it:
+    `logging.getLogger("steelyard").addHandler(logging.NullHandler())`.
+    """
+    log.info("%s", said)
+    if aloud and not _told and not log.hasHandlers() and sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"steelyard: {said}\n")
+        sys.stderr.flush()
+    _told.append(said)
 
 
 def _user_frame(frame: FrameType) -> FrameType:

@@ -19,6 +19,7 @@ from steelyard.control import Feed
 from steelyard.core import BatchError, Progress, SteelyardError
 from steelyard.core.durable import damaged, told
 from steelyard.core.errors import place_of
+from steelyard.core.notices import tell_waiting
 from steelyard.core.progress import FAILED
 from steelyard.spark.checkpoint import CheckpointFolder
 from steelyard.spark.query import Committed, Query
@@ -132,7 +133,7 @@ def start_query(engine: BatchEngine, rows: DataFrame, checkpoint: str, trigger: 
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", f"{checkpoint}/spark")
     if trigger:
         writer = writer.trigger(**trigger)
-    log.info("query %s has started; %s", name, FIRST)
+    tell_waiting(log, f"query {name} has started; {FIRST}")
     try:
         query = writer.queryName(name).start()
     except BaseException:

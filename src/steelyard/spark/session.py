@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from steelyard.core.notices import tell_waiting
+from steelyard.spark.ahead import Ahead
 from steelyard.spark.classic import require_no_connection
 from steelyard.spark.java import require_java
 from steelyard.spark.kafka import kafka_jars
@@ -56,6 +59,11 @@ _OF_PYSPARK = "SQLQueryContextLogger"
 _OWN_LOGGING = "log4j2-defaults.properties"
 """What Spark logs by where nobody has set up its logging."""
 
+STARTING = (
+    "starting Spark at {}: some seconds, and some more for the first batch, which starts Python workers and compiles "
+    "its plan; later batches take neither"
+)
+"""What a person who waits for the first result wants to know."""
 _ELSEWHERE = "PYSPARK_GATEWAY_PORT"
 """Set where another program, such as spark-submit, has said where Spark runs."""
 
@@ -90,6 +98,8 @@ def session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     kafka: bool | Sequence[str] = False,
+    ahead: bool = True,
+    quiet: bool = False,
 ) -> SparkSession:
     """Get or make a SparkSession that is set up for Steelyard.
 
@@ -105,6 +115,12 @@ def session(
     kafka
         Put Spark's Kafka connector on the class path (fetched once; see `docs/kafka.md`). Maven coordinates in
         place of True take another release of it.
+    ahead
+        Load what a first batch needs while Spark starts, and then let a job of one row start Python's workers, where
+        Spark is local. False leaves that to the first batch.
+    quiet
+        Print no line about what takes long. It is printed on standard error, once, where that is a terminal and the
+        program has set up no logging; the logger `steelyard` has it at INFO in any case.
 
     Notes
     -----
@@ -132,12 +148,17 @@ def session(
     options |= dict(config or {})
     for option, value in options.items():
         builder = builder.config(option, value)
-    log.info("starting Spark at %s, which takes some seconds where none runs yet", where or "the place it was given")
+    runs = SparkContext._active_spark_context is not None
+    if not runs:
+        tell_waiting(log, STARTING.format(where or "the place it was given"), aloud=not quiet)
+    loading = Ahead() if ahead and not runs else None
     with _local_address(where):
         spark = builder.getOrCreate()
     if str(spark.sparkContext.master).startswith("local") and not _chose_level(spark, options):
         without_traces(spark)
     register(spark)
+    if loading is not None:
+        loading.go_on(spark)
     return spark
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from steelyard.bench import Result, Run, Series, Table, Target, WrongAnswerError, charts, experiment, spark_for
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.engine.aggregate import write_rows
+from steelyard.bench.prompt.plus_techniques import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,11 +28,15 @@ WAIT_US = 800.0
 SHORTER_US = (100.0, 250.0)
 """Waits that a full run also tries: the shorter, the more of a batch is Spark's jobs, which no policy changes."""
 KEYS = 2_000
+ROW = "key bigint, value bigint"
 SKEWED, UNIFORM = 1.5, 0.0
 HASH = "hash"
-POLICIES = (HASH, "prompt", "dalton", "auto", "shuffle", "in_place")
+EXPERT, NEWCOMER = "expert", "newcomer"
+PLAIN = (EXPERT, NEWCOMER)
+"""Plain Spark's: rows spread by `repartition`, mapped, and summed in the JVM; and one function of each key's rows."""
+POLICIES = (HASH, "prompt", "dalton", "auto", "shuffle", "in_place", *PLAIN)
 SHORTER_POLICIES = (HASH, "prompt", "dalton")
-QUICK_POLICIES = (HASH, "prompt")
+QUICK_POLICIES = (HASH, "prompt", EXPERT)
 ROWS, QUICK_ROWS = 80_000, 24_000
 WARM_UPS, QUICK_WARM_UPS = 3, 2
 """Batches of a tenth of the rows: the first has no statistics yet, the second compiles what it did not need."""
@@ -73,7 +79,7 @@ class Fed:
     def _rows(self) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
 
-        rows = self.spark.read.schema("key bigint, value bigint").parquet(str(self.folders[self.batch]))
+        rows = self.spark.read.schema(ROW).parquet(str(self.folders[self.batch]))
         return rows.withColumn("event_time", F.timestamp_seconds(F.lit(10 * self.batch)))
 
     def _engine(self) -> MicroBatch:
@@ -106,6 +112,51 @@ class Fed:
         """Keys and totals of the newest window that closed."""
         assert self.sink.newest is not None, "a window closed"
         return self.sink.newest.select(["key", "total"]).sort_by("key").combine_chunks()
+
+
+@dataclass
+class Plain:
+    """The same rows and waits on plain Spark, a job for each batch: no state, no window that must close."""
+
+    spark: SparkSession
+    folders: Sequence[Path]
+    way: str
+    """`EXPERT` or `NEWCOMER`."""
+    wait_us: float
+    batch: int = 0
+    largest_over_mean: float = float("nan")
+    """Spark does not say."""
+
+    def __post_init__(self) -> None:
+        self.found: list[pa.Table] = []
+
+    def _sums(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: PLC0415 - loads Spark
+
+        seconds = self.wait_us / 1e6
+        if self.way == EXPERT:
+            waited = Waiting(seconds)
+            spread = rows.repartition(SLOTS).mapInArrow(lambda parts: map(waited, parts), ROW)
+            return spread.groupBy("key").agg(F.sum("value").alias("total"))
+
+        def total(group: Any) -> Any:
+            time.sleep(len(group) * seconds)
+            return group.groupby("key", as_index=False).agg(total=("value", "sum"))
+
+        return rows.groupBy("key").applyInPandas(total, "key bigint, total bigint")
+
+    def next(self) -> float:
+        """Process the next batch; gives its seconds, from rows to results."""
+        begun = time.perf_counter()
+        found = self._sums(self.spark.read.schema(ROW).parquet(str(self.folders[self.batch]))).toArrow()
+        taken = time.perf_counter() - begun
+        self.found.append(pa.table(dict(zip(found.column_names, found.columns, strict=True))))
+        self.batch += 1
+        return taken
+
+    def answers(self) -> pa.Table:
+        """Keys and totals of the batch before the newest."""
+        return self.found[-2].select(["key", "total"]).sort_by("key").combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -155,7 +206,12 @@ def sustained(
 ) -> dict[str, Sustained]:
     """Every policy over the same rows; they take turns, so that a slow moment of the machine hits all of them."""
     exponent, wait_us, count, warm_ups = shape
-    fed = {name: Fed(spark, folders, name, wait_us, folder / f"{name}-{wait_us:g}") for name in policies}
+    fed: dict[str, Fed | Plain] = {
+        name: Plain(spark, folders, name, wait_us)
+        if name in PLAIN
+        else Fed(spark, folders, name, wait_us, folder / f"{name}-{wait_us:g}")
+        for name in policies
+    }
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     last = len(folders) - 1
     for turn in run.progress.track(range(last), f"Zipf {exponent:g}, {wait_us:g} us per row"):
@@ -167,7 +223,7 @@ def sustained(
         query.next()  # closes the window of the last batch that counts
     right = fed[policies[0]].answers()
     for name, query in fed.items():
-        if not query.answers().equals(right):
+        if not query.answers().cast(right.schema).equals(right):
             raise WrongAnswerError(f"{name} and {policies[0]} gave different answers over {folder.name}")
     return {n: Sustained(n, exponent, wait_us, count, seconds[n], fed[n].largest_over_mean) for n in policies}
 
@@ -181,7 +237,12 @@ def partition_spark(run: Run) -> Result:
     warm_ups = QUICK_WARM_UPS if run.quick else WARM_UPS
     # Partitions may have 8/6 of a file: none is cut, none joins another, and rows in place keep every slot busy.
     files = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.minPartitionNum": str(SLOTS - 2)}
-    config = {"spark.driver.memory": "2g", **files}
+    # Plain Spark would put what is few bytes into one task, and its newcomer's way would have no slots beside it.
+    shuffle = {
+        "spark.sql.shuffle.partitions": str(SLOTS),
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    }
+    config = {"spark.driver.memory": "2g", **files, **shuffle}
     found: dict[float, dict[str, Sustained]] = {}
     shorter: list[dict[str, Sustained]] = []
     with spark_for("partition-spark", SLOTS, config) as (spark, scratch):
@@ -208,6 +269,8 @@ def result_of(
         for ending, one in (("", skewed), ("_uniform", found.get(UNIFORM))):
             if one and name != HASH:
                 metrics[f"{name}_vs_hash{ending}"] = one[name].rate / one[HASH].rate
+            if one and name not in PLAIN and EXPERT in one:
+                metrics[f"{name}_vs_expert{ending}"] = one[name].rate / one[EXPERT].rate
     for one in shorter:
         for name in [name for name in one if name != HASH]:
             metrics[f"{name}_vs_hash_{one[name].wait_us:g}us"] = one[name].rate / one[HASH].rate
@@ -216,9 +279,14 @@ def result_of(
         f"the largest of {SLOTS} tasks had {skewed[HASH].largest_over_mean:.2f} times the mean rows by hash, so no "
         "policy can gain more than that; what a batch takes beside its tasks is the same for all"
     )
+    beside = (
+        "both spread rows evenly, but an expert's way keeps no state and commits nothing, and moves rows without "
+        "counts of keys: what a batch takes beside its waits"
+    )
     noise = "both put about as many rows into a task; the difference is the plan's join or the routing, and the clock"
     targets = [
         *(Target(f"{name}_vs_hash", at_least=2.5, explanation=why) for name in ("prompt", "dalton")),
+        Target("prompt_vs_expert", at_least=0.95, explanation=beside),
         *(Target(f"{name}_vs_hash_uniform", at_least=0.95, explanation=noise) for name in ("prompt", "dalton")),
     ]
     return Result(
@@ -232,6 +300,10 @@ def result_of(
             "shows on the clock whatever the number of cores.",
             "Every batch has new rows of the same law. The sustained rate is rows over the median time of a batch, "
             "from its rows to its committed results. All policies gave the same answers.",
+            f"{EXPERT}: plain Spark with repartition({SLOTS}), mapInArrow and Spark's own sum; {NEWCOMER}: groupBy and "
+            "applyInPandas. Both are a job for each batch, with results collected, no state and no commit. The expert "
+            "can spread rows because waiting asks nothing of a key: a function of all rows of a key would need them "
+            "together.",
         ],
     )
 

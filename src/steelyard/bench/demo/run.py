@@ -27,9 +27,7 @@ from steelyard.bench.demo.stream import EXPERT, NEWCOMER, OURS, SLOTS, WAYS, Sce
 from steelyard.bench.demo.view import View, median
 from steelyard.bench.demo.work import LookUp
 from steelyard.bench.registry import DEFAULT_OUT, DEFAULT_SEED
-from steelyard.core import KeyCounts
 from steelyard.core.errors import SteelyardError
-from steelyard.partition.prompt import Prompt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +56,6 @@ def main(words: Sequence[str] = ()) -> int:
     out = options.out / "demo"
     out.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
-    Prompt().plan(KeyCounts.of({1: 1}), SLOTS)  # compiled once for an installation, and no part of any way's time
     log = out / "spark.log"
     console.print(f"Starting Spark with {SLOTS} slots; its own messages go to {log}", highlight=False, soft_wrap=True)
     with quiet_session(log) as spark:

@@ -262,7 +262,8 @@ def _live(items: Sequence[str], work: Lookup) -> dict[str, Completed]:
     edge = Edge(items, work, LIVE_INSTANCES)
     cost = edge.run(LIVE[TRACKING], 1e-6, CALIBRATION_ROWS).executing
     apart = cost / LIVE_INSTANCES * PROVISIONING
-    edge.run(LIVE[TRACKING], apart, QUICK_LIVE_ROWS)  # a new installation compiles meanwhile, and rows would wait
+    for name in LIVE.values():  # a new installation compiles meanwhile, and rows would wait
+        edge.run(name, apart, QUICK_LIVE_ROWS)
     live = {way: edge.run(name, apart) for way, name in LIVE.items()}
     if not np.array_equal(live[SHUFFLE].answers, live[TRACKING].answers):
         raise WrongAnswerError(f"{' and '.join(LIVE)} gave different answers")

@@ -25,6 +25,8 @@ from steelyard.workloads.ranks import rank_table
 GRID_POINTS = 9
 LEAST_SHARE = 0.03
 """The shortest batch of a grid, over the longest."""
+AT_ONCE = 4_000_000
+"""Rows that are routed in one call, so that the testbed's batches fit into memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +121,10 @@ class Stream:
 
     def routed(self, policy: TuplePolicy) -> Shape:
         """Rows sent one by one, buckets by hash."""
-        times = np.zeros(len(self.keys), dtype=np.int64)
-        block = policy.router(self.slots).route(self.ids[self.keys], times).block
+        router, block = policy.router(self.slots), np.empty(len(self.keys), np.int32)
+        for start in range(0, len(self.keys), AT_ONCE):
+            ids = self.ids[self.keys[start : start + AT_ONCE]]
+            block[start : start + AT_ONCE] = router.route(ids, np.zeros(len(ids), np.int64)).block
         rows = self._by_point(self._part, block)
         pair = self.keys.astype(np.int64) * self.slots + block
         first = np.full(self.distinct * self.slots, -1, np.int32)
