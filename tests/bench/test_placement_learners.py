@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from steelyard.bench import Run
-from steelyard.bench.placement import contest
+from steelyard.bench.placement import contest, speed
 from steelyard.bench.placement.contest import Outcome, code_of, kept, outcome, policy_of, samples_of, trained
 from steelyard.bench.placement.studies import grown, smoothed
 from steelyard.bench.placement.verdicts import (
@@ -20,6 +20,7 @@ from steelyard.bench.placement.verdicts import (
     times_table,
 )
 from steelyard.placement import placement
+from steelyard.placement.actor_critic import ActorCritic
 
 QUICK = Run(quick=True)
 
@@ -157,6 +158,21 @@ def test_quick_runs_learn_less():
     assert policy_of("dqn?gamma=0", Run(quick=True)).samples == 200
     assert policy_of("dqn?gamma=0", Run()).samples == 10_000
     assert policy_of("model_based", Run()).schedules == 40
+
+
+def test_speed_judges_formulas_nearest_placements_and_a_training(monkeypatch):
+    monkeypatch.setattr(speed, "training", lambda policy, seed: 130.0 if isinstance(policy, ActorCritic) else 0.0)
+    monkeypatch.setattr(speed, "QUICK_PLACEMENTS", 2_000)
+    result = speed.speed(QUICK)
+    assert {one.metric for one in result.targets} == {
+        "placements_per_second",
+        "nearest_10_ms",
+        "nearest_counts_10_ms",
+        "training_s",
+    }
+    assert result.metrics["training_s"] == 130.0
+    assert result.metrics["ms_per_step"] == 1000.0
+    assert "training_s" in {one.metric for one in result.missed}
 
 
 def test_a_step_in_the_load_is_seen_as_a_spike_and_settles():
