@@ -1,4 +1,4 @@
-"""The frame of the placement experiments, and the frozen constants that all of them use."""
+"""The cluster of the placement experiments: its frozen constants, and how placements are judged on it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steelyard.bench.claims import HOLDS
-from steelyard.bench.placement import calibration, contests, frame, published
+from steelyard.bench.placement import calibration, contest, contests, published
 from steelyard.bench.placement.cluster import placement_fit, placement_parameters, placement_throughput
-from steelyard.bench.placement.frame import (
-    Choice,
-    Contest,
-    contest,
-    contestants,
-    curve,
-    order_claims,
-    reduction_claims,
-    times_table,
-)
+from steelyard.bench.placement.contest import Outcome, contestants, curve, outcome
 from steelyard.bench.placement.published import AVERAGES, CHAPTER3, CHAPTER4, PUBLISHED, reduction
 from steelyard.bench.registry import Run
 from steelyard.sim.placed import deployed, setups
@@ -32,7 +22,6 @@ from steelyard.sim.placed.frozen import FILE, frozen
 
 FROZEN = "20d0da25dc2620c49aca32696dc9516aa8a889ea640b7538497009fd56489dde"
 """Of the file of constants: whoever fits anew changes this too, and runs all experiments again."""
-QUICK = Run(quick=True)
 
 
 def test_the_constants_are_those_that_were_frozen_before_any_other_policy_was_looked_at():
@@ -46,7 +35,7 @@ def test_experiments_use_the_frozen_file_and_no_other_constants():
     for name in setups():
         assert deployed(name).costs is costs
     assert saved == saved | calibration.constants_of(saved["fitted"]), "the file is what its fit says"
-    folder = Path(inspect.getfile(frame)).parent
+    folder = Path(inspect.getfile(contest)).parent
     for module in folder.glob("*.py"):
         if module.stem == "calibration":
             continue
@@ -83,64 +72,36 @@ def test_reductions_that_are_printed_follow_from_the_times_that_are():
     assert set(published.REDUCTION) <= set(setups())
 
 
-def test_a_contest_of_the_default_alone_has_its_times_beside_the_published_ones():
-    found = contest(QUICK, "cq-small", ["default"])
-    row = times_table([found]).records()[0]
-    assert row["published, ms"] == 1.96
-    assert np.mean(found.settled("default")) == pytest.approx(1.98, rel=0.05)
-    assert row["threads"] == 20
-    assert row["machines used"] == 10
-    assert next(iter(contestants())) == "default"
+def test_the_default_has_the_times_that_were_fitted_and_begins_slower(tmp_path):
+    found = outcome(Run(quick=True, out=tmp_path), "cq-small", "default", 1)
+    assert found.stable == pytest.approx(1.98, rel=0.05)
+    assert found.start > 1.5 * found.stable
+    assert (found.threads, found.machines, found.moved, found.samples) == (20, 10, 0, 0)
+    assert found.throughput[0] == pytest.approx(found.arrivals[0], rel=0.01)
 
 
-def test_verdicts_are_made_of_all_that_took_part_and_of_nobody_else():
-    setup = deployed("cq-small")
-    one = Contest("cq-small")
-    for who, machines in (("default", 10), ("actor_critic", 5)):
-        for seed in range(3):
-            choice = Choice(setup.setup.round_robin() % machines)
-            one.choices.setdefault(who, []).append(choice)
-            one.curves.setdefault(who, []).append(curve(setup, choice.assignment, seed, True))
-    claims = reduction_claims([one], contests.PAIRS, "because")
-    assert [claim.published for claim in claims] == ["32.1 %"]
-    result = contests.result_of([one], QUICK)
-    assert {claim.claim for claim in result.claims} >= {"cq-small: actor_critic is faster than default"}
-    assert all(
-        claim.verdict == HOLDS
-        for claim in result.claims
-        if "faster than default" in claim.claim and "much" not in claim.claim
-    )
-
-
-def test_orders_are_claimed_once_and_only_where_they_are_published():
-    made = curve(deployed("cq-small"), deployed("cq-small").setup.round_robin(), 1, True)
-    who = ("default", "model_based", "actor_critic", "extra")
-    every = [Contest(name, {one: [made] for one in who}) for name in ("cq-small", "cq-31", "hybrid", "wc-7")]
-    orders = [
-        (claim.claim, claim.published)
-        for claim in order_claims(every, ("actor_critic", "extra", "model_based", "default"), "because")
-    ]
-    assert orders == [
-        ("cq-small: actor_critic is faster than model_based", "actor_critic < model_based < default"),
-        ("cq-small: model_based is faster than default", "actor_critic < model_based < default"),
-        ("cq-31: model_based is faster than default", "model_based < default"),
-        ("hybrid: extra is faster than model_based", "extra < model_based < default"),
-        ("hybrid: model_based is faster than default", "extra < model_based < default"),
-    ]
-
-
-def test_a_long_curve_begins_cold_and_settles():
-    found = curve(deployed("wc-7"), deployed("wc-7").setup.round_robin(), 1, quick=False)
-    assert len(found.minutes) == 120
-    thirds = [found.mean[at : at + 6].mean() for at in (0, 12, 30)]
+def test_a_long_curve_begins_cold_and_settles(tmp_path):
+    dealt = deployed("wc-7").setup.round_robin()
+    minutes, times = curve(Run(out=tmp_path), "wc-7", Outcome(1, 1, 0, 1, 1, assignment=tuple(dealt.tolist())), 1)
+    assert len(minutes) == 120
+    thirds = [times[at : at + 6].mean() for at in (0, 12, 30)]
     assert all(one > other for one, other in pairwise(thirds))
-    assert found.settled < 0.65 * found.mean[0]
+    assert times[60:].mean() < 0.65 * times[0]
+
+
+def test_everybody_of_a_chapter_takes_part_and_nobody_else():
+    assert contestants("cq-31").keys() == {"default", "model_based", "local_search", "guided"}
+    for setup in CHAPTER3:
+        assert contestants(setup).keys() == PUBLISHED[setup].times.keys() | {"local_search", "guided"}
+    for setup in CHAPTER4:
+        assert contestants(setup).keys() == PUBLISHED[setup].times.keys() | {"local_search", "guided"}
+        assert contestants(setup)["guided"] == "guided?numbers=true"
 
 
 @pytest.mark.parametrize("experiment", [placement_fit, placement_parameters, placement_throughput])
-def test_experiments_of_the_cluster_run(experiment, monkeypatch):
-    monkeypatch.setattr(frame, "contestants", lambda: {"default": frame.default})  # nobody has to learn for that
-    result = experiment(QUICK)
+def test_experiments_of_the_cluster_run(experiment, monkeypatch, tmp_path):
+    monkeypatch.setattr(contest, "contestants", lambda setup: {"default": "default"})  # nobody has to learn for that
+    result = experiment(Run(quick=True, out=tmp_path))
     assert result.tables
     assert result.kind == "simulated"
 

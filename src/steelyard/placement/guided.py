@@ -24,6 +24,8 @@ from steelyard.placement.variations import allowed, varied
 
 FIRST_STEPS, STEPS = 600, 120
 """Steps on all measurements so far, after the first of them and after each round."""
+SEARCHED = 4
+"""Every so many rounds the corrected model is searched to the end: what was learnt of its errors changes slowly."""
 _REMEMBERED = 12
 """The best placements that were measured, kept for later."""
 
@@ -273,6 +275,7 @@ class _Session:
         self.residual, self.before = residual, list(before)
         self.lived: list[tuple[Ints, Floats]] = []
         self.known: set[bytes] = set()
+        self.rounds = 0
         self.worst = 0.0
         """The largest predicted time of what was tried over that of what was deployed then, less 1."""
 
@@ -302,7 +305,9 @@ class _Session:
         ]
         steps.append(proposals(self.setup, best[0][0]))
         steps.append(drawn(self.setup, most // 4, int(self.random.integers(2**31)), vary=self.policy.numbers))
-        steps.append(np.array([self._searched_from(best)]))
+        if self.rounds % SEARCHED == 0:
+            steps.append(np.array([self._searched_from(best)]))
+        self.rounds += 1
         found = allowed(self.setup, np.unique(np.concatenate(steps), axis=0))
         found = found[[one.tobytes() not in self.known for one in found]]
         if not len(found):

@@ -21,7 +21,7 @@ from steelyard.placement.features import WINDOW, Weights
 from steelyard.placement.paths import tuple_times
 from steelyard.placement.regression import Regression
 
-TOGETHER = 16
+TOGETHER = 4
 """Placements that are predicted at once."""
 
 

@@ -1,10 +1,8 @@
-"""The cluster itself: how fast its formulas are, how they rank placements, and what the default scheduler shows."""
+"""The cluster itself: how its formulas rank placements, and what the default scheduler shows."""
 
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,15 +10,15 @@ import numpy as np
 from steelyard.bench import Cell, Result, Run, Series, Table, Target, charts, experiment
 from steelyard.bench.claims import Claim, mean
 from steelyard.bench.placement.calibration import fit_table
-from steelyard.bench.placement.frame import HOW, contest, seeds_of
+from steelyard.bench.placement.contest import contest, seeds_of
 from steelyard.bench.placement.published import SOURCE, SPLIT_PROCESSING, THROUGHPUT
+from steelyard.bench.placement.verdicts import HOW
 from steelyard.bench.result import Published
 from steelyard.core.plans import Floats
 from steelyard.placement.draws import drawn
 from steelyard.sim.placed import ExactCluster, FastCluster, deployed
 from steelyard.sim.placed.frozen import FILE
 
-PLACEMENTS, QUICK_PLACEMENTS = 200_000, 20_000
 DRAWN, QUICK_DRAWN = 500, 60
 TUPLES = 20_000
 """Source tuples of the slowest application, for which the exact level runs with each placement that is ranked."""
@@ -28,38 +26,6 @@ KEEPS_UP = 3.0
 """Times of the default, above which a placement counts as one that cannot keep up."""
 LEVELS = ("cq-small", "cq-medium", "cq-large", "lsp-large", "wc-large", "3x-cq-small", "hybrid")
 SCENARIOS = ("wc-30", "wc-15", "wc-7")
-
-
-@experiment("placement-speed", title="Placements a second whose times formulas give, and of the exact level")
-def placement_speed(run: Run) -> Result:
-    """100 threads on 10 machines, on one core."""
-    setup = deployed("cq-large")
-    fast, many = FastCluster(setup), drawn(setup.setup, run.pick(PLACEMENTS, QUICK_PLACEMENTS), run.seed)
-    fast.times(many[:10])  # compiles
-    speeds = []
-    for _ in range(5):
-        clock = time.process_time()
-        fast.times(many)
-        speeds.append(len(many) / (time.process_time() - clock))
-    cluster = ExactCluster(setup, seed=run.seed, warm=True)
-    cluster.run(0.1)
-    clock, before = time.process_time(), cluster.events
-    cluster.run(run.pick(60.0, 10.0))
-    exact = (cluster.events - before) / (time.process_time() - clock)
-    return Result(
-        {"threads": setup.setup.threads, "machines": setup.setup.machines, "placements": len(many)},
-        {"placements_per_second": statistics.median(speeds), "events_per_second": exact},
-        targets=[Target("placements_per_second", at_least=20_000)],
-        notes=["Processor time of one core; the median of five. Events are those of the exact level."],
-    )
-
-
-@placement_speed.picture
-def _speed(figure: charts.Figure, result: Result) -> None:
-    speeds = {"placements, formulas": "placements_per_second", "events, tuple by tuple": "events_per_second"}
-    panels = charts.panels(figure, 2, (10, 2.6))
-    for panel, (what, metric) in zip(panels, speeds.items(), strict=True):
-        charts.bars(panel, {what: result.metrics[metric]}, title=what, x="per second, one core", y="level")
 
 
 def exact_times(name: str, placements: np.ndarray, seed: int) -> Floats:
@@ -266,11 +232,10 @@ def _faster(found: Panels, alike: bool) -> Claim:
 @experiment("placement-throughput", title="Tuples per second, whatever the placement", figure=f"{SOURCE}, Fig. 3.9")
 def placement_throughput(run: Run) -> Result:
     """The large setup of continuous queries."""
-    found = contest(run, "cq-large")
     rows, metrics, claims = [], {}, []
-    for who, curves in found.curves.items():
-        per_second = [float(one.throughput[0]) for one in curves]
-        came = [float(one.arrivals[0]) for one in curves]
+    for (_, who), each in contest(run, run.pick(("cq-large",), ("cq-small",)), "placement-throughput").items():
+        per_second = [one.throughput[0] for one in each]
+        came = [one.arrivals[0] for one in each]
         rows.append((who, "6,600 to 6,700", round(mean(per_second), 1), round(mean(came), 1)))
         metrics[f"{who}_per_second"] = mean(per_second)
         claims.append(

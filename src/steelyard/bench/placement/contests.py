@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from steelyard.bench import Result, Run, charts, experiment
-from steelyard.bench.claims import mean
-from steelyard.bench.placement.frame import (
-    HOW,
-    Contest,
-    contest,
-    contestants,
-    curves_of,
-    order_claims,
-    reduction_claims,
-    seeds_of,
-    times_table,
-)
-from steelyard.bench.placement.published import ACTOR, DEFAULT, DQN, EXTRA, MODEL, PUBLISHED, SOURCE
+from steelyard.bench import Result, Run, Series, charts, experiment
+from steelyard.bench.placement.contest import Outcomes, contest, curve, seeds_of
+from steelyard.bench.placement.published import ACTOR, CHAPTER3, CHAPTER4, EXTRA, SOURCE
+from steelyard.bench.placement.verdicts import average_result, draw_times, result_of
 from steelyard.bench.registry import Experiment
-from steelyard.bench.result import Published
 
-WHY = "the simulated cluster is not theirs: only the default's times were fitted"
-PAIRS = (
-    (MODEL, DEFAULT),
-    (DQN, DEFAULT),
-    (ACTOR, DEFAULT),
-    (ACTOR, MODEL),
-    (EXTRA, DEFAULT),
-    (EXTRA, MODEL),
-)
-"""Whose reductions are published."""
 EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "placement-model": (
         "Word count, logs and queries under the predictive scheduler",
@@ -54,31 +33,14 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
 """By name: title, setups, and where that stands."""
 
 
-def result_of(contests: Sequence[Contest], run: Run) -> Result:
-    """Times, curves and verdicts of some setups."""
-    metrics: dict[str, float] = {}
-    published = []
-    for one in contests:
-        for who in one.curves:
-            name = f"{one.setup.replace('-', '_')}_{who}_ms"
-            metrics[name] = mean(one.settled(who))
-            known = PUBLISHED.get(one.setup)
-            if known and who in known.times:
-                published.append(Published(known.times[who], f"{SOURCE}, {known.figure}, in ms", name))
-    claims = [
-        *reduction_claims(contests, PAIRS, WHY),
-        *order_claims(contests, (ACTOR, EXTRA, MODEL, DEFAULT), WHY),
-    ]
-    return Result(
-        {"setups": [one.setup for one in contests], "seeds": seeds_of(run), "policies": list(contestants())},
-        metrics,
-        tables=[times_table(contests)],
-        series=curves_of(contests),
-        published=published,
-        claims=claims,
-        kind="simulated",
-        notes=[HOW],
-    )
+def curves_of(outcomes: Outcomes, run: Run) -> list[Series]:
+    """What each policy came to with the first seed, minute by minute after a cold deployment."""
+    found, one_setup = [], len({setup for setup, _ in outcomes}) == 1
+    for (setup, who), each in run.progress.track(list(outcomes.items()), "curves"):
+        minutes, times = curve(run, setup, each[0], seeds_of(run)[0])
+        name = who if one_setup else f"{setup}: {who}"
+        found.append(Series(name, minutes.round(3).tolist(), np.round(times, 4).tolist(), "simulated"))
+    return found
 
 
 def _register(name: str) -> Experiment:
@@ -86,7 +48,8 @@ def _register(name: str) -> Experiment:
 
     @experiment(name, title=f"{title}, by placement policy", figure=f"{SOURCE}, {figure}")
     def run_it(run: Run) -> Result:
-        return result_of([contest(run, setup) for setup in setups], run)
+        found = contest(run, setups, name)
+        return result_of(found, run, curves_of(found, run))
 
     @run_it.picture
     def draw(figure_: charts.Figure, result: Result) -> None:
@@ -103,3 +66,19 @@ def _register(name: str) -> Experiment:
 
 
 REGISTERED = [_register(name) for name in EXPERIMENTS]
+
+
+@experiment("placement-average", title="Actor and critic over the five setups of chapter 3", figure="section 3.5")
+def average(run: Run) -> Result:
+    """`ac_vs_default` and `ac_vs_model`; a quick run has one of the setups."""
+    return average_result(contest(run, run.pick(CHAPTER3, CHAPTER3[:1]), "placement-average"), ACTOR, run)
+
+
+@experiment("extra-average", title="EXTRA over the six setups of chapter 4", figure="section 4.4")
+def extra_average(run: Run) -> Result:
+    """`extra_vs_default` and `extra_vs_model`; a quick run has one of the setups."""
+    return average_result(contest(run, run.pick(CHAPTER4, CHAPTER4[:1]), "extra-average"), EXTRA, run)
+
+
+for _one in (average, extra_average):
+    _one.picture(draw_times)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from steelyard.bench import Claim, Result, Run, Table, charts, experiment, mean
-from steelyard.bench.placement.predicted import LOCAL, SCHEDULES, learnt, looked, policy_of
-from steelyard.bench.placement.published import MODEL
+from steelyard.bench.placement.contest import policy_of
+from steelyard.bench.placement.predicted import learnt, looked
+from steelyard.bench.placement.published import MODEL, SEARCH
 from steelyard.placement.draws import drawn
 from steelyard.placement.learnt import Learnt, training_rows
 from steelyard.placement.regression import KERNELS, Parameters, accuracy, cross_validated, thinned
@@ -55,8 +56,11 @@ def compared(name: str, seed: int, run: Run) -> Compared:
     """Train once; then compare kernels, pooled regressions, and searches."""
     made = deployed(name)
     setup, seconds = made.setup, run.pick(SECONDS, QUICK_SECONDS)
-    known, _ = learnt(made, seed, run.quick)
-    policy = policy_of(MODEL, known)
+    policies: dict[str, Any] = {who: policy_of(who, run) for who in (MODEL, SEARCH)}
+    policy = policies[MODEL]
+    known, _ = learnt(policy, made, seed)
+    for one in policies.values():
+        one.learnt = known
     seen = looked(made, setup.round_robin(), seed, seconds).reading
     kernels = _kernels(known, run.pick(PENALTIES, QUICK_PENALTIES))
     true = FastCluster(made, seed=seed)
@@ -69,9 +73,9 @@ def compared(name: str, seed: int, run: Run) -> Compared:
         ranks[kind], accuracies[kind] = spearman(found, expected), 100 * accuracy(found, expected)
     known.fit(policy.parameters)
     searched = {}
-    for who in (MODEL, LOCAL):
+    for who in (MODEL, SEARCH):
         begun = time.perf_counter()
-        chosen = setup.assignment(policy_of(who, known).place(setup, seen), seen.assignment)
+        chosen = setup.assignment(policies[who].place(setup, seen), seen.assignment)
         took = time.perf_counter() - begun
         told = float(policy.prediction(setup, seen).times(chosen[None])[0, 0])
         after = float(looked(made, chosen, seed, seconds).reading.times[0])
@@ -139,16 +143,16 @@ def result_of(found: Mapping[str, Sequence[Compared]]) -> Result:
             mean(one.searched[who].seconds for one in many),
         )
         for name, many in found.items()
-        for who in (MODEL, LOCAL)
+        for who in (MODEL, SEARCH)
     ]
     return Result(
-        parameters={"applications": list(found), "placements": SCHEDULES},
+        parameters={"applications": list(found)},
         metrics={
             "rbf_accuracy_percent": mean(one.kernels["rbf"] for one in each),
             "rank_own": mean(one.ranks["own"] for one in each),
             "rank_pooled": mean(one.ranks[POOLED] for one in each),
             "local_search_vs_model_based": mean(
-                one.searched[LOCAL].settled / one.searched[MODEL].settled for one in each
+                one.searched[SEARCH].settled / one.searched[MODEL].settled for one in each
             ),
             "model_based_search_s": mean(one.searched[MODEL].seconds for one in each),
         },

@@ -29,6 +29,8 @@ class Published:
 
 DEFAULT, MODEL, DQN, ACTOR, EXTRA = "default", "model_based", "dqn", "actor_critic", "extra"
 """How our policies are called that stand beside published ones."""
+SEARCH, GUIDED = "local_search", "guided"
+"""Those that nobody published."""
 
 
 def _published(figure: str, names: tuple[str, ...], *times: float, starts: tuple[float, ...] = ()) -> Published:
