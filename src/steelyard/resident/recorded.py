@@ -90,52 +90,23 @@ def collected(
     span
         From when to when it counts, by the same clock.
     """
-    first = {one.name: int(setup.first[at]) for at, one in enumerate(setup.operators)}
     ids, due = rows["id"].to_numpy(), rows["due"].to_numpy()
     app = pa.array([setup.applications[0]] * rows.num_rows)
     schedule = pa.array([str(number)] * rows.num_rows)
-    machine_of = {name: np.array(placement.of(name)) for name in chain}
-    sender, sent, transfers, processes = rows["source"].to_numpy(), due, [], []
+    step = _place(setup, placement, chain[0], rows["source"].to_numpy())
+    sent, transfers, processes = due, [], []
     for at, (before, name) in enumerate(pairwise(chain)):
         notes = {what: rows[f"{name} {what}"].to_numpy() for what, _ in _NOTES}
-        own = notes["instance"]
+        sender, step = step, _place(setup, placement, name, notes["instance"])
         shared: Mapping[str, object] = {
             "tuple_id": ids * len(chain) + at,
             "root_id": ids,
             "app_id": app,
             "schedule_id": schedule,
         }
-        transfers.append(
-            pa.table(
-                {
-                    **shared,
-                    "edge": pa.array([f"{before} -> {name}"] * rows.num_rows),
-                    "src_exec": sender + first[before],
-                    "dst_exec": own + first[name],
-                    "src_machine": machine_of[before][sender],
-                    "dst_machine": machine_of[name][own],
-                    "t_sent": sent,
-                    "t_recv": notes["began"],
-                }
-            )
-            .select(TRANSFER.names)
-            .cast(TRANSFER)
-        )
-        processes.append(
-            pa.table(
-                {
-                    **shared,
-                    "component": pa.array([name] * rows.num_rows),
-                    "exec": own + first[name],
-                    "machine": machine_of[name][own],
-                    "t_start": notes["began"],
-                    "t_end": notes["ended"],
-                }
-            )
-            .select(PROCESS.names)
-            .cast(PROCESS)
-        )
-        sender, sent = own, notes["ended"]
+        transfers.append(_transfers(shared, f"{before} -> {name}", (sender, step), (sent, notes["began"])))
+        processes.append(_processes(shared, name, step, (notes["began"], notes["ended"])))
+        sent = notes["ended"]
     assignment = setup.located({str(one): placement.worker_of[one] for one in setup.possible})
     return Collected(
         transfer=pa.concat_tables(transfers),
@@ -144,3 +115,47 @@ def collected(
         machine=machines_of(setup),
         schedule=schedules_of(setup, [Deployed(number, assignment, *span)]),
     )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where each row was: the executor, by its number in the setup, and its machine."""
+
+    executor: np.ndarray
+    machine: np.ndarray
+
+
+def _place(setup: Setup, placement: Placement, operator: str, instance: np.ndarray) -> _Place:
+    first = setup.first[[one.name for one in setup.operators].index(operator)]
+    return _Place(instance + int(first), np.array(placement.of(operator))[instance])
+
+
+def _transfers(
+    shared: Mapping[str, object], edge: str, ends: tuple[_Place, _Place], times: tuple[np.ndarray, np.ndarray]
+) -> pa.Table:
+    source, target = ends
+    made = {
+        **shared,
+        "edge": pa.array([edge] * len(times[0])),
+        "src_exec": source.executor,
+        "dst_exec": target.executor,
+        "src_machine": source.machine,
+        "dst_machine": target.machine,
+        "t_sent": times[0],
+        "t_recv": times[1],
+    }
+    return pa.table(made).select(TRANSFER.names).cast(TRANSFER)
+
+
+def _processes(
+    shared: Mapping[str, object], component: str, place: _Place, times: tuple[np.ndarray, np.ndarray]
+) -> pa.Table:
+    made = {
+        **shared,
+        "component": pa.array([component] * len(times[0])),
+        "exec": place.executor,
+        "machine": place.machine,
+        "t_start": times[0],
+        "t_end": times[1],
+    }
+    return pa.table(made).select(PROCESS.names).cast(PROCESS)
