@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.core.policies import Learning
+from steelyard.policies import spelled_out
 from steelyard.similarity.balancer import (
     Balancer,
     Greedy,
@@ -22,15 +24,16 @@ from steelyard.similarity.balancer import (
     worker_loads,
 )
 from steelyard.similarity.learned import ARMS, Bandit
+from steelyard.similarity.registry import BALANCERS
 
-BALANCERS: dict[str, Callable[[], Balancer]] = {
-    "greedy": Greedy,
-    "greedy by current load": lambda: Greedy(accept="current_load"),
-    "greedy that pays for moves": lambda: Greedy(migration=0.1),
-    "bandit": lambda: Bandit(seed=5),
-    "bandit that explores": lambda: Bandit(explore=1.0, seed=6),
-    "bandit that pays for moves": lambda: Bandit(migration=0.1, explore=0.5),
-}
+CASES = [
+    *(spelled_out(entry) for entry in BALANCERS.entries.values()),
+    "greedy?accept=current_load",
+    "greedy?migration=0.1",
+    "bandit?seed=5",
+    "bandit?explore=1&seed=6",
+    "bandit?migration=0.1&explore=0.5",
+]
 Problem = tuple[list[WorksetLoad], int]
 
 
@@ -101,9 +104,9 @@ def like_s3j(seed: int, worksets: int = 750) -> list[WorksetLoad]:
     return loads
 
 
-@pytest.fixture(params=BALANCERS, name="make", scope="module")
+@pytest.fixture(params=CASES, name="make", scope="module")
 def _make(request: pytest.FixtureRequest) -> Callable[[], Balancer]:
-    return BALANCERS[request.param]
+    return partial(BALANCERS.named, request.param)
 
 
 @settings(deadline=None)

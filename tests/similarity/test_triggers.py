@@ -4,6 +4,8 @@ from hypothesis import strategies as st
 
 from steelyard.core import OptionError
 from steelyard.core.worksets import JoinObservation
+from steelyard.policies import spelled_out
+from steelyard.similarity.registry import TRIGGERS
 from steelyard.similarity.triggers import (
     EveryWindow,
     ImbalanceAbove,
@@ -12,26 +14,27 @@ from steelyard.similarity.triggers import (
     Trigger,
 )
 
-TRIGGERS = [EveryWindow(), ImbalanceAbove(), LatencyAbove(1.0), LatencySpread()]
+CASES = [spelled_out(entry).replace("...", "1") for entry in TRIGGERS.entries.values()]
 loads = st.lists(st.floats(0, 1e9), max_size=8)
 latencies = st.lists(st.none() | st.floats(0, 1e4), max_size=8)
 
 
-@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("trigger", CASES)
 @settings(deadline=None)
 @given(loads=loads, latencies=latencies, started=st.booleans())
 def test_every_trigger_answers_with_a_reason_whatever_was_seen(
-    trigger: Trigger, loads: list[float], latencies: list[float | None], started: bool
+    trigger: str, loads: list[float], latencies: list[float | None], started: bool
 ) -> None:
-    verdict = trigger.should(JoinObservation(loads, latencies, started))
+    verdict = TRIGGERS.named(trigger).should(JoinObservation(loads, latencies, started))
     assert bool(verdict) is verdict.balance
     assert verdict.reason
 
 
-@pytest.mark.parametrize("trigger", TRIGGERS)
-def test_nothing_seen_is_no_reason_to_balance(trigger: Trigger) -> None:
-    assert isinstance(trigger, Trigger)
-    assert not trigger.should(JoinObservation(loads=[]))
+@pytest.mark.parametrize("trigger", CASES)
+def test_nothing_seen_is_no_reason_to_balance(trigger: str) -> None:
+    made = TRIGGERS.named(trigger)
+    assert isinstance(made, Trigger)
+    assert not made.should(JoinObservation(loads=[]))
 
 
 def test_every_window_balances_when_a_window_starts_and_only_then() -> None:
