@@ -1,13 +1,13 @@
 """Words counted every ten seconds by workers that stay: a resident dataflow in the tasks of one Spark job."""
 
 import steelyard as sy
-from steelyard.resident import Flow, Generated, Memory, count, mermaid
+from steelyard.resident import Flow, Generated, Memory, mermaid
 from steelyard.spark import resident
 from steelyard.workloads import Words
 
 flow = Flow("words", parallelism=2)
 words = flow.source(Generated(Words(words=1000, seed=7), rows=50_000), time="event_time", name="words")
-counts = words.key_by("word").aggregate(n=count(), window="10 seconds", name="count")
+counts = words.key_by("word").aggregate(n=sy.count(), window="10 seconds", name="count")
 counts.sink(Memory(), name="counts")
 dataflow = flow.dataflow()
 print(mermaid(dataflow))

@@ -5,7 +5,7 @@ import time
 import pyarrow as pa
 
 import steelyard as sy
-from steelyard.resident import Flow, Generated, Memory, count, run
+from steelyard.resident import Flow, Generated, Memory, run
 from steelyard.workloads import Words
 
 
@@ -18,7 +18,7 @@ def look_up(batch: pa.RecordBatch) -> pa.RecordBatch:
 flow = Flow("lookups", parallelism=2)
 words = flow.source(Generated(Words(words=100, seed=7), rows=4_000), batch_rows=50, name="words")
 looked_up = words.shuffle().map(look_up, name="look up")
-looked_up.key_by("word").aggregate(n=count(), emit="end", name="count").sink(Memory(), name="counts")
+looked_up.key_by("word").aggregate(n=sy.count(), emit="end", name="count").sink(Memory(), name="counts")
 
 results = run(flow.dataflow(), workers=2)
 answers = sy.what_if(results, machines=[2, 4, 8], cores=2)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.registry import Family
 from steelyard.policies import FAMILIES, as_markdown, spelled_out
-from steelyard.resident import Flow, Memory, Rows, count, run
+from steelyard.resident import Flow, Memory, Rows, run
 from steelyard.scaling import Fixed
 from steelyard.scaling.registry import ELASTICITY
 from steelyard.sim import Exactly, Operator, Scenario, Source, simulate

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         StateError,
         SteelyardError,
     )
+    from steelyard.core.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
     from steelyard.partition import partitioner, partitioner_names
-    from steelyard.spark.aggregates import approx_distinct, collect, count, max, mean, min, sum, top_k, variance
     from steelyard.spark.aggregator import Aggregator
     from steelyard.spark.query import Query
     from steelyard.spark.row_aggregator import udaf
@@ -43,7 +43,7 @@ _HOMES = {
         "SteelyardError",
     ),
     "steelyard.partition": ("partitioner", "partitioner_names"),
-    "steelyard.spark.aggregates": (
+    "steelyard.core.aggregates": (
         "approx_distinct",
         "collect",
         "count",

@@ -20,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import steelyard as sy
+from steelyard import count, max, mean, min, sum
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Memory, Rows, Stream, count, max, mean, min, sum
+from steelyard.resident import Flow, Memory, Rows, Stream
 from steelyard.spark import resident
 from steelyard.workloads.workload import TIMESTAMP
 from tests.tiny_spark import tiny

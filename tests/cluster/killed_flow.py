@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from steelyard import count, sum
 from steelyard.core.dataflow import Dataflow
-from steelyard.resident import Flow, Generated, Parquet, count, sum
+from steelyard.resident import Flow, Generated, Parquet
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant

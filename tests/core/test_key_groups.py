@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import DataflowError
-from steelyard.resident import Flow, Memory, Rows, count
+from steelyard.resident import Flow, Memory, Rows
 from tests.resident.test_control import ROWS
 
 hashes = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=30).map(lambda some: np.array(some, np.int64))

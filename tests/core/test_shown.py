@@ -7,9 +7,10 @@ from html.parser import HTMLParser
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core import BlockPlan, BucketPlan, KeyCounts, Progress
 from steelyard.partition import Prompt
-from steelyard.resident import Flow, Memory, Rows, count, run
+from steelyard.resident import Flow, Memory, Rows, run
 from steelyard.resident.groups import BatchProgram, Scheduling, run_batches
 from steelyard.sim import Edge, Exactly, Operator, Scenario, Source, simulate
 from steelyard.spark.said import join_progress

@@ -11,9 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
-from steelyard.resident import Flow, Memory, Settings, Step, count, run
+from steelyard.resident import Flow, Memory, Settings, Step, run
 from steelyard.resident.json_rows import JsonRows
 from steelyard.resident.kafka import ANSWER_SECONDS, KafkaTopic, client
 from steelyard.resident.kafka_sink import AT_LEAST_ONCE, EPOCH_HEADER, EXACTLY_ONCE, Kafka

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, max, mean, min, sum
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Memory, Rows, Step, count, max, mean, min, run, sum
+from steelyard.resident import Flow, Memory, Rows, Step, run
 from steelyard.workloads.workload import TIMESTAMP
 
 GROUPINGS = ["hash", "shuffle", "pk2", "dalton", "prompt", "cam", "w_choices", "auto"]

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, max, mean, sum, variance
 from steelyard.core import OptionError
 from steelyard.core.policies import identity
 from steelyard.partition.registry import edge_policy
-from steelyard.resident import Flow, Memory, ParquetFiles, Settings, count, max, mean, run, sum, variance
+from steelyard.resident import Flow, Memory, ParquetFiles, Settings, run
 from steelyard.resident.routing import ByPolicy
 from steelyard.workloads.workload import TIMESTAMP
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard import count, max, sum, variance
 from steelyard.core.topology import Instance
-from steelyard.resident import Flow, Memory, Rows, count, max, run, sum, variance
+from steelyard.resident import Flow, Memory, Rows, run
 from steelyard.resident.aggregate import PartialAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.changes import ChangedAggregate

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from steelyard import count
 from steelyard.control import Controller
 from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count
+from steelyard.resident import Flow, Generated, Memory, Rows, Settings
 from steelyard.resident.jobs import Job
 from steelyard.resident.lag import Behind
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher

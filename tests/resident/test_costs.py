@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Edge, Grouping, Route
 from steelyard.core.topology import DataflowError, Instance, Placement
 from steelyard.grouping import OSG, Matrices, Reply, Requests, RoundRobin, TimeSplitter, TrackingOSG, grouping
-from steelyard.resident import Flow, Memory, Rows, Settings, count, run
+from steelyard.resident import Flow, Memory, Rows, Settings, run
 from steelyard.resident.costs import CostMeter, schedulers_of
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.keys import key_ids

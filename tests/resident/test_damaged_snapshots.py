@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from steelyard import count, sum
 from steelyard.core import StateError
 from steelyard.core.durable import opened, sealed
 from steelyard.core.topology import Instance
-from steelyard.resident import Flow, Parquet, Rows, Settings, count, run, sum
+from steelyard.resident import Flow, Parquet, Rows, Settings, run
 from steelyard.resident.jobs import Job
 from steelyard.resident.manifest import Manifest
 from steelyard.resident.operator import ALONE

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import steelyard as sy
+from steelyard import count, sum
 from steelyard.core import OptionError
 from steelyard.core.dataflow import FORWARD, Dataflow, Edge, Grouping, Operator, Route
 from steelyard.core.topology import DataflowError, Instance, Placement
-from steelyard.resident import Flow, Memory, Rows, Step, count, mermaid, sum, svg
+from steelyard.resident import Flow, Memory, Rows, Step, mermaid, svg
+from steelyard.resident.aggregates import FUNCTIONS
 from steelyard.resident.stateless import Filter
 from steelyard.workloads.workload import TIMESTAMP
 
@@ -187,10 +189,23 @@ def test_channels_are_all_pairs_of_instances_that_may_talk(readers, counters, wo
     assert sorted(hosted) == sorted(dataflow.instances)
 
 
-@pytest.mark.parametrize("use", [sy.sum("start"), sy.count(), "sum", sum])
+def test_the_aggregates_of_queries_are_those_of_dataflows_where_workers_have_them():
+    def gives(use):
+        flow, rows = links()
+        rows.key_by("start").aggregate(t=use, emit="epochs", name="t").sink(Memory())
+        return flow.dataflow().schemas["t"].field("t").type
+
+    made = {name: gives(getattr(sy, name)("end")) for name in FUNCTIONS}
+    assert made == dict.fromkeys(FUNCTIONS, pa.int64()) | dict.fromkeys(("mean", "variance"), pa.float64())
+    for use in (sy.top_k("end"), sy.collect("end"), sy.approx_distinct("end")):
+        with pytest.raises(OptionError, match=rf"aggregate 't': workers that stay have no {use.function}; they have"):
+            gives(use)
+
+
+@pytest.mark.parametrize("use", ["sum", sum])
 def test_an_aggregate_of_something_else_is_named_with_the_remedy(use):
     _, rows = links()
-    with pytest.raises(OptionError, match=r"aggregate 't' must be one of steelyard.resident, as count"):
+    with pytest.raises(OptionError, match=r"aggregate 't' must be sy.count\(\), sy.sum"):
         rows.key_by("start").aggregate(t=use)
 
 

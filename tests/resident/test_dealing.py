@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core import OptionError
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Instance
-from steelyard.resident import Rows, count, sum
+from steelyard.resident import Rows
 from steelyard.resident.aggregate import PartialAggregate, WindowedAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.changes import ChangedAggregate

@@ -13,10 +13,11 @@ import numba
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.topology import Placement
 from steelyard.kernels import nh
-from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count, listener, security
+from steelyard.resident import Flow, Generated, Memory, Rows, Settings, listener, security
 from steelyard.resident.connection import Connection
 from steelyard.resident.coordinator import Coordinator
 from steelyard.resident.gang import GenerationError

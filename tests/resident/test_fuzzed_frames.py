@@ -14,8 +14,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from steelyard import count, sum
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Generated, Memory, Rows, Settings, count, sum
+from steelyard.resident import Flow, Generated, Memory, Rows, Settings
 from steelyard.resident.connection import Connection
 from steelyard.resident.control import message
 from steelyard.resident.coordinator import Coordinator

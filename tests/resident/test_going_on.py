@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core.topology import Instance
-from steelyard.resident import count, join, sum
+from steelyard.resident import join
 from steelyard.resident.aggregate import WindowedAggregate
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.join import Join

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core import BadRowError, NoEffectWarning, OptionError, SteelyardError
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident import (
@@ -30,10 +31,8 @@ from steelyard.resident import (
     Settings,
     SocketLines,
     Step,
-    count,
     launchers,
     run,
-    sum,
 )
 from steelyard.resident.channel import CREDIT
 from steelyard.resident.connection import Connection

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from steelyard import count, max, mean, min, sum, variance
 from steelyard.core import BadRowError, OptionError
-from steelyard.resident import Flow, JobError, Memory, ParquetFiles, Rows, count, max, mean, min, run, sum, variance
+from steelyard.resident import Flow, JobError, Memory, ParquetFiles, Rows, run
 from steelyard.resident.transformed import conformed
 
 AT = [datetime(2024, 5, 1, tzinfo=UTC)] * 4

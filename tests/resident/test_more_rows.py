@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.resident import Flow, Memory, Settings, Step, count, run
-from steelyard.resident import sum as total_of
+from steelyard import count
+from steelyard import sum as total_of
+from steelyard.resident import Flow, Memory, Settings, Step, run
 from steelyard.resident.sources import Read, Reader
 from steelyard.workloads.workload import TIMESTAMP
 

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.applications.reachability import paths, reachability, reached
 from steelyard.checkpoint import PROTOCOLS, Central
 from steelyard.core import OptionError, StateError
-from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, Step, count, run, sum
+from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, Step, run
 from steelyard.resident.channel import Mailbox, Outlet
 from steelyard.resident.generations import JobError
 from steelyard.resident.snapshot import SnapshotStore

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Memory, Rows, Settings, Step, count, run, sum
+from steelyard.resident import Flow, Memory, Rows, Settings, Step, run
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ThreadLauncher
 from steelyard.resident.sources import Read, Reader

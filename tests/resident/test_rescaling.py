@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.control import Controller, LargestStep
 from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.topology import Instance, Placement
-from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, count, run
+from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, run
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import Manifest

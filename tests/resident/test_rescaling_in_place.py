@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.key_groups import KeyGroups
 from steelyard.core.topology import Instance, Placement
-from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, count
+from steelyard.resident import Flow, Generated, Memory, Parquet, Settings
 from steelyard.resident.deployment import Deployment, Events
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.keys import key_ids

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core import Routed
 from steelyard.core.dataflow import Edge, Grouping, Route
 from steelyard.core.topology import Instance, Placement
-from steelyard.resident import Flow, Memory, Rows, Settings, count, rounds, run, sum
+from steelyard.resident import Flow, Memory, Rows, Settings, rounds, run
 from steelyard.resident.channel import Message
 from steelyard.resident.reports import bytes_arrays
 from steelyard.resident.rounds import RoundMeter

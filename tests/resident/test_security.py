@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core import OptionError
-from steelyard.resident import Flow, Generated, Memory, count, run, security
+from steelyard.resident import Flow, Generated, Memory, run, security
 from steelyard.resident.listener import Listener
 from steelyard.resident.security import GREETING, Credentials, Identity, RefusedError, Tls
 from steelyard.resident.wire import Kind

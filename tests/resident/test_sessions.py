@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, mean, sum, variance
 from steelyard.core import OptionError
 from steelyard.core.topology import Instance
-from steelyard.resident import Flow, Memory, Rows, count, mean, run, sum, variance
+from steelyard.resident import Flow, Memory, Rows, run
 from steelyard.resident.aggregate import PartialAggregate, SessionStep, WindowedAggregate, _partials
 from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK, InstanceContext

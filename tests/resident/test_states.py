@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum, variance
+from steelyard import count as rows_of
 from steelyard.core import OptionError
-from steelyard.resident import Flow, Memory, Rows, Settings, count, run, sum, variance
+from steelyard.resident import Flow, Memory, Rows, Settings, run
 from steelyard.resident.aggregates import Aggregation
-from steelyard.resident.aggregates import count as rows_of
 from steelyard.resident.states import Extreme, Groups, Variance
 from steelyard.resident.windows import Window
 

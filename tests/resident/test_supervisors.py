@@ -16,8 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Generated, JobError, Memory, Settings, count
+from steelyard.resident import Flow, Generated, JobError, Memory, Settings
 from steelyard.resident import launchers as launching
 from steelyard.resident.control import packed
 from steelyard.resident.gang import Gang, GenerationError

@@ -9,8 +9,9 @@ import time
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core.topology import Instance, Placement
-from steelyard.resident import Flow, JobError, Memory, Rows, Settings, Step, count, run
+from steelyard.resident import Flow, JobError, Memory, Rows, Settings, Step, run
 from steelyard.resident.channel import Mailbox
 from steelyard.resident.runner import TOGETHER_ROWS, Runner
 from steelyard.resident.switching import Links

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core import OptionError, StateError
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Memory, count
+from steelyard.resident import Flow, Memory
 from steelyard.resident.coordinator import Settings as JobSettings
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import ThreadLauncher

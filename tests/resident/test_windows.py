@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.resident import windows
 from steelyard.resident.aggregate import WindowedStep
-from steelyard.resident.aggregates import Aggregation, count
+from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.resident.windows import Window, as_micros, timely
 

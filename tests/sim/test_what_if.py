@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.core import OptionError
 from steelyard.core.control import InstanceObservation, Observation, OperatorObservation, WorkerObservation
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Memory, Rows, count
+from steelyard.resident import Flow, Memory, Rows
 from steelyard.sim import simulate
 from steelyard.sim.what_if import DEALT, SPREAD, Ran, what_if
 

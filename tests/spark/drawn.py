@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import steelyard as sy
-from steelyard.spark import aggregates as builtin
+from steelyard.core.aggregates import Aggregate
+from steelyard.spark.aggregates import in_jvm
 from steelyard.spark.rows import quoted
 from tests.spark.cases import MEANS, BlockMean, EitherMean, Longest
 
@@ -150,7 +151,7 @@ KINDS = {
 PYTHON = {"string": Longest, "int": EitherMean, "smallint": BlockMean}
 SIMPLE = ["boolean", "byte", "short", "int", "long", "double", "decimal", "string", "date", "instant"]
 """Kinds that are drawn for CSV and ORC files, which the resident engine does not read."""
-RESIDENT = (builtin.Count, builtin.Sum, builtin.Mean, builtin.Least, builtin.Greatest, builtin.Variance)
+RESIDENT = ("count", "sum", "mean", "min", "max", "variance")
 FORMATS = ["parquet"] * 4 + ["json"] * 4 + ["csv", "orc"]
 
 
@@ -336,23 +337,24 @@ class Case:
         columns = {*program.keys}
         for use in program.aggregates.values():
             columns |= {*use.columns}
-            if isinstance(use, builtin.Builtin):
+            if isinstance(use, Aggregate):
                 kind = self.kinds[use.column] if use.column else KINDS["long"]
-                if not isinstance(use, RESIDENT):
+                if use.function not in RESIDENT:
                     return True
-                if isinstance(use, builtin.Least | builtin.Greatest) and not kind.plain:
+                if use.function in ("min", "max") and not kind.plain:
                     return True
-                if isinstance(use, builtin.Mean | builtin.Variance) and isinstance(kind.spark, T.DecimalType):
+                if use.function in ("mean", "variance") and isinstance(kind.spark, T.DecimalType):
                     return True
         return any(self._is_unread(column) for column in columns)
 
     def refusal_of_batches(self, program: Program) -> bool:
         """Whether micro-batches refuse a program that Spark has an answer to."""
-        kept = (builtin.Least, builtin.Greatest, builtin.Collect, builtin.TopK)
-        results = [column for use in program.aggregates.values() if isinstance(use, kept) for column in use.columns]
+        kept = ("min", "max", "collect", "top_k")
+        builtins = [use for use in program.aggregates.values() if isinstance(use, Aggregate)]
+        results = [column for use in builtins if use.function in kept for column in use.columns]
         kinds = [self.kinds[key].spark for key in program.keys]
         shown = [*kinds, *(self.kinds[column].spark for column in results)]
-        in_python = any(not isinstance(use, builtin.Builtin) for use in program.aggregates.values())
+        in_python = len(builtins) < len(program.aggregates)
         return any(isinstance(kind, T.MapType) for kind in kinds) or (
             in_python and any(kind == T.YearMonthIntervalType() for kind in shown)
         )
@@ -366,12 +368,12 @@ def _storable(column: pa.Array) -> pa.Array:
 def _plain(use: Any, named: dict[str, str]) -> Any:
     """An aggregate in plain Spark."""
     column = F.col(named[use.columns[0]]) if use.columns else F.lit(1)
-    if isinstance(use, builtin.Collect):
+    if isinstance(use, Aggregate) and use.function == "collect":
         row = F.when(column.isNotNull(), F.struct(F.col("at"), column.alias("v")))
-        kept = F.slice(F.array_sort(F.collect_list(row)), 1, use.limit)
+        kept = F.slice(F.array_sort(F.collect_list(row)), 1, dict(use.options)["limit"])
         return F.transform(kept, lambda one: one["v"])
-    if isinstance(use, builtin.Builtin):
-        return use.plain(column)
+    if isinstance(use, Aggregate):
+        return in_jvm(use).plain(column)
     if isinstance(use.aggregator, MEANS):
         return F.avg(column)
     return F.min(F.when(column.isNotNull(), F.struct((-F.length(column)).alias("l"), column.alias("t"))))["t"]

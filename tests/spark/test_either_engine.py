@@ -392,7 +392,7 @@ def test_what_only_spark_can_do_with_the_source_is_named(spark, tmp_path, change
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('resident'\\) has no TopK; it has count"),
+        (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('resident'\\) has no top_k; it has count"),
         (lambda s: s.agg(t=sy.sum("text")), "does not read column 'text', a string, as a number"),
         (lambda s: s.output_mode("complete"), "no output mode 'complete': use 'update'"),
         (lambda s: s.elastic("zones?interval=1"), "leave out .elastic"),

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from steelyard import count, sum
 from steelyard.core import OptionError
-from steelyard.resident import Generated, count, sum
+from steelyard.resident import Generated
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.spark.resident import SparkLauncher
 from steelyard.workloads import Zipf

@@ -9,8 +9,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Generated, Memory, Settings, count
+from steelyard.resident import Flow, Generated, Memory, Settings
 from steelyard.resident.jobs import Job, Results
 from steelyard.spark.resident import SparkLauncher
 from steelyard.workloads import Arrivals, Constant, Zipf

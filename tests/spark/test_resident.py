@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
+from steelyard import count, mean, sum
 from steelyard.core import OptionError
-from steelyard.resident import Flow, Generated, Memory, Rows, Settings, Step, count, mean, sum
+from steelyard.resident import Flow, Generated, Memory, Rows, Settings, Step
 from steelyard.spark.resident import SparkLauncher, run
 from steelyard.workloads import Zipf
 from steelyard.workloads.rates import Constant

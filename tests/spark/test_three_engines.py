@@ -269,7 +269,7 @@ def test_bad_rows_fail_groups_or_are_dropped_and_counted(spark, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('groups'\\) has no TopK; it has count"),
+        (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('groups'\\) has no top_k; it has count"),
         (lambda s: s.output_mode("update"), "gives a window once, when it closes: output mode 'update'"),
         (lambda s: s.on_bad_rows("dead_letter", "/tmp/letters"), "engine\\('groups'\\) has no dead-letter table"),
         (

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.applications.columns import require
-from steelyard.spark.aggregates import mean, sum
+from steelyard.core.aggregates import mean, sum
 from steelyard.spark.stream import Stream, stream
 
 

@@ -20,8 +20,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import count
 from steelyard.core.dataflow import Dataflow
-from steelyard.resident import Flow, Generated, Memory, Step, Stream, count
+from steelyard.resident import Flow, Generated, Memory, Step, Stream
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
 from steelyard.resident.sinks import SinkLogic
 from steelyard.resident.windows import Window, timely

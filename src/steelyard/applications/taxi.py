@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from steelyard.spark.aggregates import sum
+from steelyard.core.aggregates import sum
 from steelyard.spark.stream import Stream, stream
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from steelyard.applications.columns import require
 from steelyard.core import OptionError
-from steelyard.spark.aggregates import sum
+from steelyard.core.aggregates import sum
 from steelyard.spark.stream import Stream, stream
 
 FIRST_DAY = date(1994, 1, 1)

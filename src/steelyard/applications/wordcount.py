@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from steelyard.applications.columns import require
-from steelyard.spark.aggregates import count
+from steelyard.core.aggregates import count
 from steelyard.spark.aggregator import Aggregator
 from steelyard.spark.stream import Stream, stream
 

@@ -7,7 +7,6 @@ of a Spark barrier job.
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.picture import mermaid, svg
 from steelyard.core.topology import DataflowError, Placement
-from steelyard.resident.aggregates import count, max, mean, min, sum, variance
 from steelyard.resident.file_sources import JsonLines, ParquetFiles
 from steelyard.resident.flow import Flow, Stream
 from steelyard.resident.generated import Generated
@@ -39,13 +38,7 @@ __all__ = [
     "Step",
     "Stream",
     "Tls",
-    "count",
-    "max",
-    "mean",
     "mermaid",
-    "min",
     "run",
-    "sum",
     "svg",
-    "variance",
 ]

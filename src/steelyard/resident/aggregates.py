@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.counts import Ints, one_zero
 from steelyard.core.hidden import FIRST, LAST, PANE
 from steelyard.resident.operator import require_columns
@@ -25,54 +26,26 @@ _MERGE = {"count_all": "sum", "count": "sum", "sum": "sum", "min": "min", "max":
 """How the partials of each Arrow function are merged."""
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    """An aggregate of a column, as Arrow's grouped functions compute it. Nulls are left out, as in SQL."""
-
-    function: str
-    column: str | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What it reads."""
-        return () if self.column is None else (self.column,)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The Arrow functions whose partials it is made of."""
-        if self.function == "mean":
-            return ("sum", "count")
-        return ("count_all",) if self.function == "count" and self.column is None else (self.function,)
+FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
+"""What there is."""
 
 
-def count(column: str | None = None) -> Aggregate:
-    """Rows; of a column, those that are not null."""
-    return Aggregate("count", column)
+def parts_of(one: Aggregate) -> tuple[str, ...]:
+    """The Arrow functions whose partials an aggregate is made of."""
+    if one.function == "mean":
+        return ("sum", "count")
+    return ("count_all",) if one.function == "count" and one.column is None else (one.function,)
 
 
-def sum(column: str) -> Aggregate:
-    """Their sum."""
-    return Aggregate("sum", column)
-
-
-def min(column: str) -> Aggregate:
-    """The least."""
-    return Aggregate("min", column)
-
-
-def max(column: str) -> Aggregate:
-    """The greatest."""
-    return Aggregate("max", column)
-
-
-def mean(column: str) -> Aggregate:
-    """Their mean, as a double."""
-    return Aggregate("mean", column)
-
-
-def variance(column: str) -> StateAggregate:
-    """Their sample variance; null for fewer than two."""
-    return Variance(column)
+def _computed(name: str, use: Aggregate | StateAggregate) -> Aggregate | StateAggregate:
+    """An aggregate as it is computed here: by Arrow's grouped functions, or with a state of its own."""
+    if isinstance(use, StateAggregate):
+        return use
+    if use.function not in FUNCTIONS:
+        raise OptionError(
+            f"aggregate {name!r}: workers that stay have no {use.function}; they have {', '.join(FUNCTIONS)}"
+        )
+    return Variance(*use.columns) if use.function == "variance" else use
 
 
 @dataclass(frozen=True)
@@ -81,6 +54,7 @@ class Aggregation:
 
     Examples
     --------
+    >>> from steelyard import count, mean
     >>> how = Aggregation(("k",), (("n", count()), ("m", mean("x"))))
     >>> partials = how.partials(pa.record_batch({"k": ["a", "b", "a"], "x": [1, 2, 4]}))
     >>> how.results(how.merged([partials, partials])).sort_by("k").to_pylist()
@@ -91,13 +65,17 @@ class Aggregation:
     aggregates: tuple[tuple[str, Aggregate | StateAggregate], ...]
     window: Window | None = None
 
+    def __post_init__(self) -> None:
+        computed = tuple((name, _computed(name, use)) for name, use in self.aggregates)
+        object.__setattr__(self, "aggregates", computed)
+
     @cached_property
     def names(self) -> dict[tuple[str, str], str]:
         """The column of partials for each part of each aggregate; a state is one part. None has the name of a key."""
         found: dict[tuple[str, str], str] = {}
         taken = {*self.keys, PANE, FIRST, LAST}
         for name, one in self.aggregates:
-            for part in one.parts if isinstance(one, Aggregate) else (_STATE,):
+            for part in parts_of(one) if isinstance(one, Aggregate) else (_STATE,):
                 own = f"{name}.{part}" if part else name
                 while own in taken:
                     own += "'"
@@ -109,7 +87,7 @@ class Aggregation:
     def settings(self) -> str:
         """What partials depend on, whatever the order of the aggregates."""
         uses = sorted(
-            f"{name}={one!r} in {[own for (whose, _), own in self.names.items() if whose == name]}"
+            f"{name}={_kept(one)} in {[own for (whose, _), own in self.names.items() if whose == name]}"
             for name, one in self.aggregates
         )
         return f"keys={self.keys}, window={self.window}, {', '.join(uses)}"
@@ -124,7 +102,7 @@ class Aggregation:
         """(partial column, Arrow function, input column) for each part of each aggregate."""
         uses = ((name, one) for name, one in self.aggregates if isinstance(one, Aggregate))
         bounds = [(FIRST, "min", FIRST), (LAST, "max", LAST)] if isinstance(self.window, Session) else []
-        return [*bounds, *((self.names[name, part], part, one.column) for name, one in uses for part in one.parts)]
+        return [*bounds, *((self.names[name, part], part, one.column) for name, one in uses for part in parts_of(one))]
 
     @property
     def states(self) -> list[tuple[str, StateAggregate]]:
@@ -225,7 +203,7 @@ class Aggregation:
                 total = partials.column(self.names[name, "sum"]).cast(pa.float64())
                 columns.append(pc.divide(total, partials.column(self.names[name, "count"]).cast(pa.float64())))
             else:
-                columns.append(partials.column(self.names[name, one.parts[0]]))
+                columns.append(partials.column(self.names[name, parts_of(one)[0]]))
         return pa.table(columns, names=[*self.keys, *(name for name, _ in self.aggregates)])
 
     def partial_schema(self, rows: pa.Schema) -> pa.Schema:
@@ -254,6 +232,11 @@ class Aggregation:
         if len(set(names)) < len(names):
             raise OptionError(f"two columns of the result would have one name: {names}; rename an aggregate")
         return pa.schema(fields)
+
+
+def _kept(one: Aggregate | StateAggregate) -> str:
+    """An aggregate as snapshots have always named it."""
+    return f"Aggregate(function={one.function!r}, column={one.column!r})" if isinstance(one, Aggregate) else repr(one)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

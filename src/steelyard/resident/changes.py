@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.hidden import NEW
 from steelyard.resident.aggregate import COMPACT_FROM, WindowedStep, panes_dealt
-from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.moving import Reassigned, parted
 from steelyard.resident.operator import (
     MAX_WATERMARK,

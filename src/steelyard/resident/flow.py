@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import pyarrow as pa
 
 from steelyard.core import Cooperative, OptionError, Placer, tell_no_effect
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
@@ -19,7 +20,7 @@ from steelyard.grouping.registry import grouping as shuffle_grouping
 from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
 from steelyard.resident.aggregate import PartialAggregate, WindowedAggregate
-from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.changes import ChangedAggregate
 from steelyard.resident.custom import Custom, Deal
 from steelyard.resident.join import Join
@@ -49,7 +50,8 @@ class Flow(Hinting):
 
     Examples
     --------
-    >>> from steelyard.resident import Flow, Memory, Rows, count
+    >>> from steelyard import count
+    >>> from steelyard.resident import Flow, Memory, Rows
     >>> flow = Flow("words")
     >>> words = flow.source(Rows(pa.table({"word": ["a", "b", "a"]})), name="read")
     >>> _ = words.key_by("word").aggregate(n=count(), parallelism=2).sink(Memory())
@@ -251,9 +253,7 @@ class Stream(Hinting):
         named = {**(uses or {}), **aggregates}
         for whose, use in named.items():
             if not isinstance(use, Aggregate | StateAggregate):
-                raise OptionError(
-                    f"aggregate {whose!r} must be one of steelyard.resident, as count() or sum('column'), got {use!r}"
-                )
+                raise OptionError(f"aggregate {whose!r} must be sy.count(), sy.sum('column') and so on, got {use!r}")
         how = Aggregation(keys, tuple(named.items()), self._window(window, slide, session, time))
         if self.grouping is not None and self.grouping.route is Route.POLICY:
             parts = self.flow._add(PartialAggregate(how), [self], f"{name} partials" if name else None, parallelism)

@@ -264,7 +264,8 @@ def run(
 
     Examples
     --------
-    >>> from steelyard.resident import Flow, Memory, Rows, count
+    >>> from steelyard import count
+    >>> from steelyard.resident import Flow, Memory, Rows
     >>> flow = Flow("words")
     >>> words = flow.source(Rows(pa.table({"word": ["a", "b", "a"]})))
     >>> _ = words.key_by("word").aggregate(n=count(), emit="end", parallelism=2).sink(Memory(), name="out")

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.counts import Ints
-from steelyard.resident.aggregates import Aggregate, Aggregation
+from steelyard.resident.aggregates import Aggregation, parts_of
 from steelyard.resident.keys import KeyIndex
 from steelyard.resident.moving import Reassigned, parted
 from steelyard.resident.operator import Batches, InstanceContext, OperatorLogic, State, Step
@@ -84,7 +85,7 @@ class RunningState:
                 raise OptionError(
                     f"aggregate {name!r} ({type(one).__name__}) needs a window, or emit='epochs': give one of them"
                 )
-            for part in one.parts:
+            for part in parts_of(one):
                 kind = partials.field(how.names[name, part]).type
                 if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                     raise OptionError(

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import Column
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.errors import nearest
 from steelyard.core.hidden import RESERVED, is_hidden
 from steelyard.core.hints import AGGREGATES, PYSPARK_AGGREGATES
-from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import Aggregator, AggregatorUse
 
 _CALL = re.compile(r"^Column<'(?P<function>\w+)\((?P<column>[^()]*)\)(?: AS `?(?P<alias>[^`']*)`?)?'>$")
@@ -36,7 +36,7 @@ def require_aggregates(unnamed: tuple[Any, ...], aggregates: Mapping[str, Any]) 
         if hasattr(use, "bufferSchema") and hasattr(use, "reduce"):
             theirs = use.__name__ if inspect.isclass(use) else type(use).__name__
             raise OptionError(f"aggregate {name!r}: write sy.udaf({theirs}()).of('column')")
-        if not isinstance(use, Builtin | AggregatorUse):
+        if not isinstance(use, Aggregate | AggregatorUse):
             raise OptionError(f"aggregate {name!r} must be sy.count(), sy.sum(column) and so on, got {use!r}")
         if is_hidden(name):
             raise OptionError(f"aggregate {name!r}: names that start with {RESERVED!r} are reserved")

@@ -6,22 +6,21 @@ what the tests compare it to.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.hidden import RESERVED
 
 Columns = dict[str, Column]
 NUMBERS = (T.NumericType,)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Builtin:
     """An aggregate in the JVM. `partial` runs over rows, `merge` over partials, `finish` over merged ones.
 
@@ -36,26 +35,6 @@ class Builtin:
     """Whether `finish` gives another type than plain Spark, to be cast to Spark's."""
     is_plain: bool = field(default=True, init=False)
     """Whether `plain` gives the same result, where no states need merging."""
-
-    @property
-    def word(self) -> str:
-        """The function that a user calls for it, such as `top_k`."""
-        words = {Least: "min", Greatest: "max"}
-        return words.get(type(self)) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
-
-    @property
-    def options(self) -> dict[str, object]:
-        """What it was given beside its column."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "column"}
-
-    def __repr__(self) -> str:
-        given = [*map(repr, self.columns), *(f"{name}={value!r}" for name, value in self.options.items())]
-        return f"sy.{self.word}({', '.join(given)})"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The input columns."""
-        return () if self.column is None else (self.column,)
 
     def prepared(self, value: Column, kind: T.DataType | None) -> Column:
         """The column as `partial` wants it."""
@@ -108,7 +87,7 @@ class Prefix:
         return f"{RESERVED}{plain}_{part}"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Count(Builtin):
     """Rows, or rows where a column is not null."""
 
@@ -135,7 +114,7 @@ def _exact(kind: T.DataType | None) -> bool:
     return isinstance(kind, T.IntegralType | T.DecimalType)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Sum(Builtin):
     """The sum of a column; null where all its values are."""
 
@@ -166,7 +145,7 @@ class Sum(Builtin):
         return {"sum": -F.col(at("sum")), "n": -F.col(at("n"))}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Mean(Sum):
     """The mean of a column."""
 
@@ -195,7 +174,7 @@ class Mean(Sum):
         return F.avg(value)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Least(Builtin):
     """The smallest value of a column."""
 
@@ -212,7 +191,7 @@ class Least(Builtin):
         return F.min(value)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Greatest(Builtin):
     """The largest value of a column."""
 
@@ -229,7 +208,7 @@ class Greatest(Builtin):
         return F.max(value)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Variance(Builtin):
     """The sample variance of a column; null for one value, as in Spark.
 
@@ -268,7 +247,7 @@ class Variance(Builtin):
         return F.var_samp(value)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ApproxDistinct(Builtin):
     """How many distinct values a column has, by a HyperLogLog sketch; exact while there are few.
 
@@ -293,7 +272,7 @@ class ApproxDistinct(Builtin):
         return F.hll_sketch_estimate(F.hll_sketch_agg(value.cast("string"), self.log2_cells))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Collect(Builtin):
     """The first `limit` values of a column by event time (ties by value), as an array; nulls are left out.
 
@@ -318,7 +297,7 @@ class Collect(Builtin):
         return F.collect_list(value)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class TopK(Builtin):
     """The `k` largest values of a column, largest first, as an array; nulls are left out."""
 
@@ -338,67 +317,20 @@ class TopK(Builtin):
         return F.slice(F.sort_array(F.collect_list(value), asc=False), 1, self.k)
 
 
-def count(column: str | None = None) -> Builtin:
-    """Rows of a group, or its rows where `column` is not null."""
-    return Count(_column("count", column))
+_IN_JVM: dict[str, type[Any]] = {
+    "approx_distinct": ApproxDistinct,
+    "collect": Collect,
+    "count": Count,
+    "max": Greatest,
+    "mean": Mean,
+    "min": Least,
+    "sum": Sum,
+    "top_k": TopK,
+    "variance": Variance,
+}
 
 
-def sum(column: str) -> Builtin:
-    """The sum of a column. A string column is read as double."""
-    return Sum(_column("sum", column))
-
-
-def min(column: str) -> Builtin:
-    """The smallest value of a column."""
-    return Least(_column("min", column))
-
-
-def max(column: str) -> Builtin:
-    """The largest value of a column."""
-    return Greatest(_column("max", column))
-
-
-def mean(column: str) -> Builtin:
-    """The mean of a column. A string column is read as double."""
-    return Mean(_column("mean", column))
-
-
-def variance(column: str) -> Builtin:
-    """The sample variance of a column."""
-    return Variance(_column("variance", column))
-
-
-def approx_distinct(column: str, log2_cells: int = 12) -> Builtin:
-    """About how many distinct values a column has (HyperLogLog with 2^log2_cells cells)."""
-    if not 4 <= log2_cells <= 21:
-        raise OptionError(f"approx_distinct: log2_cells must be from 4 to 21, got {log2_cells}")
-    return ApproxDistinct(_column("approx_distinct", column), log2_cells)
-
-
-def collect(column: str, limit: int = 100) -> Builtin:
-    """The first `limit` values of a column by event time, as an array."""
-    return Collect(_column("collect", column), _positive("collect", "limit", limit))
-
-
-def top_k(column: str, k: int = 10) -> Builtin:
-    """The `k` largest values of a column, largest first, as an array.
-
-    >>> top_k("fare", k=3)
-    sy.top_k('fare', k=3)
-    """
-    return TopK(_column("top_k", column), _positive("top_k", "k", k))
-
-
-def _positive(what: str, option: str, value: int) -> int:
-    if not isinstance(value, int) or not 1 <= value <= 100_000:
-        raise OptionError(f"{what}: {option} must be a whole number from 1 to 100000, got {value!r}")
-    return value
-
-
-def _column(what: str, column: Any) -> Any:
-    if column is None or isinstance(column, str):
-        return column
-    raise OptionError(
-        f"{what} takes the name of a column, as in sy.{what}('fare'), got {column!r}: compute it before, with "
-        "rows.withColumn('fare', ...)"
-    )
+def in_jvm(use: Aggregate) -> Builtin:
+    """How the JVM computes an aggregate."""
+    made: Builtin = _IN_JVM[use.function](use.column, **dict(use.options))
+    return made

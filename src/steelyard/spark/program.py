@@ -10,8 +10,9 @@ from typing import Any
 from pyspark.sql import types as T
 
 from steelyard.core import OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.hidden import NUMBER
-from steelyard.spark.aggregates import Builtin, Prefix
+from steelyard.spark.aggregates import Builtin, Prefix, in_jvm
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.arrow import require_arrow
 
@@ -79,7 +80,7 @@ class Program:
     """Keys, window, aggregates and map function of one query."""
 
     keys: tuple[str, ...]
-    aggregates: Mapping[str, Builtin | AggregatorUse]
+    aggregates: Mapping[str, Aggregate | AggregatorUse]
     window: Window | Session | None = None
     time: str | None = None
     delay: int = 0
@@ -94,7 +95,7 @@ class Program:
     @property
     def builtins(self) -> dict[str, Builtin]:
         """The aggregates that stay in the JVM."""
-        return {name: use for name, use in self.aggregates.items() if isinstance(use, Builtin)}
+        return {name: in_jvm(use) for name, use in self.aggregates.items() if isinstance(use, Aggregate)}
 
     @property
     def pythons(self) -> dict[str, AggregatorUse]:
@@ -145,7 +146,11 @@ class Bound:
         for name, use in program.aggregates.items():
             for column in use.columns:
                 _known(rows, column, f"column of aggregate {name!r}:")
-                if isinstance(use, Builtin) and use.numeric and _must_parse(rows[column].dataType, name, column):
+                if (
+                    isinstance(use, Aggregate)
+                    and in_jvm(use).numeric
+                    and _must_parse(rows[column].dataType, name, column)
+                ):
                     parsed.append(column)
         bound = cls(program, given, rows, tuple(dict.fromkeys(parsed)))
         if program.map is not None:
@@ -244,10 +249,10 @@ def _must_parse(kind: T.DataType, name: str, column: str) -> bool:
     return False
 
 
-def _described(use: Builtin | AggregatorUse, rows: T.StructType) -> str:
+def _described(use: Aggregate | AggregatorUse, rows: T.StructType) -> str:
     kinds = ", ".join(f"{column} {rows[column].dataType.simpleString()}" for column in use.columns)
     if isinstance(use, AggregatorUse):
         kind = type(use.aggregator)
         return f"{kind.__name__}[{kind.state} -> {kind.result}]({kinds})"
-    options = [f"{name}={value}" for name, value in use.options.items()]
-    return f"{use.word}({', '.join([*([kinds] if kinds else []), *options])})"
+    options = [f"{name}={value}" for name, value in use.options]
+    return f"{use.function}({', '.join([*([kinds] if kinds else []), *options])})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +14,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from steelyard.core import BadRowError, BatchError, OptionError
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durations import spoken
 from steelyard.core.errors import place_of
 from steelyard.core.hidden import BAD, BAD_ROW
 from steelyard.core.shown import counted
-from steelyard.resident import aggregates as resident
+from steelyard.resident.aggregates import FUNCTIONS
 from steelyard.resident.flow import Flow
 from steelyard.resident.sinks import Memory, SinkLogic
 from steelyard.resident.sources import Reader
 from steelyard.resident.states import Extreme, Groups, StateAggregate
 from steelyard.resident.transformed import Tidied, Transformed
-from steelyard.spark import aggregates as builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import added_otherwise, merged_otherwise
 from steelyard.spark.arrow import arrow_schema
@@ -132,15 +132,17 @@ def _require_types(spark: SparkSession, bound: Bound) -> None:
                 f"engine('resident') has no keys of type {kind.simpleString()} such as {key!r}: use "
                 "engine('microbatch')"
             )
-    for name, use in bound.program.builtins.items():
+    for name, use in bound.program.aggregates.items():
+        if isinstance(use, AggregatorUse):
+            continue
         kind = bound.rows[use.column].dataType if use.column else T.LongType()
-        if isinstance(use, builtin.Least | builtin.Greatest) and not _is_plain(kind):
+        if use.function in ("min", "max") and not _is_plain(kind):
             raise OptionError(
                 f"aggregate {name!r}: engine('resident') does not order values of type {kind.simpleString()} such as "
                 f"column {use.column!r}: use engine('microbatch')"
             )
         is_ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-        if type(use) is builtin.Sum and isinstance(kind, T.LongType | T.DecimalType) and not is_ansi:
+        if use.function == "sum" and isinstance(kind, T.LongType | T.DecimalType) and not is_ansi:
             raise OptionError(
                 f"aggregate {name!r}: a sum that overflows ends the query on engine('resident'), and does not where "
                 "spark.sql.ansi.enabled is false: set it to true, or use engine('microbatch')"
@@ -187,40 +189,29 @@ def result_schema(spark: SparkSession, bound: Bound) -> T.StructType:
     return made
 
 
-def _aggregate(name: str, use: builtin.Builtin | AggregatorUse, bound: Bound) -> Any:
-    """The same aggregate of the resident engine."""
+def _aggregate(name: str, use: Aggregate | AggregatorUse, bound: Bound) -> Aggregate | StateAggregate:
+    """As workers that stay compute it; OptionError where they do not."""
     if isinstance(use, AggregatorUse):
         return PythonAggregate.of(name, use)
-    kind = bound.rows[use.column].dataType if use.column else None
     if use.column in bound.parsed:
         raise OptionError(
             f"aggregate {name!r}: engine('resident') does not read column {use.column!r}, a string, as a number: "
             "convert it in .map(function, schema), or use engine('microbatch')"
         )
-    column: Any = use.column
-    if isinstance(use, builtin.Count):
-        return resident.count(column)
-    if isinstance(use, builtin.Least | builtin.Greatest):
-        greatest = isinstance(use, builtin.Greatest)
-        if isinstance(kind, T.FloatType | T.DoubleType):
-            return Extreme(column, greatest)
-        return resident.max(column) if greatest else resident.min(column)
-    if isinstance(use, builtin.Mean | builtin.Variance) and isinstance(kind, T.DecimalType):
+    if use.function not in FUNCTIONS:
         raise OptionError(
-            f"aggregate {name!r}: engine('resident') has no {type(use).__name__.lower()} of decimals such as column "
-            f"{column!r}: convert it to double, or use engine('microbatch')"
+            f"aggregate {name!r}: engine('resident') has no {use.function}; it has {', '.join(FUNCTIONS)} and your own "
+            "Aggregator classes. Use engine('microbatch')"
         )
-    simple: dict[type, Callable[[str], Any]] = {
-        builtin.Mean: resident.mean,
-        builtin.Sum: resident.sum,
-        builtin.Variance: resident.variance,
-    }
-    if type(use) not in simple:
+    kind = bound.rows[use.column].dataType if use.column else None
+    if use.column and use.function in ("min", "max") and isinstance(kind, T.FloatType | T.DoubleType):
+        return Extreme(use.column, greatest=use.function == "max")
+    if use.function in ("mean", "variance") and isinstance(kind, T.DecimalType):
         raise OptionError(
-            f"aggregate {name!r}: engine('resident') has no {type(use).__name__}; it has count, sum, min, max, mean, "
-            "variance and your own Aggregator classes. Use engine('microbatch')"
+            f"aggregate {name!r}: engine('resident') has no {use.function} of decimals such as column {use.column!r}: "
+            "convert it to double, or use engine('microbatch')"
         )
-    return simple[type(use)](column)
+    return use
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from steelyard.control import Guard
 from steelyard.core import KeyCounts, OptionError, Partitioner, Placer, ScalingPolicy, TuplePolicy
+from steelyard.core.aggregates import Aggregate
 from steelyard.core.durations import micros, spoken
 from steelyard.core.errors import kind_of, nearest
 from steelyard.core.names import with_parameters
@@ -22,7 +23,6 @@ from steelyard.partition import policy as named_policy
 from steelyard.resident.settings import Settings as JobSettings
 from steelyard.scaling import Fixed, elasticity
 from steelyard.spark.aggregate_hints import require_aggregates
-from steelyard.spark.aggregates import Builtin
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.aggregator_check import check_aggregator, check_forms
 from steelyard.spark.badrows import BadRows
@@ -97,7 +97,7 @@ class Stream(Description):
 
     rows: DataFrame
     _keys: tuple[str, ...] = ()
-    _aggregates: dict[str, Builtin | AggregatorUse] = field(default_factory=dict)
+    _aggregates: dict[str, Aggregate | AggregatorUse] = field(default_factory=dict)
     _window: Window | Session | None = None
     _time: str | None = None
     _delay: int = 0
@@ -184,7 +184,7 @@ class Stream(Description):
             raise OptionError(f"session_window: the gap must be above 0, got {gap!r}")
         return replace(self, _window=Session(length))
 
-    def agg(self, /, *unnamed: Never, **aggregates: Builtin | AggregatorUse) -> Stream:
+    def agg(self, /, *unnamed: Never, **aggregates: Aggregate | AggregatorUse) -> Stream:
         """Named aggregates: `sy.sum("fare")`, `sy.count()`, or `MyAggregator().of("fare")`."""
         require_aggregates(unnamed, aggregates)
         return replace(self, _aggregates={**self._aggregates, **aggregates})

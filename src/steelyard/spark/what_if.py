@@ -52,7 +52,8 @@ def what_if(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from steelyard.resident import Flow, Memory, Rows, count, run
+    >>> from steelyard import count
+    >>> from steelyard.resident import Flow, Memory, Rows, run
     >>> flow = Flow("words")
     >>> words = flow.source(Rows(pa.table({"word": 500 * ["a", "b", "c", "d"]})), parallelism=2)
     >>> _ = words.key_by("word").aggregate(n=count(), emit="end", parallelism=2).sink(Memory())

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, max, mean, min, sum
 from steelyard.core import BLOCKS, BUCKETS, Action, OptionError
-from steelyard.resident import JobError, ParquetFiles, Rows, SocketLines, count, max, mean, min, sum
+from steelyard.resident import JobError, ParquetFiles, Rows, SocketLines
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.sources import Read

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, max, sum, variance
 from steelyard.control import LargestStep
 from steelyard.core import BLOCKS, Action, OptionError, Progress
 from steelyard.core.progress import BATCH, DECISION, RECOVERED
-from steelyard.resident import Rows, count, max, sum, variance
+from steelyard.resident import Rows
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Keeping, Scheduling
 from steelyard.resident.launchers import ThreadLauncher
 from tests.resident.groups.test_batches import FAST, Redrawn, rows, windows

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from steelyard import count, sum
 from steelyard.core import OptionError
-from steelyard.resident import JobError, Rows, count, sum
+from steelyard.resident import JobError, Rows
 from steelyard.resident.channel import StoppedError
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, frames, run_batches
 from steelyard.resident.groups.agreement import OPEN, Agreement, Counted

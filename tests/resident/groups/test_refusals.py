@@ -5,10 +5,11 @@ import warnings
 import pyarrow as pa
 import pytest
 
+from steelyard import count
 from steelyard.core import NoEffectWarning, OptionError
 from steelyard.core.arrow import has_hash
 from steelyard.kernels.xxhash import spark_hash
-from steelyard.resident import Rows, count
+from steelyard.resident import Rows
 from steelyard.resident.gang import Said
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling
 from steelyard.resident.groups.adjusting import Adjuster

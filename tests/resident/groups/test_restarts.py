@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from steelyard import count, sum
 from steelyard.core import BatchError
-from steelyard.resident import JobError, Rows, control, count, sum
+from steelyard.resident import JobError, Rows, control
 from steelyard.resident.groups import BatchProgram, GroupJob, GroupWorker, Scheduling, run_batches
 from steelyard.resident.groups.cutting import Closed, Cutter
 from steelyard.resident.groups.dealing import Share

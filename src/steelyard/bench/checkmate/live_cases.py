@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from steelyard.applications import nexmark
 from steelyard.applications.reachability import reachability
+from steelyard.core.aggregates import count
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Placement
-from steelyard.resident import Callback, Flow, Generated, Stream, count
+from steelyard.resident import Callback, Flow, Generated, Stream
 from steelyard.workloads import Arrivals, Constant, Links, Nexmark, Workload
 
 WORKERS = 4

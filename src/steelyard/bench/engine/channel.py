@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import Result, Run, Series, Table, Target, charts, experiment
+from steelyard.core.aggregates import count
 from steelyard.core.topology import Channel, Instance
-from steelyard.resident import Callback, Flow, count, run
+from steelyard.resident import Callback, Flow, run
 from steelyard.resident.channel import Mailbox, Message, Outlet
 from steelyard.resident.connection import Connection
 from steelyard.resident.seal import Seal

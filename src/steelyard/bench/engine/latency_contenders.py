@@ -74,7 +74,8 @@ def structured_streaming(request: Request) -> None:
 def _resident(request: Request, interval: float) -> None:
     import pyarrow as pa  # noqa: PLC0415
 
-    from steelyard.resident import Flow, Settings, count  # noqa: PLC0415
+    from steelyard.core.aggregates import count  # noqa: PLC0415
+    from steelyard.resident import Flow, Settings  # noqa: PLC0415
     from steelyard.resident.kafka import KafkaTopic  # noqa: PLC0415
     from steelyard.resident.kafka_sink import AT_LEAST_ONCE, Kafka  # noqa: PLC0415
     from steelyard.spark import resident  # noqa: PLC0415 - loads Spark

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
+from steelyard.core.aggregates import count
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.errors import SteelyardError
 from steelyard.core.key_groups import DEFAULT_GROUPS, KeyGroups
 from steelyard.core.topology import Placement
-from steelyard.resident import Callback, Flow, Settings, count
+from steelyard.resident import Callback, Flow, Settings
 from steelyard.resident.jobs import Job
 from steelyard.resident.keys import key_ids
 from steelyard.resident.launchers import ProcessLauncher

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from steelyard.bench import Cell, Result, Run, Table, Target, charts, experiment
 from steelyard.bench.registry import spark_for
+from steelyard.core.aggregates import count
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.errors import SteelyardError
 from steelyard.core.topology import Placement
-from steelyard.resident import Callback, Flow, Generated, Settings, count
+from steelyard.resident import Callback, Flow, Generated, Settings
 from steelyard.resident.gang import Recovery
 from steelyard.resident.jobs import Job
 from steelyard.resident.launchers import SupervisedLauncher

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.bench import Result, Run, Table, Target, WrongAnswerError, charts, experiment, mean, spark_for
-from steelyard.resident import Flow, Memory, Rows, count
+from steelyard.core.aggregates import count
+from steelyard.resident import Flow, Memory, Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -95,7 +95,8 @@ def spark_parts(spark: SparkSession, folder: Path, partitioner: str, batches: in
 
 def resident_parts(spark: SparkSession, elastic: str | None, batches: int, warm_ups: int) -> tuple[Parts, int]:
     """Batches on resident workers, cut by Prompt and scheduled ahead; and the map tasks of the last."""
-    from steelyard.resident import Generated, sum  # noqa: PLC0415
+    from steelyard.core.aggregates import sum  # noqa: PLC0415
+    from steelyard.resident import Generated  # noqa: PLC0415
     from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
     from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
     from steelyard.workloads.rates import Constant  # noqa: PLC0415

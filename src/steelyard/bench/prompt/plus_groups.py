@@ -115,7 +115,8 @@ def spark_seconds(
 
 def resident_seconds(spark: SparkSession, way: Way, paths: Sequence[str], rows: int) -> tuple[float, pa.Table]:
     """Seconds from the end of a batch to that of the next where batches never wait for their rows, and results."""
-    from steelyard.resident import ParquetFiles, count, sum  # noqa: PLC0415
+    from steelyard.core.aggregates import count, sum  # noqa: PLC0415
+    from steelyard.resident import ParquetFiles  # noqa: PLC0415
     from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
     from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
 

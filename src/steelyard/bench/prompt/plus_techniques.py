@@ -109,7 +109,8 @@ def waiting(interval: float, fixed: float = 0.0) -> float:
 
 def resident_course(spark: SparkSession, technique: str, rate: Rate, batches: int, interval: float) -> Course:
     """Batches on resident workers in Spark's tasks."""
-    from steelyard.resident import Generated, count  # noqa: PLC0415
+    from steelyard.core.aggregates import count  # noqa: PLC0415
+    from steelyard.resident import Generated  # noqa: PLC0415
     from steelyard.resident.groups import BatchProgram, GroupWorker, Scheduling, run_batches  # noqa: PLC0415
     from steelyard.spark.resident import SparkLauncher  # noqa: PLC0415 - loads Spark
     from steelyard.workloads import Zipf  # noqa: PLC0415

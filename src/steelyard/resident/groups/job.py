@@ -168,7 +168,8 @@ def run_batches(
 
     Examples
     --------
-    >>> from steelyard.resident import Rows, count
+    >>> from steelyard import count
+    >>> from steelyard.resident import Rows
     >>> program = BatchProgram(Rows(pa.table({"k": ["a", "b", "a"]})), ("k",), {"n": count()})
     >>> found = run_batches(program, Scheduling(interval=0.01), workers=1)
     >>> pa.concat_tables(found.results.values()).sort_by("k").to_pylist()

@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core import BucketAllocator, OptionError
+from steelyard.core.aggregates import Aggregate, count
 from steelyard.core.arrow import has_hash
 from steelyard.core.durations import micros
 from steelyard.core.hidden import ROWS
 from steelyard.partition.allocator import allocator
 from steelyard.partition.registry import tuple_policy
-from steelyard.resident.aggregates import Aggregate, Aggregation, count
+from steelyard.resident.aggregates import Aggregation
 from steelyard.resident.groups.plan import MAX_TASKS
 from steelyard.resident.operator import MIN_WATERMARK, conform, schema_of
 from steelyard.resident.sources import Reader
@@ -62,7 +63,8 @@ class BatchProgram:
 
     Examples
     --------
-    >>> from steelyard.resident import Rows, count
+    >>> from steelyard import count
+    >>> from steelyard.resident import Rows
     >>> BatchProgram(Rows(pa.table({"k": [1]})), ("k",), {"n": count()}).result_schema.names
     ['k', 'n']
     """
