@@ -12,7 +12,7 @@ from steelyard.bench.prompt.agents import AGENTS, FAULTY, JUDGED, RIVALS, SWING,
 from steelyard.bench.prompt.plus_model import PATTERNS, Course
 from steelyard.bench.registry import choose
 from steelyard.learning import Curve
-from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, Found, Training
+from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, TrainedTeam, Training
 from steelyard.sim.agents.learner import drawn
 
 TEAM = drawn(Training())
@@ -34,7 +34,7 @@ def outcome(agents_late: float, agents_tasks: int):
 
 def taught(*trained: bool) -> Taught:
     curves = Curve("scheduler", np.array([-2.0, -1.0])), Curve("partitioners", np.array([-0.2, -0.1]))
-    modes = {mode: Found(TEAM, curves, 60.0, (True,) * 4) for mode in (ALL_AT_ONCE, ONE_AT_A_TIME)}
+    modes = {mode: TrainedTeam(TEAM, curves, 60.0, (True,) * 4) for mode in (ALL_AT_ONCE, ONE_AT_A_TIME)}
     rewards = {mode: [-1.0, -0.1] for mode in modes}
     return Taught(modes, rewards, trained, trained, [(0.4 if place == FAULTY else 0.01, 0.01) for place in range(3)])
 

@@ -6,11 +6,11 @@ import pytest
 
 from steelyard.bench import Result
 from steelyard.bench.claims import FAILS, HOLDS
-from steelyard.bench.prompt.engines import ALL, FIFTH, NONE, PARTS, PROMPT, STEPS, Found, claims_of, result_of
+from steelyard.bench.prompt.engines import ALL, FIFTH, NONE, PARTS, PROMPT, STEPS, EngineRates, claims_of, result_of
 from steelyard.sim import ENGINES, Ingestion
 
 
-def found(spark: tuple[float, float], others: tuple[float, float]) -> Found:
+def found(spark: tuple[float, float], others: tuple[float, float]) -> EngineRates:
     """Rates with Prompt, and with all techniques, where each engine sustains 100 rows per second without."""
     rates = {
         (engine, name): {PROMPT: given[0], ALL: given[1]}.get(name, 100.0)
@@ -19,7 +19,7 @@ def found(spark: tuple[float, float], others: tuple[float, float]) -> Found:
     }
     parts = {(engine, name): dict.fromkeys(PARTS, 0.1) for engine in ENGINES for name in (NONE, PROMPT, ALL)}
     parts["spark", NONE] = {**parts["spark", NONE], "driver": 0.6}
-    return Found(rates, parts)
+    return EngineRates(rates, parts)
 
 
 def test_gains_are_ratios_and_rankings_are_judged_by_them():

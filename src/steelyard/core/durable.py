@@ -41,12 +41,12 @@ def damaged(file: object, what: str, remedy: str = REMEDY) -> StateError:
     return StateError(f"the state in {file} {what}: {remedy}")
 
 
-def told(error: BaseException) -> StateError | None:
+def state_error_in(error: BaseException) -> StateError | None:
     """What a task or a worker said of damaged state, out of an error that passed it on; None where it did not.
 
-    >>> print(told(ValueError("in a task: StateError: the state in a is missing\\n  at b")))
+    >>> print(state_error_in(ValueError("in a task: StateError: the state in a is missing\\n  at b")))
     the state in a is missing
-    >>> told(ValueError("in a task: orders.StateError: order 7 is closed"))
+    >>> state_error_in(ValueError("in a task: orders.StateError: order 7 is closed"))
     """
     found = re.search(r"\bStateError: (the state in .*)", str(error))
     return StateError(found[1]) if found else None

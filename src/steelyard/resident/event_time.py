@@ -19,7 +19,7 @@ class EventTime:
     Examples
     --------
     >>> time = EventTime({0: "left", 1: "right"})
-    >>> list(time.told(0, 7)), list(time.told(1, 5)), list(time.told(1, 9))
+    >>> list(time.input_reached(0, 7)), list(time.input_reached(1, 5)), list(time.input_reached(1, 9))
     ([], [5], [7])
     """
 
@@ -33,7 +33,7 @@ class EventTime:
         self.newest = MIN_WATERMARK
         """The last watermark that is a time, and not the end."""
 
-    def told(self, channel: int, reached: int) -> Iterator[int]:
+    def input_reached(self, channel: int, reached: int) -> Iterator[int]:
         """An input has come so far; gives where the instance comes to by that, one after the other."""
         if channel not in self._times:
             return
@@ -62,10 +62,10 @@ class EventTime:
         """The same instance with other inputs: those that are new have not come anywhere.
 
         >>> time = EventTime({0: "left"})
-        >>> [time.advance(at) for at in time.told(0, 7)]
+        >>> [time.advance(at) for at in time.input_reached(0, 7)]
         [True]
         >>> other = time.among({5: "left", 6: "right"})
-        >>> other.watermark, list(other.told(6, 8)), list(other.told(5, 9))
+        >>> other.watermark, list(other.input_reached(6, 8)), list(other.input_reached(5, 9))
         (7, [], [8])
         """
         made = EventTime(names)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from steelyard.core.durable import told
+from steelyard.core.durable import state_error_in
 from steelyard.resident.gang import GenerationError, Recovery
 from steelyard.resident.launchers import Launcher
 from steelyard.resident.security import Credentials
@@ -136,7 +136,7 @@ class Generations(ABC, Generic[D]):
     def _diagnose(self, error: GenerationError, number: int) -> None:
         """Decide whether and where to go on; JobError where there is no way to."""
         if error.final:
-            raise told(error) or JobError(str(error)) from error
+            raise state_error_in(error) or JobError(str(error)) from error
         if not self._may_fail(error):
             raise JobError(f"{error} (generation {number}, the last of {number + 1})") from error
         log.warning("generation %d failed: %s; the next goes on from %s", number, error, self._resumes_from())

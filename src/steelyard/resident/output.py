@@ -63,7 +63,7 @@ class Output:
         return {outlet.channel.number: outlet.sent for outlet in self.outlets.values()}
 
     @property
-    def heard(self) -> dict[int, int]:
+    def reports(self) -> dict[int, int]:
         """By channel: reports of costs that came back."""
         return dict(self.distributor.received) if isinstance(self.distributor, Hearing) else {}
 

@@ -395,7 +395,7 @@ class Runner(Switching):
 
     def _time_of(self, channel: int, time_reached: int) -> None:
         """Event time has come so far in a channel."""
-        for reached in self._event_time.told(channel, time_reached):
+        for reached in self._event_time.input_reached(channel, time_reached):
             self._finished = self._finished and reached == MAX_WATERMARK
             self._emit(lambda at=reached: self._step.on_watermark(at), 0)  # type: ignore[misc]
             if self._awaiting is None:
@@ -443,5 +443,5 @@ class Runner(Switching):
             sent |= {~channel: count for channel, count in meter.reported.items()}
         for output in self._outputs:
             sent |= output.sent
-            done |= {~channel: count for channel, count in output.heard.items()}
+            done |= {~channel: count for channel, count in output.reports.items()}
         return sent, done

@@ -142,13 +142,13 @@ class WhatIf(Shown):
         lines = [list(_COLUMNS.values()), *self._lines()]
         widths = [max(len(line[at]) for line in lines) for at in range(len(_COLUMNS))]
         said = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-        return "\n".join([self.ran.told, *said, *self.notes])
+        return "\n".join([self.ran.summary, *said, *self.notes])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS.values())
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in self._lines())
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<p>{escape(self.ran.told)}</p><table><tr>{head}</tr>{body}</table>{notes}"
+        return f"<p>{escape(self.ran.summary)}</p><table><tr>{head}</tr>{body}</table>{notes}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ class Ran:
         return sum(self.of(one.name).sent_per_second for one in self.dataflow.sources)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What was measured, in a line."""
         each = [f"{one.name} {1e6 * self.cost(one.name):,.3g} µs" for one in self.dataflow.operators]
         return f"{self.dataflow.name} on {self.workers} workers: {self.rate:,.0f} rows/s; per row {', '.join(each)}"

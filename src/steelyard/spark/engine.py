@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from steelyard.control import Feed
 from steelyard.core import BatchError, Progress, SteelyardError
-from steelyard.core.durable import damaged, told
+from steelyard.core.durable import damaged, state_error_in
 from steelyard.core.errors import place_of
 from steelyard.core.notices import tell_waiting
 from steelyard.core.progress import FAILED
@@ -73,7 +73,7 @@ class BatchEngine(ABC):
             try:
                 return self._process(batch, number)
             except Exception as error:
-                own = told(error)
+                own = state_error_in(error)
                 if own is None or isinstance(error, SteelyardError):
                     raise
                 raise own from error

@@ -21,7 +21,7 @@ from steelyard.partition.learned import cutting
 from steelyard.partition.learned.cutting import FEATURES, HEURISTIC, UNCUT, WAYS
 from steelyard.scaling import elasticity, scheduler
 from steelyard.scaling.learned.looks import STAY
-from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, Found, Team, Training, repair, train
+from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, Team, TrainedTeam, Training, repair, train
 from steelyard.sim.agents.learner import FREE
 from steelyard.sim.agents.orchestration import judge, unevenness
 from steelyard.sim.microbatch import TaskCosts
@@ -65,7 +65,7 @@ class Swing(Pattern):
 class Taught:
     """What training again showed."""
 
-    modes: Mapping[str, Found]
+    modes: Mapping[str, TrainedTeam]
     rewards: Mapping[str, Sequence[float]]
     """Mean reward of the scheduler and of the partitioners, by who acts."""
     trained: Sequence[bool]

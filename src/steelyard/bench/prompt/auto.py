@@ -116,7 +116,7 @@ class Chosen:
         rest = spread(len(keys) - largest, BLOCKS - 1)
         return tallied(keys, np.repeat(np.arange(BLOCKS), [largest, *rest]))
 
-    def told(self, batch: BatchObservation) -> None:
+    def show(self, batch: BatchObservation) -> None:
         """Show the policy what its batch took, if it looks."""
         if isinstance(self.policy, Observing):
             self.policy.observe(batch.at())
@@ -194,7 +194,7 @@ def taken_by_auto(workload: Workload, batches: Sequence[Ints], costs: TaskCosts,
             for block, (rows, distinct, taken) in enumerate(zip(*layout[:2], noisy, strict=True))
         )
         said = seconds * draws.lognormal(0.0, NOISE)
-        chosen.told(BatchObservation(number, len(keys), 0, BLOCKS, BUCKETS, said, 0.0, tasks=tasks))
+        chosen.show(BatchObservation(number, len(keys), 0, BLOCKS, BUCKETS, said, 0.0, tasks=tasks))
     return total
 
 

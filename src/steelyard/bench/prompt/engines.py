@@ -46,8 +46,8 @@ SOURCE = "Abdelhamid 2021, section 5.4"
 
 
 @dataclass(frozen=True)
-class Found:
-    """Sustained rows per second by engine and techniques, and where the time of a batch goes at that of `none`."""
+class EngineRates:
+    """EngineRates rows per second by engine and techniques, and where the time of a batch goes at that of `none`."""
 
     rates: Mapping[tuple[str, str], float]
     parts: Mapping[tuple[str, str], Mapping[str, float]]
@@ -95,7 +95,7 @@ def sustained(engine: str, techniques: Collection[str], ingestion: Ingestion, se
     return fits
 
 
-def found_with(seed: int, ingestion: Ingestion, steps: int) -> Found:
+def found_with(seed: int, ingestion: Ingestion, steps: int) -> EngineRates:
     """All engines and techniques, on the stream of one seed."""
     rates = {
         (engine, name): sustained(engine, techniques, ingestion, seed, steps)
@@ -107,7 +107,7 @@ def found_with(seed: int, ingestion: Ingestion, steps: int) -> Found:
         for name in (NONE, PROMPT, ALL):
             table = batches_at(engine, STEPS[name], rates[engine, NONE], ingestion, seed)
             parts[engine, name] = {part: mean(table[part].to_pylist()) for part in PARTS}
-    return Found(rates, parts)
+    return EngineRates(rates, parts)
 
 
 @experiment(
@@ -124,7 +124,7 @@ def engines(run: Run) -> Result:
     return result_of(found, ingestion, run.quick)
 
 
-def claims_of(found: Sequence[Found]) -> list[Claim]:
+def claims_of(found: Sequence[EngineRates]) -> list[Claim]:
     """The rankings of section 5.4, and what Fig 6.2 says of execution."""
 
     def more(one: str, other: str, name: str, than: str) -> list[float]:
@@ -173,7 +173,7 @@ def execution_share(parts: Mapping[str, float]) -> float:
     return (parts["map"] + parts["reduce"]) / sum(parts.values())
 
 
-def result_of(found: Sequence[Found], ingestion: Ingestion, quick: bool) -> Result:
+def result_of(found: Sequence[EngineRates], ingestion: Ingestion, quick: bool) -> Result:
     """Gains by engine, the parts of a batch, and the claims."""
     metrics = {}
     for engine in ENGINES:
@@ -217,7 +217,7 @@ def result_of(found: Sequence[Found], ingestion: Ingestion, quick: bool) -> Resu
     )
 
 
-def _rates_table(found: Sequence[Found]) -> Table:
+def _rates_table(found: Sequence[EngineRates]) -> Table:
     rows: list[Sequence[Cell]] = []
     for name, techniques in STEPS.items():
         rates = [mean(each.rates[engine, name] for each in found) for engine in ENGINES]
@@ -227,7 +227,7 @@ def _rates_table(found: Sequence[Found]) -> Table:
     return Table("sustained rates", columns, rows)
 
 
-def _parts_table(found: Sequence[Found]) -> Table:
+def _parts_table(found: Sequence[EngineRates]) -> Table:
     rows: list[Sequence[Cell]] = []
     for engine, name in found[0].parts:
         parts = {part: mean(each.parts[engine, name][part] for each in found) for part in PARTS}
@@ -268,7 +268,7 @@ def draw(figure: charts.Figure, result: Result) -> None:
         places = np.arange(len(STEPS)) + 0.27 * (number - 1)
         gains.bar(places, one.y, width=0.25, color=charts.COLOURS[number], label=one.name)
     gains.set_xticks(range(len(STEPS)), [name.replace(" (", "\n(") for name in STEPS])
-    charts.finish(gains, title="Sustained rate over that without techniques", x="techniques", y="times")
+    charts.finish(gains, title="EngineRates rate over that without techniques", x="techniques", y="times")
     charts.legend_beside(gains)
     records = result.table("a batch at the rate that the engine sustains without techniques").records()
     left = np.zeros(len(records))

@@ -3,16 +3,16 @@
 from steelyard.sim.agents.keeping import keep
 from steelyard.sim.agents.learner import Learner, Team
 from steelyard.sim.agents.options import ALL_AT_ONCE, ONE_AT_A_TIME, Training
-from steelyard.sim.agents.orchestration import Found, repair, train
+from steelyard.sim.agents.orchestration import TrainedTeam, repair, train
 from steelyard.sim.agents.receivers import Receivers
 
 __all__ = [
     "ALL_AT_ONCE",
     "ONE_AT_A_TIME",
-    "Found",
     "Learner",
     "Receivers",
     "Team",
+    "TrainedTeam",
     "Training",
     "keep",
     "repair",

@@ -11,13 +11,13 @@ from steelyard.scaling.learned import looks
 from steelyard.scaling.scheduler import Scheduler
 from steelyard.sim.agents import plans
 from steelyard.sim.agents.options import Training
-from steelyard.sim.agents.orchestration import Found, judge
+from steelyard.sim.agents.orchestration import TrainedTeam, judge
 from steelyard.sim.agents.receivers import NOISE, SLOTS
 
 SCHEDULER, PARTITIONER = "scheduler.npz", "agent.npz"
 
 
-def keep(found: Found, options: Training, folder: str | Path) -> tuple[Path, Path]:
+def keep(found: TrainedTeam, options: Training, folder: str | Path) -> tuple[Path, Path]:
     """Write `scheduler.npz` and `agent.npz`, for `scheduler?weights=...` and `agent?weights=...`.
 
     Of several partitioners the one with the best rewards is kept, on queries that training did not see.

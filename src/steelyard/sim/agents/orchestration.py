@@ -26,7 +26,7 @@ Tell = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class TrainedTeam:
     """What training led to.
 
     Parameters
@@ -50,12 +50,12 @@ class Found:
     deployed: bool = True
 
 
-def train(options: Training, tell: Tell | None = None, team: Team | None = None) -> Found:
+def train(options: Training, tell: Tell | None = None, team: Team | None = None) -> TrainedTeam:
     """Agents from nothing, or from a team, as the options say."""
     begun = time.monotonic()
     if options.orchestration == ALL_AT_ONCE:
         learner, curves = _run(options, Learner(options, team), tell)
-        return Found(learner.team, curves, time.monotonic() - begun, learner.trained)
+        return TrainedTeam(learner.team, curves, time.monotonic() - begun, learner.trained)
     others = options.partitioners - 1
     learner = Learner(options, team, (FREE, FREE, *[HEURISTIC] * others), (True, True, *[False] * others))
     learner, curves = _run(options, learner, tell)
@@ -67,7 +67,7 @@ def train(options: Training, tell: Tell | None = None, team: Team | None = None)
     if wins:
         for place in range(options.partitioners):
             found = found.with_partitioner(place, trained)
-    return Found(found, curves, time.monotonic() - begun, learner.trained, wins)
+    return TrainedTeam(found, curves, time.monotonic() - begun, learner.trained, wins)
 
 
 def judge(team: Team, options: Training, fixed: Sequence[int] = ()) -> Floats:
@@ -80,7 +80,7 @@ def unevenness(team: Team, options: Training) -> Floats:
     return _judged(team, options, ())[1]
 
 
-def repair(team: Team, options: Training, uneven: float = UNEVEN, tell: Tell | None = None) -> Found:
+def repair(team: Team, options: Training, uneven: float = UNEVEN, tell: Tell | None = None) -> TrainedTeam:
     """Train only those partitioners again whose own blocks are uneven; nobody else's network changes.
 
     Its own blocks are all that a partitioner is judged by, so a fault of one of them is blamed on nobody else.
@@ -89,12 +89,12 @@ def repair(team: Team, options: Training, uneven: float = UNEVEN, tell: Tell | N
     faulty = unevenness(team, options) > uneven
     trained = (False, *faulty.tolist())
     if not faulty.any():
-        return Found(team, (), time.monotonic() - begun, trained)
+        return TrainedTeam(team, (), time.monotonic() - begun, trained)
     fresh = team
     for place in np.flatnonzero(faulty).tolist():  # from nothing: a network that is certain of a mistake learns slowly
         fresh = fresh.with_partitioner(place, Learner(options).team.partitioners[place])
     learner, curves = _run(options, Learner(options, fresh, trained=trained), tell)
-    return Found(learner.team, curves, time.monotonic() - begun, trained)
+    return TrainedTeam(learner.team, curves, time.monotonic() - begun, trained)
 
 
 def _run(options: Training, learner: Learner, tell: Tell | None) -> tuple[Learner, tuple[Curve, ...]]:

@@ -112,11 +112,11 @@ class RowWork:
         if wire in one.capturing and one.waiting is not None:
             one.waiting.captured.append(item)
             one.waiting.captured_bytes += self.size_of(item)
-        if self._notes and one.heard.get(wire) is not note:
+        if self._notes and one.learnt_from.get(wire) is not note:
             if one.half.before_message(wire, note):
                 cost += self._run.taking.checkpoint(one, FORCED)
             one.half.learn(wire, note)
-            one.heard[wire] = note
+            one.learnt_from[wire] = note
             one.version += 1
         one.received[wire] = number
         one.rows += rows

@@ -203,7 +203,7 @@ class Instance:
         self.version = 0
         """Goes up whenever the half may have another note."""
         self.notes: dict[int, tuple[int, bytes]] = {}
-        self.heard: dict[int, bytes] = {}
+        self.learnt_from: dict[int, bytes] = {}
         """By wire: the last note that was learnt from. To learn from it again would change nothing."""
         self.reading = False
 
