@@ -80,15 +80,10 @@ class PartitionerAgent:
 
     def observe(self, observation: Observation) -> None:
         """Learn from a batch what rows and keys take, and how uneven its own blocks were."""
-        batch = observation.batch
-        tasks = [task for task in batch.tasks if task.rows] if batch is not None else []
-        taken = np.array([[task.rows, task.clusters] for task in tasks], np.float64)
-        seconds = np.array([task.seconds for task in tasks])
-        if not tasks or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
+        learnt = self._prices.learn_tasks(observation)
+        if learnt is None:
             return
-        sums = taken.sum(axis=0)
-        share = seconds.sum() / (2 if sums[1] else 1)
-        self._prices.learn(taken, seconds, np.array([share / sums[0], share / sums[1] if sums[1] else 0.0]))
+        sums, seconds = learnt
         parts = self._prices.prices * sums
         self._key_share = float(parts[1] / parts.sum()) if parts.sum() > 0 else UNKNOWN
         self._uneven = float(seconds.max() / seconds.mean() - 1)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.core import Observation
+
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 PULL = 0.01
@@ -56,6 +58,22 @@ class Fit:
                 return
             self.prices = np.where(np.isin(np.arange(len(pull)), known[found < 0]), 0.0, self.prices)
             known = known[found >= 0]  # nothing takes less than no time
+
+    def learn_tasks(self, observation: Observation) -> tuple[Floats, Floats] | None:
+        """Take in what rows and keys took the map tasks of a batch; all rows and keys, and the seconds of each task.
+
+        None where nobody measured them. At first a row and a key are believed to have taken half of the time each.
+        """
+        batch = observation.batch
+        tasks = [task for task in batch.tasks if task.rows] if batch is not None else []
+        taken = np.array([[task.rows, task.clusters] for task in tasks], np.float64)
+        seconds = np.array([task.seconds for task in tasks])
+        if not tasks or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
+            return None
+        sums = taken.sum(axis=0)
+        share = seconds.sum() / (2 if sums[1] else 1)
+        self.learn(taken, seconds, np.array([share / sums[0], share / sums[1] if sums[1] else 0.0]))
+        return sums, seconds
 
     def state(self) -> Floats:
         """As one array."""

@@ -115,17 +115,7 @@ class PartLy:
 
     def observe(self, observation: Observation) -> None:
         """Learn from a batch what rows and keys take."""
-        batch = observation.batch
-        tasks = [task for task in batch.tasks if task.rows] if batch is not None else []
-        taken = np.array([[task.rows, task.clusters] for task in tasks], np.float64)
-        seconds = np.array([task.seconds for task in tasks])
-        if not tasks or not np.isfinite(seconds).all() or seconds.min() < 0 or not seconds.any():
-            return
-        sums = taken.sum(axis=0)
-        share = seconds.sum() / (2 if sums[1] else 1)
-        first = np.array([share / sums[0], share / sums[1] if sums[1] else 0.0])
-        self._prices.learn(taken, seconds, first)
-        self._reports += 1
+        self._reports += self._prices.learn_tasks(observation) is not None
 
     def state(self) -> State:
         """What was learnt and counted, for a checkpoint."""
