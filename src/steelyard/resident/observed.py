@@ -37,6 +37,9 @@ Metrics = Mapping[str, Mapping[str, Any]]
 class Looks:
     """One look after the other at the metrics of a job.
 
+    What is seen of an instance is over its own time, which moves with every report, whatever it does. Where that did not
+    move since the look before, nothing is known of it: no shares of time, no processor time, no queue.
+
     Parameters
     ----------
     dataflow
@@ -124,8 +127,8 @@ class Looks:
         state_bytes: Mapping[str, int],
     ) -> InstanceObservation:
         name = str(instance)
-        if name not in metrics:
-            return InstanceObservation(name, idle=1.0)
+        if not any(added.get(name, {}).values()):  # nobody has told anything of it: neither of work nor of time
+            return InstanceObservation(name)
         now, own = metrics[name], added[name]
         seconds = own["seconds"] or seconds  # what it says may be older than the look
         spent = own["busy"] + own["blocked"] + own["idle"]
