@@ -37,8 +37,8 @@ Metrics = Mapping[str, Mapping[str, Any]]
 class Looks:
     """One look after the other at the metrics of a job.
 
-    What is seen of an instance is over its own time, which moves with every report, whatever it does. Where that did not
-    move since the look before, nothing is known of it: no shares of time, no processor time, no queue.
+    What is seen of an instance is over its own time, which moves with every report, whatever it does. Where that did
+    not move since the look before, nothing is known of it: no shares of time, no processor time, no queue.
 
     Parameters
     ----------
