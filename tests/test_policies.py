@@ -104,9 +104,10 @@ def test_a_policy_runs_where_the_registry_says_that_it_does(family, entry):
 @pytest.mark.parametrize(
     ("needs", "runs"),
     [
-        ((), ("microbatch", "groups", "simulator")),
+        ((), ("microbatch", "groups", "resident", "simulator")),
         (("batch.load",), ("microbatch", "groups", "simulator")),
-        (("cpu", "instances"), ("simulator",)),
+        (("cpu", "instances"), ("resident", "simulator")),
+        (("operators", "costs"), ("resident",)),
         (("batch", "operators"), ()),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from steelyard import count
 from steelyard.control import Controller
 from steelyard.core import Action, ActionRefusedError, OptionError
+from steelyard.core.control import InstanceObservation
 from steelyard.core.topology import Placement
 from steelyard.resident import Flow, Generated, Memory, Rows, Settings
 from steelyard.resident.jobs import Job
@@ -18,7 +19,7 @@ from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.metrics import InstanceMetrics, ThreadTime
 from steelyard.resident.observed import Looks
 from steelyard.resident.sources import SocketLines
-from steelyard.scaling import DS2, Fixed
+from steelyard.scaling import DS2, Dhalion, Fixed, HpaCpu, HpaVarga
 from steelyard.workloads import Constant, Zipf
 from tests.control.shown import shown_by
 
@@ -83,6 +84,44 @@ def test_a_new_generation_that_is_further_on_than_the_one_before_counts_whole():
     looks.observed(metrics(dataflow, rows_in=100, busy=1.0), there, 1.0, generation=0)
     seen = looks.observed(metrics(dataflow, rows_in=150, busy=2.0), there, 2.0, generation=1)
     assert seen.operators[1].processed_per_second == 300.0
+
+
+@pytest.mark.parametrize("silent", ["map#0", "in#0", "count#0"])
+@pytest.mark.parametrize("policy", [DS2, HpaVarga, HpaCpu, Dhalion])
+def test_who_stops_to_report_is_not_taken_for_idle_and_nobody_decides_by_it(silent, policy):
+    """Its queue and its time at work of the look before are there still, as old as they are."""
+    dataflow = flow_of()
+    looks, there = Looks(dataflow), Placement.spread(dataflow, 2)
+    decided = policy()
+    for number in range(1, 60):
+        said = metrics(dataflow, seconds=15.0 * number, rows_in=9000 * number, rows_out=9000 * number, cpu=1.0 * number)
+        for one in said.values():
+            one |= {"busy": 3.0 * number, "idle": 12.0 * number, "queue_rows": 4}
+        said["in#0"]["behind"] = Behind(9000 * number, 9000 * number, 0, 0.0)._asdict()
+        seen = looks.observed(said, there, 15.0 * number)
+        wanted = decided.decide(seen).changes(seen)
+    assert {one.idle for one in seen.operators} == {0.8}
+    assert wanted.parallelism, "who says so is idle"
+    later = metrics(dataflow, seconds=900.0, rows_in=540_000, rows_out=540_000)
+    for one in later.values():
+        one |= {"busy": 180.0, "idle": 720.0, "cpu": 60.0}
+    later["in#0"]["behind"] = Behind(540_000, 540_000, 0, 0.0)._asdict()
+    seen = looks.observed({**later, silent: said[silent]}, there, 900.0)
+    nothing = next(one for operator in seen.operators for one in operator.instances if one.name == silent)
+    assert nothing == InstanceObservation(silent)
+    action = decided.decide(seen)
+    assert action.is_nothing
+    alone = silent if silent == "map#0" else silent.partition("#")[0]
+    assert f"{alone} says nothing" in action.reason
+
+
+def test_an_instance_that_nobody_has_told_of_yet_is_not_taken_for_idle():
+    dataflow = flow_of()
+    seen = Looks(dataflow).observed({}, Placement.spread(dataflow, 2), 15.0)
+    assert {one for operator in seen.operators for one in operator.instances} == {
+        InstanceObservation(str(one)) for one in dataflow.instances
+    }
+    assert "in says nothing" in DS2().decide(seen).reason
 
 
 def test_of_two_edges_from_one_sender_all_rows_are_its():

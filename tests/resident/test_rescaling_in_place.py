@@ -48,7 +48,7 @@ from tests.resident.test_rescaling import (
     waited,
 )
 
-CASES = 100
+CASES, PROCESS_CASES = 100, 8
 KEYED = pa.schema({"key": pa.int64()})
 PROTOCOLS = ["", "stop_the_world", "coordinated", "unaligned", "uncoordinated", "communication_induced", "hybrid"]
 SPLIT = ["windows, keys split", "sessions, keys split"]
@@ -170,6 +170,53 @@ def test_processes_that_are_killed_on_the_way_write_every_row_once(tmp_path, pro
         [(key,) for key in keys]
     )
     assert {row["key"]: row["n"] for row in pq.read_table(tmp_path / "counts").to_pylist()} == Counter(keys)
+
+
+@settings(max_examples=PROCESS_CASES)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(["keys", "made", "counted"]), st.integers(1, 4), min_size=1),
+            st.sampled_from(["", "", "dies", "again"]),
+            st.floats(0.0, 0.2),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(PROTOCOLS[1:]),
+    st.sampled_from([0.02, 0.1]),
+)
+def test_drawn_processes_that_go_over_in_place_write_every_row_once(
+    tmp_path_factory, hundreds, keys, acts, protocol, interval
+):
+    """Snapshots are under way nearly all the time, and workers are killed while they go over."""
+    tmp_path, rows, zipf = tmp_path_factory.mktemp("processes"), 100 * hundreds * (len(acts) + 1), Zipf(keys=keys)
+    dataflow = flowing(tmp_path, 800, rows, zipf)
+    how = Settings(store=str(tmp_path / "store"), heartbeat=0.05, interval=interval, restarts=20, protocol=protocol)
+    job = Job(dataflow, Placement.spread(dataflow, 2), ProcessLauncher(), how)
+    thread = threading.Thread(target=job.run, daemon=True)
+    thread.start()
+    for drawn, then, after in acts:
+        assert waited(lambda: any(one["rows_in"] for one in job.metrics.values()) or job.ended)
+        job.advance(after)
+        try:
+            go_over(job, drawn, then)
+        except OptionError:  # it came to its end meanwhile
+            assert waited(lambda: job.ended)
+        for victim in list(job.workers.values())[:1] if then == "dies" else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim.pid, signal.SIGKILL)
+        assert waited(lambda: job._target is None or job.ended)
+    thread.join(PATIENCE)
+    assert job.ended
+    assert all(one.in_place for one in job.outcome.rescalings)
+    came = [str(key) for key in zipf.rows(0, rows, Arrivals().times(0, rows)).column("key").to_pylist()]
+    assert Counter(tuple(row.values()) for row in pq.read_table(tmp_path / "out").to_pylist()) == of_numbers(
+        [(key,) for key in came]
+    )
+    assert {row["key"]: row["n"] for row in pq.read_table(tmp_path / "counts").to_pylist()} == Counter(came)
 
 
 @pytest.mark.parametrize(("few", "many"), [(2, 3), (4, 2)])

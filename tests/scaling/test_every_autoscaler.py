@@ -347,7 +347,6 @@ def looks_at(policy, what) -> bool:
 
 
 OF_OPERATORS = those(lambda policy: looks_at(policy, "operators"))
-WITH_MEMORY = those(lambda policy: looks_at(policy, "operators") and isinstance(policy, Learning))
 OF_BATCHES_ALONE = those(lambda policy: looks_at(policy, "batch"))
 
 
@@ -370,13 +369,44 @@ def test_bad_metrics_of_batches_lead_to_no_action_and_the_decision_says_what_was
     assert "W is not known" in decision.wanted.reason
 
 
-@pytest.mark.parametrize("fresh", WITH_MEMORY, indirect=True)
-@pytest.mark.parametrize("moment", [{"time": 30.0}, {"seconds": 9e4}], ids=["back", "far ahead"])
-def test_who_remembers_looks_sees_that_the_clock_jumped_by_them(fresh, moment):
-    """Also where the look itself would do. Who remembers nothing goes by rates, which are over their own time."""
-    decision = last_decision(fresh(), lambda seen: replace(seen, **moment))
+MOMENTS = {
+    "back": {"time": 30.0},
+    "far ahead": {"seconds": 9e4},
+    "no number": {"time": nan},
+    "still": {"seconds": -1.0},
+}
+
+
+@pytest.mark.parametrize("moment", [*MOMENTS, None])
+def test_where_the_clock_jumps_nobody_acts_though_the_look_would_do(fresh, moment):
+    """Whoever decides: rates over a time that was not so are no rates."""
+    made = [overloaded(15.0 * number) for number in range(1, 100)]
+    job = Job(SHOWN, made)
+    controller = Controller(job, fresh())
+    before = [controller.look() for _ in made]
+    assert not any("the clock" in one.wanted.reason for one in before)
+    told = len(job.told)
+    job.seen = iter([replace(overloaded(15.0 * 100), **MOMENTS[moment] if moment else {})])
+    decision = controller.look()
+    if moment is None:
+        assert "the clock" not in decision.wanted.reason
+        assert told or fresh().name == "fixed"
+        return
     assert decision.done.is_nothing
+    assert len(job.told) == told
     assert "the clock jumped" in decision.wanted.reason
+
+
+@settings(deadline=None, max_examples=40)
+@drawn
+def test_where_the_clock_goes_back_nobody_acts_and_looks_that_follow_count_again(fresh, draw):
+    """Drawn looks of any engine, in any order of their moments."""
+    seen, newest = looks(fresh(), draw), -inf
+    controller = Controller(Job(SHOWN, seen), fresh())
+    for one in seen:
+        decision = controller.look()
+        assert one.time >= newest or (decision.done.is_nothing and "the clock jumped" in decision.wanted.reason)
+        newest = one.time
 
 
 def test_its_name_makes_it_and_its_repr_says_its_parameters(fresh):

@@ -10,7 +10,7 @@ PROTOCOLS: Family[CheckpointProtocol] = Family(
     "checkpoint protocol",
     "When and how state is made durable, and where all go back to: `.engine('resident', protocol='unaligned')`",
     ("beside",),
-    lambda kind: ("resident",),
+    lambda kind: ("resident", "simulator"),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from steelyard.control.guards import Guard
 from steelyard.core import Insisting, OptionError, Progress, Watching
+from steelyard.core.clock import Clock
 from steelyard.core.control import (
     SHOWN,
     Action,
@@ -153,12 +154,21 @@ class Controller:
         """The newest that was done."""
         self.seen = Observation(0.0, 0.0)
         """What was seen at the newest look."""
+        self._clock = Clock()
         self._hidden: Observation | None = None
         """The same, where guards kept it from the policy."""
 
     def look(self) -> Decision | None:
-        """Look once; what was decided, or None where a guard says that nobody decides now."""
+        """Look once; what was decided, or None where a guard says that nobody decides now.
+
+        Where the clock jumped, nothing is done, and neither guards nor the policy hear of that look: rates over a time
+        that was not so are no rates.
+        """
         self.seen = seen = self.engine.observe().behind(self._hidden)
+        if why := self._clock.jumped(seen):
+            self._hidden = seen
+            none = Action(reason=f"nothing is done: {why}")
+            return Decision(seen, none, none)
         if self.last is not None and self.last.came is None and seen.time > self.last.ends:
             self.last.came = seen
             self._tell(self.last.progress(BROUGHT))

@@ -41,6 +41,9 @@ OF_BATCHES = frozenset({"batch", "batch.load"})
 OF_SCENARIOS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers", "latency"})
 """What simulated tuples show; flows all but the latency."""
 
+OF_JOBS = OF_SCENARIOS | {"bytes", "costs", "state"}
+"""What resident jobs show: arrivals where their readers tell where rows end, states where they have a store."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:

@@ -22,7 +22,7 @@ from steelyard.resident.generations import JobError
 from steelyard.resident.idle import tell_idle_edges
 from steelyard.resident.launchers import Launcher, ProcessLauncher, ThreadLauncher
 from steelyard.resident.manifest import difference, shape_of
-from steelyard.resident.observed import SHOWS, Looks
+from steelyard.resident.observed import Looks, shown_of
 from steelyard.resident.operator import Attempt
 from steelyard.resident.outcome import Outcome, Present
 from steelyard.resident.security import Credentials, Tls
@@ -106,9 +106,7 @@ class Job(ChangingJob):
     @property
     def shows(self) -> frozenset[str]:
         """What comes to sources where all of their readers tell it, and states where there are snapshots."""
-        readers = [getattr(source.logic, "reader", None) for source in self._dataflow.sources]
-        told = all(reader is not None and reader.tells_end for reader in readers)
-        return SHOWS | ({"arrivals"} if told else set()) | ({"state"} if self._settings.store else set())
+        return shown_of(self._dataflow, bool(self._settings.store))
 
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, WorkerObservation
-from steelyard.core.control import PERCENTILES
+from steelyard.core.control import OF_JOBS, PERCENTILES
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident.sinks import SinkLogic
@@ -27,15 +27,24 @@ _COUNTED = (
     "aged",
 )
 """Metrics that only grow while an instance lives."""
-SHOWS = frozenset(
-    {"operators", "instances", "bytes", "cpu", "queues", "costs", "latency", "workers", "placement"},
-)
+
+
+def shown_of(dataflow: Dataflow, stored: bool) -> frozenset[str]:
+    """What is seen of a job: what comes to sources where all of their readers tell it, states where they are stored."""
+    readers = [getattr(source.logic, "reader", None) for source in dataflow.sources]
+    told = all(reader is not None and reader.tells_end for reader in readers)
+    return OF_JOBS - (set() if told else {"arrivals"}) - (set() if stored else {"state"})
+
+
 Metrics = Mapping[str, Mapping[str, Any]]
 """By instance, since it started in its generation: `InstanceMetrics` as a dictionary."""
 
 
 class Looks:
     """One look after the other at the metrics of a job.
+
+    What is seen of an instance is over its own time, which moves with every report, whatever it does. Where that did
+    not move since the look before, nothing is known of it: no shares of time, no processor time, no queue.
 
     Parameters
     ----------
@@ -124,8 +133,8 @@ class Looks:
         state_bytes: Mapping[str, int],
     ) -> InstanceObservation:
         name = str(instance)
-        if name not in metrics:
-            return InstanceObservation(name, idle=1.0)
+        if not any(added.get(name, {}).values()):  # nobody has told anything of it: neither of work nor of time
+            return InstanceObservation(name)
         now, own = metrics[name], added[name]
         seconds = own["seconds"] or seconds  # what it says may be older than the look
         spent = own["busy"] + own["blocked"] + own["idle"]

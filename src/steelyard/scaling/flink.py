@@ -10,9 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from steelyard.core import Action, Observation, OptionError, State
+from steelyard.core.clock import Clock
 from steelyard.scaling.flink_looks import Looks, Sums, look_at
 from steelyard.scaling.flink_memory import Promises, Restarts, Shrinking
-from steelyard.scaling.sight import Clock, nothing, unsaid
+from steelyard.scaling.sight import nothing, unsaid
 
 _DIGITS = 9
 

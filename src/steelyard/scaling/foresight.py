@@ -14,11 +14,12 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import Action, Observation, OptionError, State
+from steelyard.core.clock import Clock
 from steelyard.scaling.foresight_plan import STEPS, Outlook, Plan, best, keeping
 from steelyard.scaling.foresight_rate import Rates
 from steelyard.scaling.foresight_restart import Rescales
 from steelyard.scaling.foresight_work import Work, state_of, too_hot, works_of
-from steelyard.scaling.sight import Clock, nothing, unsaid
+from steelyard.scaling.sight import nothing, unsaid
 
 _LARGEST = 10
 """An operator gets no more than so many times its instances at once: costs are not known that well."""

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from steelyard.core import Observation, OptionError, State
-from steelyard.scaling.sight import Clock
+from steelyard.core.clock import Clock
 
 WINDOW = 300.0
 """Seconds for which a wish counts (Siachamis 2024, section 4)."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import ScalingPolicy
-from steelyard.core.control import OF_BATCHES, OF_SCENARIOS
+from steelyard.core.control import OF_BATCHES, OF_JOBS, OF_SCENARIOS
 from steelyard.core.registry import Family
 
-_RUNS = (("microbatch", OF_BATCHES), ("groups", OF_BATCHES), ("simulator", OF_BATCHES), ("simulator", OF_SCENARIOS))
+_RUNS = (
+    ("microbatch", OF_BATCHES),
+    ("groups", OF_BATCHES),
+    ("resident", OF_JOBS),
+    ("simulator", OF_BATCHES),
+    ("simulator", OF_SCENARIOS),
+)
 """Whose numbers of tasks or instances can be changed, and what it shows."""
 
 

@@ -1,23 +1,19 @@
-"""Whether a look at a job can be decided by: what an instance, a number or the clock left unsaid.
+"""Whether a look at a job can be decided by: what an instance or a number left unsaid.
 
 Policies that go by rates and shares of time ask this before they do anything else. A look that lacks something leads to
-no action, and the decision says what was missing: a metric that failed must never stop and restart a job.
+no action, and the decision says what was missing: a metric that failed must never stop and restart a job. Whether the
+clock jumped the controller sees (`core/clock.py`), for every policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from math import inf, isfinite
-
-import numpy as np
+from dataclasses import fields
+from math import isfinite
 
 from steelyard.core import Action, Observation, OperatorObservation
 from steelyard.core.control import Work
-from steelyard.core.plans import Floats
 
-JUMP = 10.0
-"""A look over more than so many times the time of the look before is a jump of the clock."""
 LEAST_ROWS = 1e-6
 """Fewer rows than that are none."""
 _SIGNED = frozenset({"lag_per_second"})
@@ -45,8 +41,6 @@ def unsaid(seen: Observation, *needed: str) -> str:
     >>> unsaid(Observation(15.0, 15.0, (log,)))
     'rows came to log, and it says that it did nothing'
     """
-    if not (isfinite(seen.time) and isfinite(seen.seconds) and seen.seconds > 0):
-        return f"the clock jumped: this is said to be a look at {seen.time:g} s over {seen.seconds:g} s"
     if not seen.operators:
         return "no operator is to be seen"
     told = {name for name in _OF_ALL if any(getattr(each, name) is not None for each in _instances(seen.operators))}
@@ -57,41 +51,6 @@ def unsaid(seen: Observation, *needed: str) -> str:
 def nothing(why: str) -> Action:
     """No action, since a look lacks something."""
     return Action(reason=f"nothing is done: {why}")
-
-
-@dataclass
-class Clock:
-    """The moment of the newest look, by which policies that remember looks see that the clock jumped.
-
-    Examples
-    --------
-    >>> clock = Clock()
-    >>> [clock.jumped(Observation(time, 15.0)) for time in (15.0, 30.0, 20.0)]
-    ['', '', 'the clock jumped from 30 s to 20 s']
-    """
-
-    time: float = -inf
-    seconds: float = inf
-
-    def jumped(self, seen: Observation) -> str:
-        """What is wrong with the moment of a look, if anything is. From then on that moment is the newest."""
-        before, usual = self.time, self.seconds
-        self.time, self.seconds = seen.time, seen.seconds
-        if seen.time <= before:
-            return f"the clock jumped from {before:g} s to {seen.time:g} s"
-        if seen.seconds > JUMP * usual:
-            return f"the clock jumped: a look over {seen.seconds:g} s follows one over {usual:g} s"
-        return ""
-
-    @property
-    def array(self) -> Floats:
-        """As a policy keeps it in its state."""
-        return np.array([self.time, self.seconds])
-
-    @classmethod
-    def of(cls, array: Floats) -> Clock:
-        """The clock that gave this array."""
-        return cls(float(array[0]), float(array[1]))
 
 
 def _instances(operators: Iterable[OperatorObservation]) -> Iterable[Work]:

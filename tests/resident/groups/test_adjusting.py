@@ -33,15 +33,15 @@ def ran(batch, tasks=4):
 
 def test_a_policy_that_has_nothing_to_add_does_not_take_its_wish_back():
     changing, _ = adjuster(8, 4)  # zones says the numbers of the batch that it sees until its change holds
-    changing.show(ran(0), 0.5, 0, 10)
-    changing.show(ran(1), 0.5, 1, 10)
+    changing.show(ran(0), 0.5, 0.5, 0, 10)
+    changing.show(ran(1), 0.5, 1.5, 1, 10)
     assert changing.pending.plan == plan(8)
 
 
 def test_a_plan_that_was_sent_before_the_next_wish_holds_when_it_is_cut_by():
     changing, outcome = adjuster(8, 2)
-    changing.show(ran(5), 0.5, 7, 10)
-    changing.show(ran(8), 0.5, 8, 20)  # the group from 10 on was sent with 8
+    changing.show(ran(5), 0.5, 5.5, 7, 10)
+    changing.show(ran(8), 0.5, 8.5, 8, 20)  # the group from 10 on was sent with 8
     changing.notice(10, plan(8))
     assert changing.plan == plan(8)
     assert changing.pending.plan == plan(2), "the newest wish waits for the next group"
@@ -55,7 +55,7 @@ def test_a_plan_that_was_sent_before_the_next_wish_holds_when_it_is_cut_by():
 
 def test_a_number_of_what_batches_have_not_is_refused_and_not_said_to_be_done():
     changing, _ = adjuster(Action({"map": 8, BLOCKS: 2}))
-    changing.show(ran(0), 0.5, 0, 10)
+    changing.show(ran(0), 0.5, 0.5, 0, 10)
     assert changing.pending is None
     (decision,) = changing._controller.decisions
     assert decision.refused == "a job of groups of batches has numbers of blocks and buckets, got {'map': 8}"

@@ -58,7 +58,7 @@ def result_of(found: Found) -> Result:
         parameters=parameters(minutes=MINUTES, spans_s=SPANS, quiet_s=QUIET),
         metrics=metrics,
         kind="simulated",
-        targets=[Target("converged_steps", at_least=float(len(NAMES) * len(SPANS)))],
+        targets=[Target("converged_steps", at_least=float(len(NAMES) * len(SPANS)), explanation=REASONS[FORESIGHT])],
         tables=[_table(found), table_of(found)],
         claims=claims_of(found),
         series=series_of(found, DRAWN),

@@ -68,8 +68,8 @@ REASONS: Mapping[tuple[str, str, str], str] = {
 """Why a cell of the table does not hold, as far as the figures tell: by query, pattern and autoscaler."""
 
 
-def findings_of(found: Found) -> list[Claim]:
-    """F1 to F6, as far as these cases tell: a figure for each seed, the mean over the cases."""
+def _of_some_queries(found: Found) -> list[Claim]:
+    """F1, F2 and F6, which are of stateless queries, of complex ones, and of those that wait for memory."""
     claims = []
     plain, stateful = _cases(found, STATELESS), _cases(found, COMPLEX)
     if plain:
@@ -104,8 +104,14 @@ def findings_of(found: Found) -> list[Claim]:
                 at_least=1.0,
             )
         ]
+    return claims
+
+
+def findings_of(found: Found) -> list[Claim]:
+    """F1 to F6, as far as these cases tell: a figure for each seed, the mean over the cases."""
     every = list(found.values())
-    claims += [
+    return [
+        *_of_some_queries(found),
         _claim(
             "F3: DS2's worker-hours over the fewest of the others (mean)",
             "DS2 uses least",
@@ -138,7 +144,6 @@ def findings_of(found: Found) -> list[Claim]:
             at_least=RESTART,
         ),
     ]
-    return claims
 
 
 def after_actions(one: Outcome) -> float:

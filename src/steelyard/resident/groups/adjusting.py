@@ -91,10 +91,11 @@ class Adjuster:
             return max(elapsed, previous.seconds * run.rows / previous.rows)
         return elapsed
 
-    def show(self, run: BatchRun, seconds: float, released: int, group_end: int) -> PlanChange | None:
+    def show(self, run: BatchRun, seconds: float, now: float, released: int, group_end: int) -> PlanChange | None:
         """Show a batch to the policy, once; a change that is to be passed on.
 
-        `released` is the newest batch that was cut, and `group_end` the first that is not scheduled.
+        `seconds` is what it took, or can be expected to take where it still runs `now`; `released` is the newest batch
+        that was cut, and `group_end` the first that is not scheduled.
         """
         if self._controller is None or run.batch <= self._observed:
             return None
@@ -105,14 +106,14 @@ class Adjuster:
             return None
         # what is cut is cut: receivers may be further than the batch that was seen
         first = max(group_end if how.boundary else run.batch + how.adjust, released + 1)
-        self._shown = run, seconds, first
+        self._shown = run, seconds, now, first
         decision = self._controller.look()
         # nothing to add where nothing is to change: a policy that has decided says so until its change holds
         return self.pending if decision and not decision.done.is_nothing and not how.boundary else None
 
     def observe(self) -> Observation:
         """The batch that is shown."""
-        run, seconds, _ = self._shown
+        run, seconds, now, _ = self._shown
         mapped = max(0.0, run.mapped - run.begun) if run.mapped else 0.0
         return BatchObservation(
             run.batch,
@@ -125,12 +126,12 @@ class Adjuster:
             slots=self._scheduling.slots * self._workers,
             map_seconds=mapped,
             reduce_seconds=max(0.0, seconds - mapped) if mapped else 0.0,
-        ).at(self.begun(run) + seconds)
+        ).at(now)
 
     def apply(self, action: Action) -> float:
         """Another plan from the next batch on that can follow it, which disturbs nobody."""
         action.require_tasks_only(self.what)
-        run, _, first = self._shown
+        run, _, _, first = self._shown
         tasks = {BLOCKS: run.plan.blocks, BUCKETS: run.plan.buckets} | dict(action.parallelism)
         wanted = ExecutionPlan(tasks[BLOCKS], tasks[BUCKETS], self._workers)
         self.pending = PlanChange(run.batch, first, wanted, action.reason)

@@ -339,7 +339,7 @@ class CentralScheduler(Director):
 
     def _observe(self, run: BatchRun, seconds: float) -> None:
         """Show a batch to the policy, and pass on what it decides."""
-        change = self._adjuster.show(run, seconds, self._released, self._group_end)
+        change = self._adjuster.show(run, seconds, self._now(), self._released, self._group_end)
         if change is not None:
             self._all("update", change.plan, first=change.first)
 
