@@ -11,7 +11,8 @@ import pytest
 
 from steelyard.control import Controller
 from steelyard.core import Action, ActionRefusedError, InstanceObservation, Observation, OperatorObservation
-from steelyard.core.control import CHECKPOINT_INTERVAL, CheckpointObservation, WorkerObservation
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CheckpointObservation
+from steelyard.core.control import WorkerObservation
 from steelyard.core.topology import Placement
 from steelyard.resident import Callback, Flow, Generated, Settings
 from steelyard.resident.jobs import Job

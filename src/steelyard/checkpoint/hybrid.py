@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from steelyard.checkpoint.history import ROUND, Checkpoint, Wire
@@ -144,6 +144,11 @@ class Regions(Central):
         self.begun += 1
         self.decide()
         return self.begun
+
+    def set_interval(self, interval: float) -> None:
+        """Also of the round that is awaited; who waits too long for a marker is told by the new one."""
+        self._next += interval - self._protocol.interval
+        self._protocol = replace(self._protocol, interval=interval)
 
     def _keeps_up(self, one: Operator) -> bool:
         behind = 0 if one.region == COORDINATED else BEHIND

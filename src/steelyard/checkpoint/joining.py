@@ -42,15 +42,20 @@ class Joining(Beside):
         self._plan: frozenset[str] | None = None
         """Uncoordinated operators, by the newest round that was taken; None before the first: everything is logged."""
         self._next_plan: frozenset[str] = frozenset()
-        self._interval, self._told = interval, ""
+        self._told = ""
         self._round = 0
         self._taken = True
         self._awaited: set[int] = set()
         self._came: set[int] = set()
         self._first = self._now = 0.0
-        share = zlib.crc32(place.instance.encode()) / 2**32
-        self._patience = interval * (LATE + SPREAD * share)
-        self._due = self._patience
+        self._due = self._patience = self._interval = 0.0
+        self.set_interval(interval)
+
+    def set_interval(self, interval: float) -> None:
+        """Also of the marker that is awaited."""
+        share = zlib.crc32(self.place.instance.encode()) / 2**32
+        before, self._patience = self._patience, interval * (LATE + SPREAD * share)
+        self._interval, self._due = interval, self._due + self._patience - before
 
     def due(self, now: float) -> bool:
         """Whether it goes by its own clock, and has waited too long for a marker."""

@@ -91,6 +91,9 @@ class Beside:
         """Whether to take a checkpoint of one's own at `now`, in seconds since the instance began."""
         return False
 
+    def set_interval(self, interval: float) -> None:
+        """From now on there are so many seconds between two checkpoints; the next one is so long behind the last."""
+
     def overdue(self, now: float) -> tuple[int, str] | None:
         """A round, and its plan, that is taken now, though markers are missing; asked where `due` is.
 
@@ -159,6 +162,9 @@ class Central:
         """The round that begins at `now`, in seconds since the job began; None where none does."""
         return None
 
+    def set_interval(self, interval: float) -> None:
+        """From now on there are so many seconds between two rounds; the next one is so long behind the last."""
+
     def reported(self, checkpoint: Checkpoint) -> None:
         """A checkpoint is durable."""
         self.history.add(checkpoint)
@@ -212,6 +218,11 @@ class Rounds(Central):
         self.begun += 1
         return self.begun
 
+    def set_interval(self, interval: float) -> None:
+        """Also of the round that is awaited."""
+        self._next += interval - self.interval
+        self.interval = interval
+
     def reported(self, checkpoint: Checkpoint) -> None:
         """One more of the round."""
         super().reported(checkpoint)
@@ -237,6 +248,8 @@ class CheckpointProtocol:
     """A way to make the state of a dataflow durable while it runs."""
 
     name: ClassVar[str]
+    interval: float
+    """Seconds between two checkpoints, where there are any."""
     markers: ClassVar[bool] = False
     """Whether rounds go through the dataflow as markers, in order with rows."""
     overtakes: ClassVar[bool] = False
@@ -253,6 +266,10 @@ class CheckpointProtocol:
     def beside(self, place: Place) -> Beside:
         """The half beside an instance."""
         return Beside(place)
+
+    def interval_of(self, place: Place) -> float:
+        """Seconds between two checkpoints of an instance."""
+        return self.interval
 
     def central(self, instances: Sequence[str], wires: Sequence[Wire]) -> Central:
         """The half beside the coordinator."""

@@ -37,6 +37,11 @@ class OwnTimer(Beside):
         self._next = now + self._interval
         return True
 
+    def set_interval(self, interval: float) -> None:
+        """Also of the checkpoint that is awaited."""
+        self._next += interval - self._interval
+        self._interval = interval
+
 
 @dataclass(frozen=True)
 class Uncoordinated(CheckpointProtocol):
@@ -100,7 +105,7 @@ class Uncoordinated(CheckpointProtocol):
         return OwnTimer(place, self.interval_of(place), self.clock_of(place))
 
     def interval_of(self, place: Place) -> float:
-        """Seconds between two checkpoints of an instance."""
+        """That of its operator, where it has one of its own."""
         return self._of_operators().get(place.instance.rpartition("#")[0], self.interval)
 
     def clock_of(self, place: Place) -> str:

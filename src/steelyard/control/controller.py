@@ -209,10 +209,11 @@ class Controller:
                 self.look()
 
 
-def _numbers(action: Action) -> dict[str, int]:
+def _numbers(action: Action) -> dict[str, int | str]:
     """What an event has of an action: of worksets, which may be many thousands, how many."""
     worksets = {"moves": len(action.moves), "cuts": len(action.cuts)}
-    return {**action.parallelism, **action.placement, **{name: count for name, count in worksets.items() if count}}
+    some = {name: count for name, count in worksets.items() if count}
+    return {**action.parallelism, **action.placement, **action.settings, **some}
 
 
 def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
+from steelyard.core.checkpointing import CheckpointObservation
 from steelyard.core.errors import OptionError
 from steelyard.core.worksets import JoinObservation, WorksetId
 
 BLOCKS, BUCKETS = "blocks", "buckets"
 """What the map and the reduce tasks of a batch are called, where operators of a dataflow have names of their own."""
-CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL = "checkpoint interval", "checkpoint protocol"
-"""Settings that an action may name."""
+Value = TypeVar("Value")
 PERCENTILES = (50.0, 95.0, 99.0)
 """Of latencies."""
 SHOWN = {
@@ -33,6 +33,7 @@ SHOWN = {
     "placement": "to see where instances are",
     "batch": "to see batches",
     "batch.load": "to see how long a batch may take",
+    "checkpoints": "to see what checkpoints cost and when workers failed",
     "worksets": "to see worksets of a similarity join",
 }
 """What a policy may need to see, in words for errors."""
@@ -243,18 +244,6 @@ class BatchObservation:
 
 
 @dataclass(frozen=True)
-class CheckpointObservation:
-    """How a job makes its state durable, and how often it needs that."""
-
-    interval: float
-    """Seconds between two checkpoints."""
-    costs: float
-    """Seconds for which one holds rows up."""
-    failures_per_hour: float
-    """So far."""
-
-
-@dataclass(frozen=True)
 class Observation:
     """What an engine saw since the last look. What it cannot know is absent."""
 
@@ -334,7 +323,7 @@ class Action:
     cuts: Mapping[WorksetId, int] = field(default_factory=dict)
     """Worksets of a similarity join that are cut, and into how many parts."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Other settings by name: `CHECKPOINT_INTERVAL` in seconds, `CHECKPOINT_PROTOCOL`."""
+    """Other settings by name: those of `core.checkpointing`."""
 
     def __post_init__(self) -> None:
         for name, count in self.parallelism.items():
@@ -354,6 +343,7 @@ class Action:
             parallelism=_others(self.parallelism, seen.parallelism),
             placement=_others(self.placement, seen.placement),
             moves=_others(self.moves, {one.id: one.worker for one in worksets}),
+            settings=_others(self.settings, seen.checkpoints.settings if seen.checkpoints else {}),
         )
 
     def require_only(self, what: str, *parts: str) -> None:
@@ -390,7 +380,7 @@ _KEPT = {
 """The parts of an action, and what an engine keeps that cannot do one."""
 
 
-def _others(wanted: Mapping[Any, int], now: Mapping[Any, int]) -> dict[Any, int]:
+def _others(wanted: Mapping[Any, Value], now: Mapping[Any, Value]) -> dict[Any, Value]:
     return {name: value for name, value in wanted.items() if now.get(name) != value}
 
 

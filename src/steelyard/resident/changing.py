@@ -6,10 +6,13 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from steelyard.checkpoint import CheckpointProtocol
 from steelyard.core import Action, ActionRefusedError, OptionError
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
 from steelyard.resident.coordinator import Coordinator
@@ -19,6 +22,7 @@ from steelyard.resident.launchers import Launcher
 from steelyard.resident.manifest import channels_of
 from steelyard.resident.observed import Looks
 from steelyard.resident.outcome import Outcome
+from steelyard.resident.recovery_line import CheckpointTotals
 from steelyard.resident.rescaling import Rescaling, Wish, kept_placement, not_in_place, rescaled, together
 from steelyard.resident.security import Credentials
 from steelyard.resident.settings import Settings
@@ -65,12 +69,43 @@ class ChangingJob(Generations[Coordinator]):
         """To what this generation is to go over in place."""
         self._asked: Target | None = None
         """Of that, what whoever directs the newest generation was asked when he was made."""
+        self._paid_before = CheckpointTotals()
+        """What checkpoints had come to when they began to be taken as they are."""
         self._known: dict[str, Target] = {}
         """By digest of its channels: what ran before it went over to something else in place."""
         self._begun_at: tuple[Dataflow, str, float] | None = None
         """What was there before other numbers that take a snapshot, why they do, and since when that goes on."""
         self._why = ""
         self._looks = Looks(dataflow)
+
+    def set_checkpoints(self, interval: float | None = None, protocol: str | CheckpointProtocol | None = None) -> None:
+        """Take checkpoints at another interval, or by another protocol. Any thread may call it while `run` runs.
+
+        Another interval holds at once, of the checkpoint that is awaited too. For another protocol, and for the first
+        interval of all, sources stop, a snapshot is taken, and the next generation of workers goes on from it.
+
+        Raises
+        ------
+        OptionError
+            Without a store; where the interval is none, nobody knows the protocol, or it cannot be on a cycle.
+        """
+        self._take_checkpoints_as(self._checkpoints_as(interval, protocol))
+
+    def _checkpoints_as(self, interval: float | None, protocol: str | CheckpointProtocol | None) -> Settings:
+        then = self._settings.with_checkpoints(interval, protocol)
+        if then.way is not None:
+            then.way.require(self._dataflow.cyclic)
+        return then
+
+    def _take_checkpoints_as(self, then: Settings) -> None:
+        with self._changing:
+            before, self._settings = self._settings, then
+            if self._driver is not None and then.interval is not None and before.interval != then.interval:
+                self._driver.request_interval(then.interval)
+        if before.way != then.way:
+            self._paid_before = replace(self.outcome.checkpoints)
+            self._why = "checkpoints are taken in another way"
+            self._go_on_as(*self._next)
 
     def move(self, placement: Placement) -> None:
         """Go on with another placement, also of another number of workers. Any thread may call it while `run` runs.
@@ -180,9 +215,10 @@ class ChangingJob(Generations[Coordinator]):
         What forward edges join is rescaled together: where one of them needs more instances, all get them. How long it
         stops the job is not known beforehand.
         """
-        action.require_only(self.what, "placement", "parallelism")
+        action.require_only(self.what, "placement", "parallelism", "settings")
         dataflow, there = self._next
         try:
+            checkpoints = self._checkpoints_of(action.settings)
             wanted = {Instance.parse(one): at for one, at in action.placement.items()}
             numbers = self._numbers(action.parallelism)
             if numbers:
@@ -192,9 +228,24 @@ class ChangingJob(Generations[Coordinator]):
                 self.rescale(numbers, placement)
             elif wanted:  # else all is as it should be, or will be soon
                 self.move(placement)
+            if checkpoints is not None:
+                self._take_checkpoints_as(checkpoints)
         except OptionError as error:
             raise ActionRefusedError(str(error)) from error
         return 0.0
+
+    def _checkpoints_of(self, settings: Mapping[str, str]) -> Settings | None:
+        for name in settings:
+            if name not in (CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL):
+                raise OptionError.unknown("setting", name, (CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL))
+        if not settings:
+            return None
+        given = settings.get(CHECKPOINT_INTERVAL)
+        try:
+            interval = None if given is None else float(given)
+        except ValueError as error:
+            raise OptionError(f"{CHECKPOINT_INTERVAL} must be a number of seconds, got {given!r}") from error
+        return self._checkpoints_as(interval, settings.get(CHECKPOINT_PROTOCOL))
 
     def _numbers(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Those of all operators that get other numbers; OptionError where none would, and one was to."""
@@ -269,6 +320,8 @@ class ChangingJob(Generations[Coordinator]):
     def _taken_up(self, driver: Coordinator) -> None:
         if self._target is not None and self._target is not self._asked:  # wished while the driver was made
             self._ask(driver, self._target)
+        if self._settings.interval is not None and self._settings.interval != driver.settings.interval:  # likewise
+            driver.request_interval(self._settings.interval)
 
     def _go_back(self) -> None:
         """Where workers failed before there was a line behind a cut, go on as what the newest commit is of.

@@ -97,7 +97,7 @@ class Checkpointer:
         cut: int = 0,
     ) -> None:
         self.cut = cut
-        self._half = protocol.beside(place)
+        self._place, self._half = place, protocol.beside(place)
         self._of = [protocol.name, getattr(protocol, "rule", ""), len(place.instances)]
         self._marks, self._timers, self._logs = protocol.marks, protocol.timers, protocol.logged
         self._overtakes = protocol.overtakes
@@ -140,6 +140,10 @@ class Checkpointer:
         if state is not None and state["of"] == self._of:
             self._half.restore(state["half"])
             self._choose_logs()
+
+    def set_interval(self, protocol: CheckpointProtocol) -> None:
+        """The same protocol has another interval from now on."""
+        self._half.set_interval(protocol.interval_of(self._place))
 
     def _choose_logs(self) -> None:
         """Keep what is sent from now on where the half says so."""

@@ -73,11 +73,11 @@ class Coordinator(Director):
         delivery: Delivery | None = None,
     ) -> None:
         self.attempt, self._delivery = attempt, delivery
-        self._dataflow, self._placement, self._settings = dataflow, placement, settings
+        self._dataflow, self._placement, self.settings = dataflow, placement, settings
         self._hosted = set(placement.worker_of.items())
         """Which worker may tell of which instance."""
-        self._wishes: list[Wish] = []
-        """Numbers of instances that are wanted in place."""
+        self._wishes: list[Wish | float] = []
+        """Numbers of instances that are wanted in place, and seconds between two checkpoints."""
         self._cuts = 0
         self._sweep_at: int | None = None
         """The epoch from which on no commit needs a checkpoint of before the newest cut."""
@@ -90,7 +90,7 @@ class Coordinator(Director):
         self._collecting = threading.Lock()
         self._pending: list[tuple[Instance, int, pa.RecordBatch]] = []
         """Results, each with the number of the checkpoint of its sink that it will be in."""
-        self._protocol = settings.live_protocol()
+        self._protocol, self._stop_every = settings.live_protocol(), settings.stop_every
         self._line: RecoveryLine | None = None
         """Checkpoints that are taken while rows come."""
         self._moved = False
@@ -134,7 +134,7 @@ class Coordinator(Director):
         """Take the workers in, run the dataflow to its end, and dismiss them; GenerationError where that fails."""
         with self._attended():
             begun = time.monotonic()
-            self._await("hello", self._settings.join)
+            self._await("hello", self.settings.join)
             self._took("join", begun)
             begun = time.monotonic()
             self._deploy()
@@ -174,39 +174,52 @@ class Coordinator(Director):
             "deploy",
             peers=self._gang.addresses,
             placement={str(instance): worker for instance, worker in self._placement.worker_of.items()},
-            store=self._settings.store,
+            store=self.settings.store,
             attempt=str(self.attempt),
             protocol=None if chosen is None else {"name": chosen.name, "parameters": vars(chosen)},
             parallelism={one.name: one.parallelism for one in self._dataflow.operators},
-            line=None if resumed is None else _spoken(resumed, fits),
+            line=None if resumed is None else resumed.spoken(fits),
         )
         self._order("start")
 
     def _watch(self) -> None:
         """Until every instance has given its last row, or somebody wants an end."""
-        interval = self._settings.stop_every
-        due = time.monotonic() + interval if interval else None
+        begun = time.monotonic()
         while self._working and not self._stopping:
+            due = begun + self._stop_every if self._stop_every else None
             if self._wishes:
-                self._rescale(self._wishes.pop(0))
+                wish = self._wishes.pop(0)
+                self._rescale(wish) if isinstance(wish, Wish) else self._set_interval(wish)
             elif self._dataflow.cyclic and not self._reading and not self._loops_closed:
                 self._await_quiet()
                 self._order("close_loops")
                 self._loops_closed = True
-            elif due is not None and time.monotonic() >= due and interval and not self._crowded:
+            elif due is not None and time.monotonic() >= due and not self._crowded:
                 self._stop_the_world()
-                due = time.monotonic() + interval
+                begun = time.monotonic()
             else:
                 wait = max(due - time.monotonic(), _POLL) if due else _ROUND_POLL
-                self._hear(min(self._settings.heartbeat, wait))
+                self._hear(min(self.settings.heartbeat, wait))
                 self._look_at_line()
         if self._stopping:
             self._order("pause")
             self._await_quiet()
 
+    def request_interval(self, seconds: float) -> None:
+        """Take checkpoints so often from now on. Any thread may call it."""
+        self._gang.say("wish", wish=seconds)
+
+    def _set_interval(self, seconds: float) -> None:
+        self._stop_every = seconds if self._stop_every else None
+        chosen: Any = self._protocol
+        if chosen is not None and self._line is not None:
+            self._protocol = changed = replace(chosen, interval=seconds)
+            self._line.set_interval(changed)
+            self._tell_all("interval", seconds=seconds)
+
     def request_rescale(self, wish: Wish) -> None:
         """Go over to other numbers of instances in place. Any thread may call it."""
-        self._gang.say("rescale", wish=wish)
+        self._gang.say("wish", wish=wish)
 
     def _rescale(self, wish: Wish) -> None:
         """All workers prepare; then sources cut, and all others behind them (`switching.py`).
@@ -231,7 +244,7 @@ class Coordinator(Director):
         self._order("rewire", cut=cut, parallelism=numbers, placement=where)
         self._order("cut")
         while len(self._settled) < self.workers:
-            self._hear(self._settings.heartbeat)
+            self._hear(self.settings.heartbeat)
         gone = {str(one) for one in before.instances} - set(where)
         with self._collecting:  # whoever is gone takes no checkpoint any more: what it gave is of the next one of all
             self._pending = [(one, 0 if str(one) in gone else number, rows) for one, number, rows in self._pending]
@@ -332,7 +345,7 @@ class Coordinator(Director):
             given.setdefault(sink.operator, []).append(batch)
         kept: Described | None = None
         shape, channels = shape_of(self._dataflow), channels_of(self._dataflow)
-        manifest = Manifest(epoch, str(self.attempt), shape, {}, self._settings.note, channels=channels)
+        manifest = Manifest(epoch, str(self.attempt), shape, {}, self.settings.note, channels=channels)
         if self._store is not None:
             results = {}
             if self._delivery is not None:
@@ -373,7 +386,7 @@ class Coordinator(Director):
             self._gang.order(worker, what, {"round": self._rounds, **details})
         answers: dict[int, Mapping[str, Any]] = {}
         while len(answers) < self._placement.workers:
-            said = self._hear(self._settings.heartbeat)
+            said = self._hear(self.settings.heartbeat)
             if said is not None and said.event == "did" and said.what.get("round") == self._rounds:
                 answers[said.worker] = said.what
         return answers
@@ -404,7 +417,7 @@ class Coordinator(Director):
                 raise GenerationError(f"worker {said.worker} was not understood: {error}") from error
         elif said.event == "settled" and said.what["cut"] == self._cuts:
             self._settled[said.worker] = said.what
-        elif said.event == "rescale":
+        elif said.event == "wish":
             self._wishes.append(said.what["wish"])
         elif said.event == "stop":
             self._stopping = True
@@ -432,17 +445,3 @@ class Coordinator(Director):
             raise WireError(f"results of {name} came without the number of their checkpoint")
         with self._collecting:
             self._pending.append((Instance(name, frame.number), int.from_bytes(frame.note, "big"), batch))
-
-
-def _spoken(manifest: Manifest, fits: bool) -> dict[str, Any]:
-    """Where all go on, as an order has it; where it does not fit, states are dealt out, and messages counted from 1."""
-    sent = [(int(one), many) for one, many in manifest.sent.items()]
-    logs = [(log.file, log.spans) for log in manifest.logs]
-    return {
-        "epoch": manifest.epoch,
-        "files": dict(manifest.files),
-        "sent": sent,
-        "logs": logs,
-        "lossy": manifest.lossy,
-        "dealt": None if fits else manifest.groups,
-    }

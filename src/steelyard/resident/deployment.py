@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -138,6 +138,14 @@ class Deployment:
                 self._protocol, place, members, wiring.mailboxes[head], outlets, keep, wiring.number
             )
         return found
+
+    def set_interval(self, seconds: float) -> None:
+        """Take checkpoints so often from now on, behind cuts that follow too."""
+        chosen: Any = self._protocol
+        self._protocol = changed = replace(chosen, interval=seconds)
+        for runner in self.runners.values():
+            if runner.checkpointer is not None:
+                runner.call(partial(runner.checkpointer.set_interval, changed))
 
     def _checkpoint(self, wiring: Wiring) -> None:
         for head, made in self._checkpointers(wiring).items():

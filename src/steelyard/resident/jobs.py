@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from steelyard.core import Observation, OptionError
+from steelyard.core.checkpointing import CheckpointObservation
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.shown import Shown
 from steelyard.core.topology import Placement
@@ -63,6 +65,8 @@ class Job(ChangingJob):
         self._first = Attempt.first()
         self._delivery: Delivery | None = None
         self._begun, self._ended = time.monotonic(), threading.Event()
+        self._failed_at: list[float] = []
+        """When generations failed."""
 
     @property
     def dataflow(self) -> Dataflow:
@@ -105,8 +109,9 @@ class Job(ChangingJob):
 
     @property
     def shows(self) -> frozenset[str]:
-        """What comes to sources where all of their readers tell it, and states where there are snapshots."""
-        return shown_of(self._dataflow, bool(self._settings.store))
+        """What comes to sources where all of their readers tell it, states and checkpoints where there are any."""
+        shown = shown_of(self._dataflow, bool(self._settings.store))
+        return shown | ({"checkpoints"} if self._settings.interval else set())
 
     def observe(self) -> Observation:
         """What instances did since the last look, as far as workers have said."""
@@ -116,8 +121,25 @@ class Job(ChangingJob):
                 placement = self._placement
         if driver is None:
             return looks.observed({}, placement, self.now)
-        return looks.observed(
+        seen = looks.observed(
             dict(driver.metrics), placement, self.now, driver.attempt.generation, driver.hosts, driver.state_bytes
+        )
+        return replace(seen, checkpoints=self._checkpoints())
+
+    def _checkpoints(self) -> CheckpointObservation | None:
+        settings, totals, failed = self._settings, self.outcome.checkpoints, tuple(self._failed_at)
+        if settings.interval is None:
+            return None
+        before, named = self._paid_before, settings.protocol
+        many = max(totals.moments - before.moments, 1)
+        return CheckpointObservation(
+            settings.interval,
+            (totals.stood - before.stood) / many,
+            3600.0 * len(failed) / self.now,
+            named if isinstance(named, str) else named.name,
+            (totals.seconds - before.seconds) / many,
+            self.state_bytes,
+            failed,
         )
 
     def whole(self) -> Observation:
@@ -143,7 +165,7 @@ class Job(ChangingJob):
             Where the newest snapshot is damaged.
         """
         self._begun = time.monotonic()
-        self._looks, self._undeliverable = Looks(self._dataflow), False
+        self._looks, self._undeliverable, self._failed_at = Looks(self._dataflow), False, []
         self._ended.clear()
         complete = False
         try:
@@ -214,6 +236,7 @@ class Job(ChangingJob):
     def _may_fail(self, error: GenerationError) -> bool:
         outcome = self.outcome
         outcome.restarts += 1
+        self._failed_at.append(self.now)
         _require_replay(self._dataflow, error)
         if outcome.restarts > self._settings.restarts:
             return False

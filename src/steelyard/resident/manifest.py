@@ -90,6 +90,17 @@ class Manifest:
         """All files that it names."""
         return [*self.files.values(), *self.results.values(), *(log.file for log in self.logs)]
 
+    def spoken(self, fits: bool) -> dict[str, Any]:
+        """Where all go on, as an order has it; what does not fit is dealt out, and messages are counted from 1."""
+        return {
+            "epoch": self.epoch,
+            "files": dict(self.files),
+            "sent": [(int(one), many) for one, many in self.sent.items()],
+            "logs": [(log.file, log.spans) for log in self.logs],
+            "lossy": self.lossy,
+            "dealt": None if fits else self.groups,
+        }
+
     def packed(self) -> str:
         """As a sealed text."""
         return sealed(vars(self))

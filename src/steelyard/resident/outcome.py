@@ -29,7 +29,7 @@ class Outcome(Shown):
     restarts: int = 0
     """Generations that failed."""
     moves: int = 0
-    """Generations that made room for one with another placement."""
+    """Generations that made room for one with another placement, other numbers, or another checkpoint protocol."""
     rescales: int = 0
     """How often operators got other numbers of instances, in place or with other workers."""
     rescalings: list[Rescaling] = field(default_factory=list)

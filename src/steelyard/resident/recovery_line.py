@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from steelyard.checkpoint import (
+    FORCED,
     INITIAL,
     ROUND,
     Change,
@@ -38,6 +39,8 @@ class CheckpointTotals:
     """By kind (`local`, `forced`, `round`; `stopped`, where all stopped): checkpoints of instances, when durable."""
     useless: int = 0
     """Of those, how many a failure found behind the line, so that they were for nothing."""
+    moments: int = 0
+    """Of those, how many whole chains of instances took of themselves, for a round, or where all stopped."""
     stood: float = 0.0
     """Seconds in which chains of instances stood still for them, in all."""
     seconds: float = 0.0
@@ -64,6 +67,7 @@ class CheckpointTotals:
             Seconds from the order to stop until all went on, and from rest until all was durable.
         """
         self.taken[STOPPED] = self.taken.get(STOPPED, 0) + len(sizes)
+        self.moments += chains
         self.stood += chains * whole
         self.seconds += len(sizes) * durable
         self.bytes += sum(sizes)
@@ -160,6 +164,11 @@ class RecoveryLine:
             self._round_begun[number] = now
         return number
 
+    def set_interval(self, protocol: CheckpointProtocol) -> None:
+        """The same protocol has another interval from now on."""
+        self._protocol = protocol
+        self._central.set_interval(protocol.interval)
+
     def reported(self, what: Mapping[str, Any]) -> bool:
         """A checkpoint is durable; whether the line has moved. WireError where it cannot be."""
         head, number, kind = what["chain"], what["number"], what["kind"]
@@ -200,6 +209,7 @@ class RecoveryLine:
     def _count(self, kind: str, what: Mapping[str, Any], files: Sequence[Described], log: Log | None) -> None:
         totals = self._totals
         totals.taken[kind] = totals.taken.get(kind, 0) + len(files)
+        totals.moments += kind != FORCED
         totals.stood += what["stood"]
         totals.seconds += what["seconds"]
         totals.log_bytes += log.file.size if log else 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from steelyard.checkpoint import PROTOCOLS, CheckpointProtocol, NoCheckpoints, StopTheWorld, protocol
+from steelyard.checkpoint import PROTOCOLS, CheckpointProtocol, NoCheckpoints, StopTheWorld
+from steelyard.checkpoint import protocol as named
 from steelyard.core import OptionError
 from steelyard.resident.delivery import Deliver
 
@@ -68,7 +69,7 @@ class Settings:
 
     def live_protocol(self) -> CheckpointProtocol | None:
         """The protocol by which checkpoints are taken while rows come; None where all stop for them, or none is."""
-        chosen: Any = protocol(self.protocol)
+        chosen: Any = named(self.protocol)
         if chosen.name not in PROTOCOLS.entries:
             raise OptionError(f"{chosen!r} is none of the protocols that workers know by name: {PROTOCOLS.names()}")
         if self.interval is None or isinstance(chosen, NoCheckpoints):
@@ -82,7 +83,29 @@ class Settings:
         timed: CheckpointProtocol = replace(chosen, interval=self.interval)
         return timed
 
+    def with_checkpoints(
+        self, interval: float | None = None, protocol: str | CheckpointProtocol | None = None
+    ) -> Settings:
+        """The same with another interval, or another protocol; OptionError where that cannot be."""
+        if self.store is None:
+            raise OptionError("checkpoints need a folder that the driver and all workers see: give Settings(store=...)")
+        kept: Any = named(self.protocol)
+        if protocol is None and getattr(kept, "interval", None) == getattr(type(kept), "interval", None):
+            protocol = self.protocol
+        elif protocol is None:
+            protocol = replace(kept, interval=self.interval if interval is None else interval)
+        return replace(self, protocol=protocol, interval=self.interval if interval is None else interval)
+
+    @property
+    def way(self) -> CheckpointProtocol | None:
+        """How checkpoints are taken before the end, whatever the interval is; None where none are."""
+        chosen: Any = named(self.protocol)
+        if self.interval is None or isinstance(chosen, NoCheckpoints):
+            return None
+        same: CheckpointProtocol = replace(chosen, interval=1.0)
+        return same
+
     @property
     def stop_every(self) -> float | None:
         """Seconds between two moments at which all stop for a snapshot; None where they never do but in the end."""
-        return self.interval if isinstance(protocol(self.protocol), StopTheWorld) else None
+        return self.interval if isinstance(named(self.protocol), StopTheWorld) else None

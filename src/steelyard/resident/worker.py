@@ -46,7 +46,7 @@ LINE = {
     "dealt": Maybe(int),
 }
 """Where all instances go on: their states, and what was sent to them."""
-UNANSWERED = ("begin_round", "keep")
+UNANSWERED = ("begin_round", "keep", "interval")
 """Orders that nobody waits for."""
 ORDERS: dict[str, dict[str, Any]] = {
     "beat": {"seconds": float, "silence": float},
@@ -64,6 +64,7 @@ ORDERS: dict[str, dict[str, Any]] = {
     "cut": {"round": int},
     "begin_round": {"number": int, "plan": str},
     "keep": {"numbers": {str: int}},
+    "interval": {"seconds": float},
     "start": {"round": int},
     "pause": {"round": int},
     "resume": {"round": int},
@@ -171,6 +172,7 @@ class Worker(ServingWorker):
             "committed": lambda order: self._all(one.committed(one.checkpoints) for one in self._runners()),
             "begin_round": lambda order: [one.begin_round(order["number"], order["plan"]) for one in self._sources()],
             "keep": self._keep,
+            "interval": self._set_interval,
             "close_loops": lambda order: self._all(one.close_loops() for one in self._runners()),
             "status": lambda order: None,
             "finish": self._finish,
@@ -261,6 +263,10 @@ class Worker(ServingWorker):
             number = order["numbers"].get(str(runner.instance))
             if number is not None:
                 runner.committed(number)
+
+    def _set_interval(self, order: dict[str, Any]) -> None:
+        assert self._deployment is not None
+        self._deployment.set_interval(order["seconds"])
 
     def _keeping_failed(self, error: BaseException) -> None:
         self._failed(f"a checkpoint of worker {self.number}", error)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from steelyard.core import Action, Observation, OptionError, State
-from steelyard.core.control import CHECKPOINT_INTERVAL
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL
 from steelyard.scaling.foresight import Foresight
 from steelyard.scaling.sight import nothing
 
@@ -39,7 +39,7 @@ class Together:
     move helps are numbers changed, as `foresight` would. A hot key, which neither cures, is named. What every change
     stops the job for is added up, and what does not fit in the budget any more waits, except that a job that is behind
     may always grow. Where the job shows its checkpoints, their interval goes with its failures: the root of 2 x cost x
-    time between failures (J. W. Young 1974); that stops nothing.
+    time between failures (J. W. Young 1974), but never below what one takes to be durable; that stops nothing.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class Together:
         if known is None or known.failures_per_hour <= 0 or known.costs <= 0 or known.interval <= 0:
             return Action()
         between = 3600.0 / known.failures_per_hour
-        better = sqrt(2 * known.costs * between)
+        better = max(sqrt(2 * known.costs * between), known.seconds)
         if 1 / CHANGED < better / known.interval < CHANGED:
             return Action()
         reason = (
