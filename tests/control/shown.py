@@ -19,6 +19,7 @@ def shown_by(seen):
         "latency": seen.latency is not None,
         "workers": bool(seen.workers),
         "placement": bool(seen.placement),
+        "checkpoints": seen.checkpoints is not None,
         "batch": seen.batch is not None,
         "batch.load": seen.batch is not None and seen.batch.interval_seconds > 0,
     }

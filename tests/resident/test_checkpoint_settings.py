@@ -49,7 +49,7 @@ def change(job, interval, protocol, then):
         job.rescale({"made": 3})
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     st.sampled_from(sorted(KINDS)),
     st.sampled_from(ALL),
