@@ -89,6 +89,18 @@ def test_checkpoints_go_with_failures_and_what_they_cost():
     assert not Together().decide(seen(checkpoints=replace(shown, failures_per_hour=0.0))).settings
 
 
+def test_checkpoints_are_set_where_nothing_else_can_be_decided():
+    shown = CheckpointObservation(interval=5.0, costs=0.5, failures_per_hour=4.0)
+    silent = replace(seen(checkpoints=shown), operators=())
+    assert Together().decide(silent).settings == {CHECKPOINT_INTERVAL: "30"}
+    assert Together().decide(replace(silent, checkpoints=None)).is_nothing
+
+
+def test_checkpoints_never_come_faster_than_one_is_durable():
+    shown = CheckpointObservation(interval=5.0, costs=0.001, failures_per_hour=3600.0, seconds=2.0)
+    assert Together().decide(seen(checkpoints=shown)).settings == {CHECKPOINT_INTERVAL: "2"}
+
+
 def test_engines_that_have_no_such_setting_refuse():
     simulation = FluidSimulation(Scenario.chain(Source("log", rate=10), Operator("map", Exactly(0.01))))
     with pytest.raises(ActionRefusedError, match="keeps its settings"):

@@ -6,7 +6,7 @@ Siachamis 2024, chapter 5, has it as an open direction: who scales and who balan
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import inf, sqrt
 from typing import ClassVar
 
@@ -98,20 +98,23 @@ class Together:
 
     def decide(self, observation: Observation) -> Action:
         """The least that cures what is wrong, if it fits in the budget."""
-        numbers = self._foresight.decide(observation)
+        numbers, settings = self._foresight.decide(observation), self._checkpoints(observation)
+        if not settings.is_nothing:  # alone: an engine that refuses the rest would refuse all
+            self._foresight.refused()
+            self._asked = False
+            return settings
         if numbers.is_nothing and numbers.reason.startswith(nothing("").reason):
             return numbers
         self._asked = False
         while self._spent and self._spent[0][0] <= observation.time - self.per:
             self._spent.popleft()
-        settings = self._checkpoints(observation)
         moved = self._move(observation)
         grows = any(count > observation.parallelism[name] for name, count in numbers.parallelism.items())
         remedies = [moved] if moved is not None else []
         if not numbers.is_nothing and (moved is None or not grows):
             remedies = [Remedy(numbers, self._foresight.standstill(observation)), *remedies]
         if not remedies:
-            return replace(settings, reason="; ".join(filter(None, [settings.reason, numbers.reason])))
+            return numbers
         chosen = remedies[0] if moved is None else min(remedies, key=lambda one: one.disturbs)
         spent = sum(seconds for _, seconds in self._spent)
         behind = sum(one.lag_seconds or 0.0 for one in observation.operators)
@@ -120,11 +123,10 @@ class Together:
         if spent + chosen.disturbs > self.budget and not (grows and behind > 0):
             self._foresight.refused()
             why = f"{spent:.0f} of {self.budget:g} s are spent for which changes may stop the job, this wants "
-            return replace(settings, reason=f"{why}{chosen.disturbs:.0f} s: {chosen.action.reason}")
+            return Action(reason=f"{why}{chosen.disturbs:.0f} s: {chosen.action.reason}")
         self._spent.append((observation.time, chosen.disturbs))
         self._asked = True
-        reason = "; ".join(filter(None, [chosen.action.reason, settings.reason]))
-        return replace(chosen.action, settings=settings.settings, reason=reason)
+        return chosen.action
 
     def _move(self, seen: Observation) -> Remedy | None:
         """The instance of the fullest worker that makes the fullest of two workers emptiest elsewhere."""
