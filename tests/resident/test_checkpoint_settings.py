@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import count
 from steelyard.control import Controller
 from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL
 from steelyard.core.topology import Placement
-from steelyard.resident import Flow, Generated, Memory, Settings, count
+from steelyard.resident import Flow, Generated, Memory, Settings
 from steelyard.resident.jobs import Job, Results
 from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.scaling import Together
