@@ -13,9 +13,10 @@ from steelyard.learning import libraries
 from steelyard.partition.learned import transition
 from steelyard.partition.learned.actions import LATER, level
 from steelyard.partition.learned.features import observe
-from steelyard.partition.learned.learner import as_jax, as_numpy
+from steelyard.partition.learned.learner import as_jax, as_numpy, rollout
 from steelyard.partition.learned.options import Training
 from steelyard.partition.learned.own_counts import read_counts
+from steelyard.partition.learned.rewards import cost
 from steelyard.partition.learned.samples import Samples
 from steelyard.partition.learned.teacher import advise
 from steelyard.partition.learned.training import Trainer, curriculum, widened
@@ -108,10 +109,45 @@ def test_the_curriculum_keeps_what_was_learnt_of_fewer_actions():
         next(curriculum(options, levels=(0, 3)))
 
 
-@pytest.mark.parametrize("wrong", [{"bootstrap": "imitate"}, {"actions": 7}, {"batches": 30}, {"method": "dqn"}])
+@pytest.mark.parametrize(
+    "wrong", [{"bootstrap": "imitate"}, {"actions": 7}, {"batches": 30}, {"method": "dqn"}, {"method": "sarsa"}]
+)
 def test_options_that_cannot_be_are_refused(wrong):
     with pytest.raises(OptionError):
         replace(TINY, **({"minibatches": 4} | wrong))
+
+
+TOY = Training(
+    actions=0, keys=5, blocks=2, batches=64, hidden=16, minibatches=2, bootstrap="none", rate=3e-3, epochs=4
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ppo", "policy_gradient", "dqn"])
+def test_every_method_learns_a_toy(method):
+    """What it then thinks best, on batches that it did not see."""
+    samples, key = Samples(5, 2, rows=20, fewest_keys=3), libraries().jax.random.PRNGKey(0)
+    unseen = samples.draw(200, np.random.default_rng(9))
+    run = libraries().jax.jit(rollout(TOY, taught=False, sample=False))
+
+    def judged(trainer):
+        last, _ = run(trainer.weights, as_jax(unseen), key)
+        assert np.asarray(last.done).all()
+        return cost(unseen, np.asarray(last.load), np.asarray(last.card)).mean()
+
+    trainer = Trainer(replace(TOY, method=method), samples)
+    before = judged(trainer)
+    list(trainer.run(40))
+    assert judged(trainer) < 0.7 * before
+
+
+def test_deep_q_learning_goes_on_where_it_was_stopped(tmp_path):
+    options = replace(TOY, method="dqn", buffer=500)
+    whole, first, second = (Trainer(options) for _ in range(3))
+    list(whole.run(5))
+    list(first.run(3))
+    second.resume(first.save(tmp_path / "half.npz"))
+    list(second.run(5))
+    assert second.costs == whole.costs
 
 
 def test_counts_of_a_file(tmp_path):

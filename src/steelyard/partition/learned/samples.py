@@ -76,5 +76,5 @@ def _fewer_rows(counts: Ints) -> Ints:
     total = int(counts.sum())
     if total <= MOST_ROWS:
         return counts
-    scaled = np.floor(counts * ((MOST_ROWS - len(counts)) / total)).astype(np.int64)
-    return np.maximum(scaled, 1)
+    fewer: Ints = np.maximum(np.floor(counts * ((MOST_ROWS - len(counts)) / total)), 1).astype(np.int64)
+    return fewer
