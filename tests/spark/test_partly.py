@@ -61,7 +61,7 @@ def test_what_it_learnt_is_in_the_checkpoint(spark, tmp_path):
 
 def test_policies_see_the_reduce_tasks_of_python_aggregates(spark, tmp_path):
     grouped = sy.stream(rows_of(spark)).partition_by("partly", blocks=3, buckets=2).group_by("k")
-    stream = grouped.agg(mean=sy.udaf(Mean()).of("v"))
+    stream = grouped.agg(mean=Mean().of("v"))
     engine = MicroBatch(spark, stream._bound(), stream._settings(), Discarded(), str(tmp_path))
     seen = []
     engine.settings.partitioner.observe = seen.append
