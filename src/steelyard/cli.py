@@ -150,13 +150,14 @@ def _run_options(parser: _Parser) -> None:
 
 
 def _train_options(parser: _Parser) -> None:
-    partly = parser.commands(partly="partitioning: on the key counts of your batches")["partly"]
-    partly.add_argument(
-        "--on", type=Path, required=True, metavar="FILE", help=".parquet or .csv with key, rows and perhaps batch"
-    )
-    partly.add_argument("--blocks", type=_blocks, default=24, metavar="N", help="the most that a batch has (24)")
-    partly.add_argument("--minutes", type=_positive, default=5.0, metavar="N", help="how long to train (5)")
-    partly.add_argument("--seed", type=_seed, default=0, metavar="N", help="for the same weights again")
+    partly = parser.commands(partly="partitioning: on the key counts of your batches, or anew")["partly"]
+    of = partly.add_mutually_exclusive_group(required=True)
+    of.add_argument("--on", type=Path, metavar="FILE", help=".parquet or .csv with key, rows and perhaps batch")
+    of.add_argument("--anew", action="store_true", help="from nothing, as the network of the package was made")
+    partly.add_argument("--blocks", type=_blocks, metavar="N", help="the most that a batch of the file has (24)")
+    partly.add_argument("--minutes", type=_positive, metavar="N", help="how long to train (5; anew: to its end)")
+    partly.add_argument("--seed", type=_seed, metavar="N", help="for the same weights again (0; anew: the package's)")
+    partly.add_argument("--resume", action="store_true", help="go on where the training of this --out was stopped")
     partly.add_argument(
         "--out", type=Path, default=Path("out/partly.npz"), metavar="FILE", help="the weights (out/partly.npz)"
     )
@@ -318,26 +319,13 @@ def _policies(options: argparse.Namespace) -> int:
 
 
 def _train_partly(options: argparse.Namespace) -> int:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from steelyard.bench.training import train_partly  # noqa: PLC0415
 
-    from steelyard.partition.learned.own_counts import train_on  # noqa: PLC0415
-
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=_console(), transient=True) as bar:
-        task = bar.add_task("compiling", total=60 * options.minutes)
-        found = train_on(
-            options.on,
-            options.out,
-            options.blocks,
-            options.minutes,
-            options.seed,
-            lambda at: bar.update(task, completed=at.seconds, description=f"update {at.update}, cost {at.cost:.3f}"),
-        )
-    print(f"MPI over Prompt's, mean of {found.batches} batches: {found.before:.3f} before, {found.after:.3f} after")
-    if not found.kept:
-        print("training did not help: the weights are those that come with the package")
-    print(f'{options.out}: .partition_by("partly?weights={options.out}")')
-    return OK
+    if options.anew and options.blocks is not None:
+        raise OptionError("--blocks is of --on: --anew draws batches of 2 to 24 blocks")
+    ended, lines = train_partly(options, _console())
+    print("\n".join(lines))
+    return OK if ended else INTERRUPTED
 
 
 def _bench_list(options: argparse.Namespace) -> int:

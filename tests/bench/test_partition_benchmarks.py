@@ -17,7 +17,7 @@ from steelyard.bench.prompt.auto import Case, Chosen, Workload
 from steelyard.bench.registry import Run, choose
 from steelyard.core import KeyCounts
 from steelyard.partition import Prompt
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 COSTS = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.bench.prompt import partly_metrics, partly_runtime, partly_training
+from steelyard.bench.prompt import partly_metrics, partly_overhead, partly_runtime, partly_teacher, partly_training
 from steelyard.bench.prompt.metrics import Rows
 from steelyard.bench.prompt.partly_batches import BLOCKS, SOURCES, batches
 from steelyard.bench.prompt.partly_optimum import beside_optimum, least_mpi
 from steelyard.bench.prompt.partly_runtime import ASCENDING, INSERTION, PARTLY
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.partition import Prompt
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.partition.learned import inference
+from steelyard.partition.learned.environment import Environment
+from steelyard.partition.learned.learner import as_numpy
+from steelyard.partition.learned.options import Training
+from steelyard.partition.learned.samples import Samples
+from steelyard.partition.learned.teacher import HELD_BACK, advise
+from steelyard.partition.learned.training import Trainer
+from steelyard.sim.task_times import TaskCosts
 
 
 def every_plan(counts, blocks):
@@ -82,3 +90,70 @@ def test_figures_of_a_real_text_cut_each_key_as_its_plan_does():
 def test_what_was_saved_is_counted_in_episodes():
     found = {"none": [([1.0], 100.0)], "rewards": [([1.0], 40.0)]}
     assert partly_training._saved(found, "rewards") == pytest.approx([0.6])
+
+
+def test_ablations_are_whole_plans_and_the_search_never_makes_the_teacher_worse():
+    counts = KeyCounts.of(dict(enumerate([90, 70, 40, 22, 9, 9, 8, 7, 5, 3, 2, 2, 1, 1])))
+    best = partly_teacher.searched(counts, 5, "searched")
+    best.check()
+    first = partly_teacher.taught(counts, 5, HELD_BACK)
+    assert best.mpi_normalised() <= first.mpi_normalised()
+    batch = Rows.of(pa.array(np.repeat(np.arange(14), counts.rows)))
+    plans = list(partly_metrics.plans(batch, 5))
+    assert len(plans) == len(partly_metrics.POLICIES)
+    by_name = dict(zip(partly_metrics.POLICIES, plans, strict=True))
+    own, one = by_name[partly_metrics.PARTLY], by_name[partly_metrics.NO_SEARCH]
+    assert own.mpi_normalised() <= one.mpi_normalised()
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows=st.lists(st.integers(1, 400), min_size=1, max_size=16), blocks=st.integers(1, 6))
+def test_the_teacher_in_one_loop_decides_as_the_one_that_is_imitated(rows, blocks):
+    counts = KeyCounts.of(dict(enumerate(rows)))
+    stepped = Environment([counts], blocks)
+    while not stepped.done.all():
+        stepped.step(*advise(stepped.level, stepped.batches, stepped.state, stepped.allowed()))
+    expected, found = stepped.plans("")[0], partly_teacher.taught(counts, blocks, HELD_BACK)
+    assert sorted(zip(found.key, found.block, found.rows, strict=True)) == sorted(
+        zip(expected.key, expected.block, expected.rows, strict=True)
+    )
+
+
+def test_every_way_to_plan_is_timed():
+    taken = partly_overhead.times_of(300, seed=1, turns=1)
+    assert set(taken) == {
+        partly_overhead.PROMPT,
+        partly_overhead.ONE_PASS,
+        partly_overhead.CHECKED,
+        partly_overhead.CAM,
+        partly_overhead.KEY_BY_KEY,
+    }
+    assert min(taken.values()) > 0
+
+
+def test_training_experiments_run_on_a_handful_of_keys(monkeypatch):
+    pytest.importorskip("jax")
+    tiny = Training(actions=3, keys=4, blocks=3, batches=32, hidden=32, imitated=4, minibatches=2)
+    monkeypatch.setattr(partly_training, "TOY", tiny)
+    own, least, weights = partly_training.toy(seed=1, updates=2, cases=3)
+    assert (own >= least - 1e-6).all()
+    assert weights.actor[0][0].shape[1] == 32
+    monkeypatch.setattr(partly_training, "ANEW_UPDATES", 4)
+    to_prompts, to_shipped = partly_training.minutes_anew(5.0, tiny, every=2)
+    assert np.isnan(to_shipped) or to_shipped >= to_prompts > 0
+
+
+def test_ppo_comes_near_the_optimum_of_a_toy():
+    """As `partly_vs_optimal` judges it, on few cases and after a short training."""
+    pytest.importorskip("jax")
+    options = Training(actions=3, keys=6, blocks=3, batches=64, imitated=30, rate=1e-3, minibatches=2)
+    trainer = Trainer(options, Samples(6, 3, rows=25.0, fewest_keys=3))
+    list(trainer.run(90))
+    weights = as_numpy(trainer.weights)
+
+    def first(counts, blocks):
+        """What the network says, without the search for better plans."""
+        return inference.plan(weights, counts, blocks, "sequential", "partly", patience=(0.0,))
+
+    own, least = beside_optimum(first, cases=12, seed=1)
+    assert np.mean((own + 1) / (least + 1)) < 1.1

@@ -30,7 +30,7 @@ from steelyard.core import BlockPlan, KeyCounts
 from steelyard.partition import Hash, HashAllocator, Prompt, PromptAllocator
 from steelyard.partition.affinity import Affinity
 from steelyard.partition.two_choices import TwoChoices
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 COSTS = TaskCosts(1e-3, 1e-4, 5e-5, 1e-3, 1e-5, 1e-5)
 SLOW = replace(COSTS, map_row=1e-3)

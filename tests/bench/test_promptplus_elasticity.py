@@ -26,7 +26,7 @@ from steelyard.bench.prompt.plus_model import (
 from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.bench.registry import choose
 from steelyard.scaling import Fixed, Zones
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.spark.said import batch_progress
 
 COSTS = TaskCosts(1e-3, 1e-5, 1e-5, 2e-4, 4e-6, 1e-5)

@@ -53,6 +53,33 @@ def test_counts_that_cannot_be_are_refused(keys, rows, tail, told):
         KeyCounts(pa.array(keys), np.array(rows), **tail)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (float("nan"), "key 'b' has nan rows, which is no count"),
+        (float("inf"), "key 'b' has inf rows, which is no count"),
+        (3.7, r"key 'b' has 3\.7 rows, which is no count"),
+        (2.0**63, "key 'b' has 9.2233720368.* rows, which is no count"),
+        ("3", "rows must be numbers"),
+        (None, "rows must be numbers"),
+    ],
+)
+def test_what_is_no_count_is_refused_by_its_key_before_it_is_cast(wrong, told):
+    for rows in ([2, wrong], np.array([2, wrong])):
+        with pytest.raises(ValueError, match=told):
+            KeyCounts(pa.array(["a", "b"]), rows)
+    if wrong is not None:  # which is no rows at all
+        with pytest.raises(ValueError, match=told):
+            KeyCounts.of({"a": 2, "b": wrong})
+
+
+def test_whole_numbers_of_any_type_are_counts():
+    for kind in (np.float64, np.float32, np.uint8, np.int32, np.uint64):
+        counts = KeyCounts(pa.array(["a", "b"]), np.array([2, 3], kind))
+        assert counts.rows.dtype == np.int64
+        assert counts.rows.tolist() == [2, 3]
+
+
 def test_a_negative_count_in_a_dictionary_is_refused():
     with pytest.raises(ValueError, match="at least one row, got -3"):
         KeyCounts.of({"a": -3, "b": 1})

@@ -51,6 +51,35 @@ class OneMore:
         return Action({BLOCKS: observation.batch.blocks + 1}, "one more")
 
 
+class Watching:
+    """Changes nothing, and keeps what it saw."""
+
+    def __init__(self):
+        self.seen = []
+
+    def decide(self, observation):
+        self.seen.append(observation.batch)
+        return Action()
+
+
+def test_policies_see_every_task_of_both_stages():
+    watching = Watching()
+    costs = BatchCosts(map_row=1e-5, map_key=1e-3, reduce_record=1e-4, reduce_key=1e-2)
+    source = Source("log", 500, keys=Zipf(1.0, 40))
+    simulate_batches(query(elasticity=watching, partitioner="prompt", source=source, buckets=3, costs=costs), 2)
+    for batch in watching.seen:
+        assert [task.block for task in batch.tasks] == [0, 1]
+        assert [task.bucket for task in batch.reduce_tasks] == [0, 1, 2]
+        assert sum(task.rows for task in batch.tasks) == batch.rows
+        assert sum(task.keys for task in batch.reduce_tasks) == batch.keys
+        assert sum(task.records for task in batch.reduce_tasks) == sum(task.clusters for task in batch.tasks)
+        maps = [task.seconds for task in batch.tasks]
+        assert maps == costs.map_seconds(*zip(*[(one.rows, one.clusters) for one in batch.tasks], strict=True)).tolist()
+        reduces = [task.seconds for task in batch.reduce_tasks]
+        work = zip(*[(one.records, one.keys) for one in batch.reduce_tasks], strict=True)
+        assert reduces == costs.reduce_seconds(*work).tolist()
+
+
 def test_a_decision_holds_from_the_next_batch_on_or_from_the_next_group():
     central = simulate_batches(query(elasticity=OneMore()), 5)
     assert central["blocks"].to_pylist() == [2, 3, 4, 5, 6]

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 import steelyard as sy
 from steelyard.spark.microbatch import MicroBatch
+from tests.spark.cases import Mean
 
 pytestmark = pytest.mark.spark
 
@@ -56,3 +57,20 @@ def test_what_it_learnt_is_in_the_checkpoint(spark, tmp_path):
     assert {name: array.tolist() for name, array in again.items()} == {
         name: array.tolist() for name, array in learnt.items()
     }
+
+
+def test_policies_see_the_reduce_tasks_of_python_aggregates(spark, tmp_path):
+    grouped = sy.stream(rows_of(spark)).partition_by("partly", blocks=3, buckets=2).group_by("k")
+    stream = grouped.agg(mean=Mean().of("v"))
+    engine = MicroBatch(spark, stream._bound(), stream._settings(), Discarded(), str(tmp_path))
+    seen = []
+    engine.settings.partitioner.observe = seen.append
+    for batch in range(2):
+        engine.process(rows_of(spark), batch)
+    for batch in (observation.batch for observation in seen):
+        assert [task.bucket for task in batch.reduce_tasks] == [0, 1]
+        assert sum(task.records for task in batch.reduce_tasks) == sum(task.clusters for task in batch.tasks)
+        assert sum(task.keys for task in batch.reduce_tasks) == 21  # 0, and each odd number below 40
+        assert min(task.seconds for task in batch.reduce_tasks) > 0
+        assert [task.block for task in batch.tasks] == [0, 1, 2]
+        assert sum(task.rows for task in batch.tasks) == batch.rows == 400

@@ -186,6 +186,21 @@ class TaskObservation:
 
 
 @dataclass(frozen=True)
+class ReduceObservation:
+    """What one reduce task did with its bucket, measured inside the task."""
+
+    bucket: int
+    seconds: float
+    """Wall-clock time in the task's own code."""
+    records: int = 0
+    """What map tasks sent it, one for each of their key clusters; 0 where nobody counted."""
+    keys: int = 0
+    """Distinct keys; where a batch has several panes of windows, a key counts once in each. 0 where nobody counted."""
+    cpu_seconds: float = 0.0
+    """Processor time of the task's process; 0 where nobody measured."""
+
+
+@dataclass(frozen=True)
 class BatchObservation:
     """The batch that just ended, where there are batches."""
 
@@ -208,6 +223,8 @@ class BatchObservation:
     """What planning took of the processing time."""
     tasks: tuple[TaskObservation, ...] = ()
     """Map tasks; none where nobody measured them."""
+    reduce_tasks: tuple[ReduceObservation, ...] = ()
+    """Reduce tasks; none where nobody measured them, such as those that run in the JVM alone."""
     senders: int = 1
     """Routers that send to the same instances, one of which sent these rows, where rows come without an end."""
 

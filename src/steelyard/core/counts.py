@@ -45,9 +45,10 @@ class KeyCounts:
     total: int = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = np.ascontiguousarray(self.rows, dtype=np.int64)
-        if rows.ndim != 1 or len(rows) != len(self.keys):
-            raise ValueError(f"rows must be one number per key: {rows.shape} rows for {len(self.keys)} keys")
+        given = np.asarray(self.rows)
+        if given.ndim != 1 or len(given) != len(self.keys):
+            raise ValueError(f"rows must be one number per key: {given.shape} rows for {len(self.keys)} keys")
+        rows = _whole(given, self.keys)
         if len(rows) and rows.min() <= 0:
             raise ValueError(f"a listed key has at least one row, got {int(rows.min())}")
         if self.tail_rows < 0 or self.tail_keys < 0:
@@ -59,7 +60,7 @@ class KeyCounts:
     def of(cls, counts: Mapping[Any, int]) -> KeyCounts:
         """Counts from a dictionary; keys without rows are left out."""
         kept = {key: rows for key, rows in counts.items() if rows}
-        return cls(pa.array(list(kept)), np.fromiter(kept.values(), dtype=np.int64, count=len(kept)))
+        return cls(pa.array(list(kept)), np.array([*kept.values()]))
 
     @classmethod
     def from_rows(cls, keys: pa.Array | pa.ChunkedArray) -> KeyCounts:
@@ -116,6 +117,22 @@ class KeyCounts:
         tail = f", tail {self.tail_keys} keys {self.tail_rows} rows" if self.tail_rows else ""
         hottest = self.keys[hot].as_py()
         return f"KeyCounts({len(self)} keys, {self.total} rows, hottest {hottest!r} with {share:.1f} %{tail})"
+
+
+def _whole(rows: np.ndarray[Any, Any], keys: pa.Array) -> Ints:
+    """Numbers of rows as int64; ValueError, with the key's name, for one that is no whole number of 64 bits.
+
+    A cast alone would make 3 of 3.7, and a negative number of NaN.
+    """
+    if rows.dtype != np.int64 and len(rows):
+        if rows.dtype.kind not in "iuf":
+            raise ValueError(f"rows must be numbers, and are {rows.dtype}")
+        with np.errstate(invalid="ignore"):
+            wrong = (rows >= 2**63) | ~np.isfinite(rows) | (rows != np.floor(rows))
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"key {keys[at].as_py()!r} has {rows[at]} rows, which is no count: give whole numbers")
+    return np.ascontiguousarray(rows, dtype=np.int64)
 
 
 def one_zero(column: pa.Array) -> pa.Array:

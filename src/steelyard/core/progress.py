@@ -111,7 +111,11 @@ class Progress(Shown):
 
     def _facts(self) -> Mapping[str, object]:
         """All that is not nothing, but for the single tasks."""
-        return {name: value for name, value in self.to_dict().items() if value != 0 and name != "tasks"}
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if value != 0 and name not in ("tasks", "reduce_tasks")
+        }
 
     def __str__(self) -> str:
         if self.kind not in (BATCH, EPOCH):

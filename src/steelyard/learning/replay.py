@@ -69,6 +69,18 @@ class Replay:
         """The transitions at these places, of which there are as many as `len` says; their order means nothing."""
         return {name: values[places] for name, values in self._kept.items()}
 
+    def state(self) -> Arrays:
+        """What it keeps, where it keeps it: after `restore` the same places are drawn."""
+        return {name: values[: self._filled] for name, values in self._kept.items()} | {
+            "": np.array([self._next, self._filled])
+        }
+
+    def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from it."""
+        self._next, self._filled = state[""].tolist()
+        for name, values in self._kept.items():
+            values[: self._filled] = state[name]
+
     def all(self) -> Arrays:
         """All of them, the oldest first."""
         return self.at((self._next - self._filled + np.arange(self._filled)) % self.capacity)

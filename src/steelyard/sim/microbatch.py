@@ -26,56 +26,23 @@ from steelyard.core import (
     Observation,
     OptionError,
     Partitioner,
+    ReduceObservation,
     ScalingPolicy,
+    TaskObservation,
     tell_no_effect,
 )
 from steelyard.core.control import OF_BATCHES
 from steelyard.core.counts import Ints
-from steelyard.core.plans import BlockPlan, Floats
-from steelyard.kernels.xxhash import spark_hash
+from steelyard.core.plans import Floats
 from steelyard.partition import allocator, partitioner
 from steelyard.scaling import Fixed
 from steelyard.sim.dataflow import Source
 from steelyard.sim.logs import Log
+from steelyard.sim.task_times import TaskCosts, reduce_work
 
 CENTRAL, GROUP_AHEAD = "central", "group_ahead"
 SCHEDULERS = (CENTRAL, GROUP_AHEAD)
 LOG_CHUNK = 1 << 15
-
-
-@dataclass(frozen=True)
-class TaskCosts:
-    """Seconds of a map task, `m0 + a rows + b keys`, and of a reduce task, `q0 + c records + e keys`.
-
-    Parameters
-    ----------
-    map_task, map_row, map_key
-        m0, a and b: a map task, each of its rows, each of its keys.
-    reduce_task, reduce_record, reduce_key
-        q0, c and e: a reduce task, each record that it gets (one for a key and block), each of its keys.
-
-    Examples
-    --------
-    >>> costs = TaskCosts(0.001, 1e-6, 2e-6, 0.001, 1e-6, 1e-6)
-    >>> costs.map_seconds([1000, 4000], [100, 50]).round(4).tolist()
-    [0.0022, 0.0051]
-    """
-
-    map_task: float = 0.005
-    map_row: float = 1e-6
-    map_key: float = 2e-6
-    reduce_task: float = 0.005
-    reduce_record: float = 1e-6
-    reduce_key: float = 1e-6
-
-    def map_seconds(self, rows: Any, keys: Any) -> Floats:
-        """Of each map task, from rows and distinct keys of its block."""
-        return np.asarray(self.map_task + self.map_row * np.asarray(rows) + self.map_key * np.asarray(keys))
-
-    def reduce_seconds(self, records: Any, keys: Any) -> Floats:
-        """Of each reduce task, from records and distinct keys of its bucket."""
-        work = self.reduce_record * np.asarray(records) + self.reduce_key * np.asarray(keys)
-        return np.asarray(self.reduce_task + work)
 
 
 @dataclass(frozen=True)
@@ -237,17 +204,19 @@ class _Simulation:
 
     def run(self, times: Floats, keys: Ints) -> dict[str, Any]:
         """One batch, of these rows."""
-        query, number = self.query, self._batches
+        query, costs, number = self.query, self.query.costs, self._batches
         if number % query.scheduled_at_once == 0:
             self._tasks = self._wanted
         blocks, buckets = self._tasks[BLOCKS], self._tasks[BUCKETS]
         counts = KeyCounts.from_rows(pa.array(keys))
         plan = self._cutter.plan(counts, blocks)
-        map_seconds, reduce_seconds = stage_seconds(query, plan, buckets, self._random)
+        records, keys_of = reduce_work(plan, allocator(query.allocator), buckets)
+        map_seconds = _noisy(costs.map_seconds(plan.sizes, plan.cardinalities), costs.noise, self._random)
+        reduce_seconds = _noisy(costs.reduce_seconds(records, keys_of), costs.noise, self._random)
         mapped, reduced = makespan(map_seconds, query.cores), makespan(reduce_seconds, query.cores)
         parts = {
             "cut": query.cut_seconds(len(times), len(counts)),
-            "convert": query.costs.convert + query.costs.convert_row * len(times),
+            "convert": costs.convert + costs.convert_row * len(times),
             "driver": query.driver_seconds(blocks, buckets),
             "map": mapped,
             "reduce": reduced if query.blocking else max(0.0, reduced - mapped),
@@ -256,8 +225,21 @@ class _Simulation:
         started = max(ready, self._finished)
         took = sum(parts.values())
         self._batches, self._finished = number + 1, started + took
+        maps = zip(plan.sizes.tolist(), plan.cardinalities.tolist(), map_seconds.tolist(), strict=True)
+        reduces = zip(reduce_seconds.tolist(), records.tolist(), keys_of.tolist(), strict=True)
         self._seen = BatchObservation(
-            number, len(times), len(counts), blocks, buckets, took, query.interval, query.cores, mapped, reduced
+            number,
+            len(times),
+            len(counts),
+            blocks,
+            buckets,
+            took,
+            query.interval,
+            query.cores,
+            mapped,
+            reduced,
+            tasks=tuple(TaskObservation(block, *one, one[2]) for block, one in enumerate(maps)),
+            reduce_tasks=tuple(ReduceObservation(bucket, *one, one[0]) for bucket, one in enumerate(reduces)),
         )
         return {
             "batch": number,
@@ -282,28 +264,6 @@ class _Simulation:
         action.require_tasks_only(self.what)
         self._wanted = {**self._wanted, **action.parallelism}
         return 0.0
-
-
-def stage_seconds(
-    query: MicroBatches, plan: BlockPlan, buckets: int, random: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Seconds of each map task and of each reduce task, by what the plan and the allocator give them."""
-    costs, allots = query.costs, allocator(query.allocator)
-    maps = costs.map_seconds(plan.sizes, plan.cardinalities)
-    records = np.zeros(buckets)
-    hashes = spark_hash(plan.counts.keys) if len(plan.counts) else np.zeros(0, np.int64)
-    keys_of: list[set[int]] = [set() for _ in range(buckets)]
-    for block in range(plan.blocks):
-        mine = plan.key[plan.block == block]
-        if not len(mine):
-            continue
-        sent = allots.allot(np.ones(len(mine), np.int64), plan.split[mine], hashes[mine], buckets, block)
-        records += np.bincount(sent.bucket, minlength=buckets)
-        for bucket, key in zip(sent.bucket.tolist(), mine.tolist(), strict=True):
-            keys_of[bucket].add(key)
-    keys = np.array([len(found) for found in keys_of])
-    reduces = costs.reduce_seconds(records, keys)
-    return _noisy(maps, costs.noise, random), _noisy(reduces, costs.noise, random)
 
 
 def makespan(seconds: Sequence[float] | Floats, cores: int) -> float:

@@ -52,7 +52,7 @@ from steelyard.spark.settings import Settings
 from steelyard.spark.sinks import Sink, claim, folders, opened, tell_what_is_gone
 from steelyard.spark.state import Commit, StateFolder
 from steelyard.spark.statistics import FREQUENT, Carried, exact_counts, frequent_in_log, reported_counts
-from steelyard.spark.tasklog import TaskLog, task_reports
+from steelyard.spark.tasklog import TaskLog, reduce_reports, task_reports
 from steelyard.spark.windows import Span
 
 _LOG = logging.getLogger(__name__)
@@ -322,6 +322,7 @@ class MicroBatch(BatchEngine):
             statistics=source,
             plan=plan.metrics if plan else {},
             tasks=tasks,
+            reduce_tasks=reduce_reports(entries),
             largest_over_mean=max(sizes) / mean if mean else 1.0,
             state_rows=seen["kept"] or 0,
         )
@@ -391,6 +392,7 @@ class MicroBatch(BatchEngine):
             slots=self._context.defaultParallelism,
             planning_seconds=clock.phases.get("plan", 0.0),
             tasks=report.tasks,
+            reduce_tasks=report.reduce_tasks,
         ).at(time.monotonic() - self._began)
 
     def apply(self, action: Action) -> float:

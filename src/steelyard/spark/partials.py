@@ -194,9 +194,11 @@ class Partials:
         run = combiner(self.program.keys, uses, made, *where, log, frequent, self._arrow_results, on_bad)
         return map_in_arrow(taken, parcelled(run), SENT)
 
-    def _reduced(self, parcels: DataFrame, buckets: int, out: T.StructType, ends: bool) -> DataFrame:
+    def _reduced(
+        self, parcels: DataFrame, buckets: int, out: T.StructType, ends: bool, log: TaskLog | None = None
+    ) -> DataFrame:
         """The records of parcels, merged in Python by key and pane."""
-        run = Reducer(self.program.keys, self.program.pythons, arrow_schema(out), self._arrow_results, ends)
+        run = Reducer(self.program.keys, self.program.pythons, arrow_schema(out), self._arrow_results, ends, log)
         return map_in_arrow(parcels.repartitionById(buckets, BUCKET), run, out)
 
     @cached_property
@@ -207,7 +209,7 @@ class Partials:
     def _gathered(self, rows: DataFrame, buckets: int, log: TaskLog | None, frequent: int) -> DataFrame:
         """Partials of rows with the states of Python aggregates alone."""
         own = [f for f in self.schema.fields if f.name not in self._builtin_names()]
-        return self._reduced(self._combined(rows, buckets, log, frequent), buckets, T.StructType(own), ends=False)
+        return self._reduced(self._combined(rows, buckets, log, frequent), buckets, T.StructType(own), False, log)
 
     @property
     def reduced_is_merged(self) -> bool:

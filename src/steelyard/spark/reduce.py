@@ -17,6 +17,7 @@ from steelyard.spark.agreement import merged_otherwise
 from steelyard.spark.combine import Groups
 from steelyard.spark.parcels import Batches, opened
 from steelyard.spark.states import States, bounds_of, encoded, finished, merged, subtracted, told_of
+from steelyard.spark.tasklog import REDUCE, TaskLog, timed
 
 
 def merged_lists(lists: pa.Array, use: AggregatorUse) -> States:
@@ -128,6 +129,8 @@ class Reducer:
         Types of the results, by aggregate.
     ends
         Whether results come out, rather than lists of one state.
+    log
+        Where to report to.
     """
 
     keys: tuple[str, ...]
@@ -135,22 +138,30 @@ class Reducer:
     schema: pa.Schema
     results: Mapping[str, pa.DataType]
     ends: bool
+    log: TaskLog | None = None
 
     def __call__(self, parts: Batches) -> Batches:
         """What becomes of the parcels, and refused rows as they come."""
         held: list[pa.Table] = []
         rows, settled = 0, 0
-        for part in opened(parts):
-            if BAD in part.column_names:
-                yield self._refused(part)
-                continue
-            held.append(part)
-            rows += part.num_rows
-            if rows > max(FOLD_FROM, 2 * settled):
-                held = [self._kept(held)]
-                rows = settled = held[0].num_rows
-        if held:
-            yield self._made(held)
+        with timed(self.log, REDUCE) as task:
+            task.extra = {"keys": 0}
+            for part in opened(parts):
+                if BAD in part.column_names:
+                    yield self._refused(part)
+                    continue
+                held.append(part)
+                rows += part.num_rows
+                task.rows += part.num_rows
+                if rows > max(FOLD_FROM, 2 * settled):
+                    with task.working():
+                        held = [self._kept(held)]
+                    rows = settled = held[0].num_rows
+            if held:
+                with task.working():
+                    made = self._made(held)
+                task.extra = {"keys": made.num_rows}
+                yield made
 
     def _refused(self, letters: pa.Table) -> pa.RecordBatch:
         """Reasons and rows that a map task refused, which count as no rows of any key."""

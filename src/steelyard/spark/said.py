@@ -18,7 +18,7 @@ def batch_progress(batch: int, *, blocks: int, buckets: int, policy: str, **know
     - `placement`: `blocks` where rows were moved as planned, `in_place` where they stayed;
     - `statistics`: where key counts came from: `exact`, `carried` or `none`;
     - `plan`: planned BSI, BCI, KSR, largest_over_mean and split_keys; empty where nothing was planned;
-    - `tasks`: each map task;
+    - `tasks`, `reduce_tasks`: each map task, and each reduce task that runs in Python;
     - `largest_over_mean`: rows of the largest block over the mean, as they really were; 1 where nobody measured;
     - `state_rows`: rows of state that the batch has written.
 

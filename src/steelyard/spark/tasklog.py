@@ -1,4 +1,4 @@
-"""What map tasks tell the driver about themselves, without a job of its own: rows, time, frequent keys."""
+"""What tasks tell the driver about themselves, without a job of its own: rows, time, frequent keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from steelyard.core import TaskObservation
+from steelyard.core import ReduceObservation, TaskObservation
 
 Entry = dict[str, Any]
+REDUCE = "reduce"
+"""The stage of reduce tasks; all others are of map tasks."""
 
 
 class _Merged(AccumulatorParam[dict[Any, Entry]]):
@@ -48,11 +50,11 @@ class TaskLog:
 
 
 def task_reports(entries: dict[Any, Entry]) -> tuple[TaskObservation, ...]:
-    """One report a block, its stages added up."""
-    blocks = sorted({block for _, block in entries})
+    """One report a block, the stages of its map task added up."""
+    blocks = sorted({block for stage, block in entries if stage != REDUCE})
     reports = []
     for block in blocks:
-        stages = [entry for (_, at), entry in entries.items() if at == block]
+        stages = [entry for (stage, at), entry in entries.items() if at == block and stage != REDUCE]
         reports.append(
             TaskObservation(
                 block,
@@ -63,6 +65,15 @@ def task_reports(entries: dict[Any, Entry]) -> tuple[TaskObservation, ...]:
             )
         )
     return tuple(reports)
+
+
+def reduce_reports(entries: dict[Any, Entry]) -> tuple[ReduceObservation, ...]:
+    """One report a bucket that got anything."""
+    found = sorted((bucket, entry) for (stage, bucket), entry in entries.items() if stage == REDUCE and entry["rows"])
+    return tuple(
+        ReduceObservation(bucket, entry["seconds"], entry["rows"], entry["keys"], entry["cpu_seconds"])
+        for bucket, entry in found
+    )
 
 
 @dataclass

@@ -76,6 +76,14 @@ def test_without_a_usable_network_it_plans_as_prompt_and_says_and_counts_it(tmp_
     assert "partly (prompt)" in repr(plan)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2.5])
+def test_counts_that_are_none_never_reach_a_plan(wrong):
+    policy = PartLy()
+    with pytest.raises(ValueError, match=r"key 'a' has .* rows, which is no count"):
+        policy.plan(KeyCounts.of({"a": wrong, "b": 4}), 4)
+    assert (policy.plans, policy.fallbacks) == (0, 0)
+
+
 def batch(plan, row, key):
     tasks = tuple(
         TaskObservation(number, rows, keys, row * rows + key * keys, 0.0)

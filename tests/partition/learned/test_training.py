@@ -13,22 +13,25 @@ from steelyard.learning import libraries
 from steelyard.partition.learned import transition
 from steelyard.partition.learned.actions import LATER, level
 from steelyard.partition.learned.features import observe
-from steelyard.partition.learned.learner import as_jax, as_numpy
+from steelyard.partition.learned.learner import as_jax, as_numpy, rollout
 from steelyard.partition.learned.options import Training
 from steelyard.partition.learned.own_counts import read_counts
+from steelyard.partition.learned.rewards import cost
 from steelyard.partition.learned.samples import Samples
 from steelyard.partition.learned.teacher import advise
 from steelyard.partition.learned.training import Trainer, curriculum, widened
+from steelyard.partition.learned.transition import Batches
 
 pytest.importorskip("jax")
 TINY = Training(actions=3, keys=4, blocks=3, batches=32, hidden=8, imitated=6, minibatches=2)
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_jax_steps_and_sees_as_numpy_does(number):
+@pytest.mark.parametrize(("number", "times"), [(2, 1), (3, 1), (2, 25_000), (3, 25_000)])
+def test_jax_steps_and_sees_as_numpy_does_whatever_the_counts(number, times):
     jnp = libraries().numpy
     random, actions = np.random.default_rng(number), level(number)
-    batches = Samples(12, 5).draw(16, random)
+    drawn = Samples(12, 5).draw(16, random)
+    batches = Batches.of([times * one[: int(n)] for one, n in zip(drawn.rows, drawn.keys, strict=True)], drawn.blocks)
     state, traced = transition.begin(batches, 5), transition.begin(as_jax(batches), 5, jnp)
     for _ in range(30):
         allowed = transition.allowed(actions, batches, state)
@@ -45,6 +48,25 @@ def test_jax_steps_and_sees_as_numpy_does(number):
         for one, other in zip(state, traced, strict=True):
             np.testing.assert_allclose(np.asarray(other), one)
     assert state.done.all()
+
+
+def test_a_hot_key_among_many_is_large_in_32_bits_too():
+    jnp = libraries().numpy
+    batches = Batches.of([np.r_[15_000_000, np.full(149, 100_000)]], 8)
+    states = transition.begin(batches, 8), transition.begin(as_jax(batches), 8, jnp)
+    assert 15_000_000 * 150 > 2**31
+    for found, xp, of in ((states[0], np, batches), (states[1], jnp, as_jax(batches))):
+        assert np.asarray(transition.allowed(level(3), of, found, xp))[0, 0, LATER].item()
+
+
+def test_counts_beyond_32_bits_are_learnt_from_by_their_shape_and_never_wrap():
+    own = np.r_[9_000_000_000, np.full(9, 1_000_000_000), 1]
+    batches = Samples(11, 4, own=[own]).draw(3, np.random.default_rng(0))
+    assert (batches.total <= transition.MOST_ROWS).all()
+    assert (batches.rows[:, -1] == 1).all()
+    np.testing.assert_allclose(batches.rows[0, :10] / batches.total[0], own[:10] / own.sum(), rtol=1e-6)
+    with pytest.raises(OptionError, match="at most 268435456 rows, got 18000000001"):
+        as_jax(Batches.of([own], 4))
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -87,10 +109,45 @@ def test_the_curriculum_keeps_what_was_learnt_of_fewer_actions():
         next(curriculum(options, levels=(0, 3)))
 
 
-@pytest.mark.parametrize("wrong", [{"bootstrap": "imitate"}, {"actions": 7}, {"batches": 30}, {"method": "dqn"}])
+@pytest.mark.parametrize(
+    "wrong", [{"bootstrap": "imitate"}, {"actions": 7}, {"batches": 30}, {"method": "dqn"}, {"method": "sarsa"}]
+)
 def test_options_that_cannot_be_are_refused(wrong):
     with pytest.raises(OptionError):
         replace(TINY, **({"minibatches": 4} | wrong))
+
+
+TOY = Training(
+    actions=0, keys=5, blocks=2, batches=64, hidden=16, minibatches=2, bootstrap="none", rate=3e-3, epochs=4
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ppo", "policy_gradient", "dqn"])
+def test_every_method_learns_a_toy(method):
+    """What it then thinks best, on batches that it did not see."""
+    samples, key = Samples(5, 2, rows=20, fewest_keys=3), libraries().jax.random.PRNGKey(0)
+    unseen = samples.draw(200, np.random.default_rng(9))
+    run = libraries().jax.jit(rollout(TOY, taught=False, sample=False))
+
+    def judged(trainer):
+        last, _ = run(trainer.weights, as_jax(unseen), key)
+        assert np.asarray(last.done).all()
+        return cost(unseen, np.asarray(last.load), np.asarray(last.card)).mean()
+
+    trainer = Trainer(replace(TOY, method=method), samples)
+    before = judged(trainer)
+    list(trainer.run(40))
+    assert judged(trainer) < 0.7 * before
+
+
+def test_deep_q_learning_goes_on_where_it_was_stopped(tmp_path):
+    options = replace(TOY, method="dqn", buffer=500)
+    whole, first, second = (Trainer(options) for _ in range(3))
+    list(whole.run(5))
+    list(first.run(3))
+    second.resume(first.save(tmp_path / "half.npz"))
+    list(second.run(5))
+    assert second.costs == whole.costs
 
 
 def test_counts_of_a_file(tmp_path):

@@ -59,3 +59,11 @@ def test_a_number_of_what_batches_have_not_is_refused_and_not_said_to_be_done():
     assert changing.pending is None
     (decision,) = changing._controller.decisions
     assert decision.refused == "a job of groups of batches has numbers of blocks and buckets, got {'map': 8}"
+
+
+def test_policies_see_how_long_each_reduce_task_took():
+    changing, _ = adjuster(8)
+    run = ran(0)
+    run.reduce_tasks.update({2: 0.5, 0: 0.25})  # as they ended
+    changing.show(run, 0.5, 0, 10)
+    assert [(task.bucket, task.seconds) for task in changing.observe().batch.reduce_tasks] == [(0, 0.25), (2, 0.5)]

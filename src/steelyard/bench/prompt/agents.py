@@ -24,7 +24,7 @@ from steelyard.scaling.learned.looks import STAY
 from steelyard.sim.agents import ALL_AT_ONCE, ONE_AT_A_TIME, Team, TrainedTeam, Training, repair, train
 from steelyard.sim.agents.learner import FREE
 from steelyard.sim.agents.orchestration import judge, unevenness
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.rates import Sinusoid
 
 SWING = "rate swings"

@@ -16,7 +16,7 @@ from steelyard.core import Batched, BatchObservation, KeyCounts, Observing, Part
 from steelyard.core.counts import Ints
 from steelyard.core.plans import spread
 from steelyard.partition import policy
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 BLOCKS, BUCKETS = 16, 16
 ROWS, KEYS = 100_000, 20_000

@@ -21,7 +21,7 @@ from steelyard.core.counts import Ints
 from steelyard.core.hidden import PANE, SPLIT
 from steelyard.core.plans import Floats
 from steelyard.partition import PromptAllocator
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts, fitted
 
 MAP_SIZES = ((200, 20), (1_000, 50), (1_000, 1_000), (4_000, 100), (4_000, 4_000))
 """(rows, keys) of the blocks that map tasks are timed with."""
@@ -121,24 +121,6 @@ def fastest(
     """(1, x, y, processor seconds of the fastest run) for an input of each size (x, y)."""
     tasks = {size: lambda given=given: list(task(iter([given]))) for size, given in inputs.items()}
     return [(1.0, *size, min(times)) for size, times in in_turns(tasks, repetitions, time.process_time).items()]
-
-
-def fitted(cases: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float]:
-    """The three costs, none negative, that explain (1, x, y, seconds) best in relative terms.
-
-    >>> [round(cost, 6) for cost in fitted([(1, 0, 0, 1.0), (1, 10, 0, 3.0), (1, 0, 10, 2.0), (1, 10, 10, 4.0)])]
-    [1.0, 0.2, 0.1]
-    """
-    table = np.array(cases, dtype=np.float64)
-    parts, seconds = table[:, :3], table[:, 3]
-    chosen = np.ones(3, dtype=bool)
-    while True:
-        found = np.zeros(3)
-        weighed = parts[:, chosen] / seconds[:, None]
-        found[chosen] = np.linalg.lstsq(weighed, np.ones(len(seconds)), rcond=None)[0]
-        if found.min() >= 0:
-            return float(found[0]), float(found[1]), float(found[2])
-        chosen &= found >= 0  # what noise made negative costs nothing
 
 
 def event_block(draws: np.random.Generator, rows: int, keys: int) -> pa.RecordBatch:

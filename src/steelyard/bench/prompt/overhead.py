@@ -37,7 +37,7 @@ from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.partition import Prompt, PromptAllocator
 from steelyard.partition.early_release import MOST_SLACK
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 KEYS, QUICK_KEYS = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
 HEADLINE_KEYS = 100_000

@@ -22,7 +22,7 @@ from steelyard.partition import Hash, HashAllocator, Prompt, PromptAllocator, Sh
 from steelyard.partition.affinity import Affinity
 from steelyard.partition.early_release import MOST_SLACK
 from steelyard.partition.partly import PartLy
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.ranks import rank_table
 
 ONE_PASS, KEY_BY_KEY, CHECKED = "partly", "partly, key by key", "partly with its net"

@@ -19,7 +19,7 @@ from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import HashAllocator, Prompt, PromptAllocator
 from steelyard.partition.partly import PartLy
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 BUCKETS = 16
 """24 map slots and 16 reduce slots: the document's 40 cores."""

@@ -15,8 +15,9 @@ from steelyard.bench.prompt.partly_optimum import beside_optimum
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.core import BlockPlan, KeyCounts
 from steelyard.core.plans import Floats
-from steelyard.learning import Trained, generator, libraries
+from steelyard.learning import generator, libraries
 from steelyard.partition.learned import inference
+from steelyard.partition.learned.courses import ANEW, ANEW_UPDATES, against_prompt, held_out
 from steelyard.partition.learned.learner import as_jax, as_numpy, drawn, learner, rollout
 from steelyard.partition.learned.options import Bootstrap, Training
 from steelyard.partition.learned.samples import Samples
@@ -36,6 +37,12 @@ TOY = Training(actions=3, keys=8, blocks=3, batches=128, imitated=60, rate=1e-3)
 TOY_UPDATES, QUICK_TOY_UPDATES = 1500, 200
 CASES, QUICK_CASES = 200, 30
 SPEED = Training(actions=3, keys=200, blocks=24, batches=128, epochs=2)
+MINUTES, QUICK_MINUTES = 12.0, 0.5
+"""Of training anew, at most."""
+JUDGED_EVERY = 50
+"""Updates between two looks at its quality."""
+SHIPPED_QUALITY = 1.02
+"""As good as the network in the package is what comes within 2 % of its ratio to Prompt."""
 SOURCE = "Abdelhamid 2021, Fig 4.8a and section 4.6"
 
 
@@ -75,6 +82,28 @@ def toy(seed: int, updates: int, cases: int) -> tuple[Floats, Floats, Weights]:
 
 def _planned(weights: Weights, counts: KeyCounts, blocks: int) -> BlockPlan:
     return inference.plan(weights, counts, blocks, "sequential", "partly")
+
+
+def minutes_anew(most: float, options: Training = ANEW, every: int = JUDGED_EVERY) -> tuple[float, float]:
+    """Minutes of training anew until plans are as good as Prompt's, and as the shipped network's; NaN for never.
+
+    Judged by MPI on batches that no training sees; the time of judging is in it.
+    """
+    batches = held_out(options)
+    goals = [1.0, SHIPPED_QUALITY * against_prompt(load(SHIPPED), *batches)]
+    reached = [float("nan"), float("nan")]
+    trainer = Trainer(options)
+    for at in trainer.run(ANEW_UPDATES, most):
+        if at.update % every:
+            continue
+        assert trainer.weights is not None
+        ratio = against_prompt(as_numpy(trainer.weights), *batches)
+        reached = [
+            at.seconds / 60 if np.isnan(r) and ratio <= goal else r for r, goal in zip(reached, goals, strict=True)
+        ]
+        if not np.isnan(reached).any():
+            break
+    return reached[0], reached[1]
 
 
 def steps_per_second(turns: int) -> tuple[float, float]:
@@ -119,16 +148,21 @@ def partly_training(run: Run) -> Result:
     )
     run.progress.say("steps per second")
     with_learning, without = steps_per_second(run.pick(7, 2))
-    minutes = float(Trained.load(SHIPPED).metrics.get("minutes", float("nan")))
+    run.progress.say("training anew")
+    minutes, minutes_to_shipped = minutes_anew(run.pick(MINUTES, QUICK_MINUTES))
     over_optimum = float(np.mean((own + 1) / (least + 1)))
     metrics = {
         "bootstrapping_saves": mean(_saved(found, "rewards")),
         "imitation_saves": mean(_saved(found, "imitation")),
         "partly_vs_optimal": over_optimum,
         "shipped_vs_optimal": float(np.mean((shipped_own + 1) / (shipped_least + 1))),
+        "mpi_above_optimal": float(np.mean(own - least)),
+        "shipped_mpi_above_optimal": float(np.mean(shipped_own - shipped_least)),
+        "least_mpi": float(np.mean(least)),
         "training_steps_per_second": with_learning,
         "rollout_steps_per_second": without,
         "training_minutes": minutes,
+        "training_minutes_to_shipped": minutes_to_shipped,
     }
     return result_of(found, metrics, updates, run.quick)
 
@@ -181,8 +215,12 @@ def result_of(
             "end where the first seed has learnt.",
             "partly_vs_optimal is the mean of (1 + MPI) over the least (1 + MPI): each of the three terms counts "
             "from its best, 1. The least is solved exactly, of up to 8 keys in up to 3 blocks; shipped_vs_optimal "
-            "is of the network in the package, which was trained for larger batches.",
-            "training_minutes is what training of the network in the package took, beside other work.",
+            "is of the network in the package, which was trained for larger batches. mpi_above_optimal is the plain "
+            "difference of MPI to the least (least_mpi on average): 1 + MPI makes a ratio look smaller.",
+            "training_minutes: as `steelyard train partly --anew` trains, until plans of drawn batches that it does "
+            "not see have no more MPI than Prompt's, which is the published quality; training_minutes_to_shipped: "
+            f"until they are within 2 % of the shipped network's. Null: not within {MINUTES:g} minutes (the quick "
+            f"form waits {QUICK_MINUTES:g}).",
             seeds_note(quick),
         ],
     )

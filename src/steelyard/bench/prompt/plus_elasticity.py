@@ -37,7 +37,7 @@ from steelyard.bench.prompt.plus_model import (
 from steelyard.bench.prompt.plus_on_spark import Measured
 from steelyard.bench.prompt.rate import costs_in_us
 from steelyard.scaling import Fixed, elasticity
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 
 OPERATOR = "histogram"
 """Keys that cost something, so that their number matters."""

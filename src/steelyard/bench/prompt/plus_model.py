@@ -20,7 +20,7 @@ from steelyard.core import BLOCKS, BUCKETS, BatchObservation, KeyCounts, Partiti
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.partition import Prompt, PromptAllocator
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.rates import Constant, Ramp, Rate
 

@@ -18,7 +18,7 @@ from steelyard.partition.early_release import MOST_SLACK
 from steelyard.partition.first_fit import FirstFitDecreasing
 from steelyard.partition.fragmentation import FragmentationMinimisation
 from steelyard.partition.two_choices import ManyChoices, TwoChoices
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.rates import Sinusoid
 
 TIME, SHUFFLE, HASH, PK2, PK5, CAM, PROMPT = "time", "shuffle", "hash", "pk2", "pk5", "cam", "prompt"

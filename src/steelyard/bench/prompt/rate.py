@@ -33,7 +33,7 @@ from steelyard.bench.prompt.policies import (
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.bench.tables import Cell, Series, Table
 from steelyard.partition.affinity import Affinity
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.ranks import rank_table
 from steelyard.workloads.vocabulary import MANDELBROT_EXPONENT, MANDELBROT_SHIFT
 

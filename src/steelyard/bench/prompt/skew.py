@@ -31,7 +31,7 @@ from steelyard.bench.prompt.policies import (
 from steelyard.bench.prompt.rate import Rates, costs_in_us, operator_title
 from steelyard.bench.prompt.shapes import Stream
 from steelyard.partition.affinity import Affinity
-from steelyard.sim.microbatch import TaskCosts
+from steelyard.sim.task_times import TaskCosts
 from steelyard.workloads.ranks import rank_table
 
 INTERVAL = 3.0

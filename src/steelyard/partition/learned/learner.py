@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from steelyard.core import OptionError
 from steelyard.learning import Network, adam, forward, generator, libraries
 from steelyard.partition.learned import transition
 from steelyard.partition.learned.actions import LATER, level
 from steelyard.partition.learned.features import BLOCK, VALUE, WHOLE, observe
-from steelyard.partition.learned.networks import logits, scores
+from steelyard.partition.learned.networks import NEVER, logits, scores
 from steelyard.partition.learned.options import Training
 from steelyard.partition.learned.rewards import partial, terminal
 from steelyard.partition.learned.teacher import advise
-from steelyard.partition.learned.transition import Batches
+from steelyard.partition.learned.transition import MOST_ROWS, Batches
 from steelyard.partition.learned.weights import Weights
 
 UNFINISHED = -4.0
@@ -68,7 +69,10 @@ def rollout(options: Training, taught: bool, sample: bool = True) -> Callable[..
             found = logits(actions, scores(weights.actor, block, whole, jnp), allowed, batches.blocks, jnp)
             flat = found.reshape(found.shape[0], -1)
             one, two = jax.random.split(key)
-            own = jax.random.categorical(one, flat) if sample else flat.argmax(-1)
+            own = jax.random.categorical(one, flat) if sample and not options.values else flat.argmax(-1)
+            if sample and options.values:
+                any_other = jax.random.categorical(one, jnp.where(flat > NEVER, 0.0, NEVER))
+                own = jnp.where(jax.random.bernoulli(two, options.explore, own.shape), any_other, own)
             learnt = own
             if taught:
                 at, kind = advise(actions, batches, state, allowed, jnp)
@@ -78,7 +82,7 @@ def rollout(options: Training, taught: bool, sample: bool = True) -> Callable[..
             judged = forward(weights.critic, jnp.concatenate([whole, value], -1), "tanh", jnp)[:, 0]
             put = transition.amounts(actions, batches, state, own // actions.kinds, own % actions.kinds, jnp)
             following = transition.advance(batches, state, put, modes[own % actions.kinds] == LATER, jnp)
-            reward = jnp.where(following.done & ~state.done, terminal(batches, following, options.cost, jnp), 0.0)
+            reward = jnp.where(following.done & ~state.done, terminal(batches, following, options.model, jnp), 0.0)
             if options.bootstrap == "rewards":
                 reward = reward + partial(batches, state, following, put, xp=jnp)
             seen = Seen(block, whole, value, allowed, learnt, likely, judged, reward, ~state.done)
@@ -146,22 +150,49 @@ def learner(options: Training, taught: bool = False) -> tuple[Callable[..., Any]
 
     An update gives weights, the optimiser's state, and int and float arrays [batches] of the last state: loads, keys.
     """
-    jax, jnp, optax = libraries()
-    run, loss = rollout(options, taught), _loss(options, taught)
-    optimiser = adam(options.teach_rate if taught else options.rate, 0.5)
-    epochs = options.epochs if options.method == "ppo" or taught else 1
-    minibatches = options.minibatches if options.method == "ppo" or taught else 1
+    jax, _, _ = libraries()
+    run, descend = rollout(options, taught), _descent(options, taught)
 
     def update(weights: Weights, kept: Any, batches: Batches, key: Any) -> Any:
         key, turn = jax.random.split(key)
         last, seen = run(weights, batches, key)
-        gains, returns = _advantages(options, seen, last.done)
+        weights, kept, lost = descend(weights, kept, seen, last.done, batches.blocks, turn)
+        return weights, kept, (last.load, last.card, last.done, lost, seen.alive.sum())
+
+    return optimiser_of(options, taught).init, jax.jit(update)
+
+
+@lru_cache(maxsize=32)
+def by_halves(options: Training) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """An update in two halves, between which rewards are found elsewhere.
+
+    (make the optimiser's state, all steps of an episode as `rollout` gives them, the gradient steps on them): the last
+    is a function of (weights, optimiser's state, steps, which episodes ended, blocks, key).
+    """
+    jax, _, _ = libraries()
+    return optimiser_of(options, False).init, jax.jit(rollout(options, False)), jax.jit(_descent(options, False))
+
+
+def optimiser_of(options: Training, taught: bool) -> Any:
+    """Adam, at the rate of what it does."""
+    return adam(options.teach_rate if taught else options.rate, 0.5)
+
+
+def _descent(options: Training, taught: bool) -> Callable[..., Any]:
+    """All gradient steps on one rollout."""
+    jax, jnp, optax = libraries()
+    loss, optimiser = _loss(options, taught), optimiser_of(options, taught)
+    epochs = options.epochs if options.method == "ppo" or taught else 1
+    minibatches = options.minibatches if options.method == "ppo" or taught else 1
+
+    def descended(weights: Weights, kept: Any, seen: Seen, finished: Any, blocks: Any, turn: Any) -> Any:
+        gains, returns = _advantages(options, seen, finished)
 
         def descend(carry: Any, chosen: Any) -> Any:
             weights, kept = carry
             part = Seen(*(one[:, chosen] for one in seen))
             found, gradient = jax.value_and_grad(loss)(
-                weights, part, gains[:, chosen], returns[:, chosen], batches.blocks[chosen]
+                weights, part, gains[:, chosen], returns[:, chosen], blocks[chosen]
             )
             changes, kept = optimiser.update(gradient, kept, weights)
             return (optax.apply_updates(weights, changes), kept), found
@@ -172,13 +203,16 @@ def learner(options: Training, taught: bool = False) -> tuple[Callable[..., Any]
             [split[jax.random.permutation(one, minibatches)] for one in jax.random.split(turn, epochs)]
         )
         (weights, kept), losses = jax.lax.scan(descend, (weights, kept), turns)
-        return weights, kept, (last.load, last.card, last.done, losses.mean(), seen.alive.sum())
+        return weights, kept, losses.mean()
 
-    return optimiser.init, jax.jit(update)
+    return descended
 
 
 def as_jax(batches: Batches) -> Batches:
-    """In 32 bits, as JAX has them."""
+    """In 32 bits, as JAX has them; OptionError for batches with more rows than there is room for."""
+    most = int(batches.total.max(initial=0))
+    if most > MOST_ROWS:
+        raise OptionError(f"a batch to learn from has at most {MOST_ROWS} rows, got {most}: make counts smaller alike")
     jnp = libraries().numpy
     return Batches(*(jnp.asarray(one, jnp.float32 if one.dtype.kind == "f" else jnp.int32) for one in batches))
 

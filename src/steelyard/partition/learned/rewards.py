@@ -13,6 +13,8 @@ from steelyard.partition.learned.transition import Batches, State
 
 Cost = Literal["mpi", "pk2"]
 COSTS: tuple[Cost, ...] = ("mpi", "pk2")
+READINGS = ("smooth", "baseline")
+"""Of the running average."""
 
 
 def cost(batches: Batches, load: Any, card: Any, kind: Cost = "mpi", xp: Any = np) -> Any:
@@ -80,8 +82,7 @@ class RunTimeCost:
 
     def of(self, map_seconds: Any, reduce_seconds: Any) -> float:
         """The cost of a batch by the times of its tasks: the larger variance of the two stages."""
-        variance = max(float(np.var(map_seconds)), float(np.var(reduce_seconds)))
-        return float(self.rescaled(np.array([variance]))[0])
+        return float(self.rescaled(np.array([larger_variance(map_seconds, reduce_seconds)]))[0])
 
     def rescaled(self, variances: Floats) -> Floats:
         """The costs of several batches; NaN is refused."""
@@ -95,6 +96,11 @@ class RunTimeCost:
         if span <= 0:
             return np.full(len(variances), self.low)
         return np.asarray(self.low + (variances - self.least) / span * (self.high - self.low))
+
+
+def larger_variance(map_seconds: Any, reduce_seconds: Any) -> float:
+    """The variance of task times of the stage where they differ more."""
+    return max(float(np.var(map_seconds)), float(np.var(reduce_seconds)))
 
 
 @dataclass
@@ -120,8 +126,8 @@ class RunningAverage:
     mean: float | None = None
 
     def __post_init__(self) -> None:
-        if self.reading not in ("smooth", "baseline"):
-            raise OptionError.unknown("reading of the running average", self.reading, ("smooth", "baseline"))
+        if self.reading not in READINGS:
+            raise OptionError.unknown("reading of the running average", self.reading, READINGS)
 
     def of(self, reward: float) -> float:
         """What to learn from instead of a reward."""

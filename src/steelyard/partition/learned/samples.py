@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steelyard.core.counts import Ints
-from steelyard.partition.learned.transition import Batches
+from steelyard.partition.learned.transition import MOST_ROWS, Batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +61,20 @@ class Samples:
         return np.maximum(drawn, 1).astype(np.int64)
 
     def _own(self, random: np.random.Generator) -> Ints:
-        """A batch of the user's; of one with too many keys, a part whose shape is the same."""
+        """A batch of the user's; of one with too many keys or rows, a part whose shape is the same."""
         counts = self.own[int(random.integers(len(self.own)))]
         if len(counts) <= self.keys:
-            return counts
+            return _fewer_rows(counts)
         counts = np.sort(counts)[::-1]
         # every n-th of the sorted counts: the same quantiles, so the same skew among fewer keys
         first = random.integers(max(1, len(counts) // self.keys))
-        return counts[np.linspace(first, len(counts) - 1, self.keys).astype(np.int64)]
+        return _fewer_rows(counts[np.linspace(first, len(counts) - 1, self.keys).astype(np.int64)])
+
+
+def _fewer_rows(counts: Ints) -> Ints:
+    """Counts that are smaller alike, where there are more rows than training has room for; no key is lost."""
+    total = int(counts.sum())
+    if total <= MOST_ROWS:
+        return counts
+    fewer: Ints = np.maximum(np.floor(counts * ((MOST_ROWS - len(counts)) / total)), 1).astype(np.int64)
+    return fewer

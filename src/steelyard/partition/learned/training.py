@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from steelyard.core import OptionError, StateError
+from steelyard.core.plans import Floats
 from steelyard.learning import Curve, Trained, generator, libraries
 from steelyard.partition.learned.actions import level
-from steelyard.partition.learned.learner import as_jax, as_numpy, drawn, learner
-from steelyard.partition.learned.options import Training
+from steelyard.partition.learned.deep_q import DeepQ
+from steelyard.partition.learned.learner import as_jax, as_numpy, by_halves, drawn, learner
+from steelyard.partition.learned.options import RUN_TIME, Training
 from steelyard.partition.learned.rewards import cost
+from steelyard.partition.learned.run_time import RunTimeRewards, Times
 from steelyard.partition.learned.samples import Samples
+from steelyard.partition.learned.transition import Batches
 from steelyard.partition.learned.weights import Weights, packed, unpacked
 
 POLICY_TRAINING = "partly training"
@@ -41,7 +45,7 @@ class Progress:
     steps: int
     """Decisions so far."""
     cost: float
-    """Mean of log(1 + cost in mean keys) of the batches of this update."""
+    """Mean of log(1 + cost in mean keys) of the batches of this update; by run time, of the costs in their range."""
     seconds: float
 
 
@@ -57,6 +61,8 @@ class Trainer:
         What it learns from; by default shapes of the sizes in `options`.
     weights
         To begin with.
+    times
+        What tasks of a plan take; needed where `cost` of the options is `"runtime"`.
 
     Examples
     --------
@@ -67,6 +73,7 @@ class Trainer:
     options: Training = field(default_factory=Training)
     samples: Samples | None = None
     weights: Weights | None = None
+    times: Times | None = None
     costs: list[float] = field(default_factory=list, init=False)
     """Of each update."""
     episodes: int = field(default=0, init=False)
@@ -81,6 +88,8 @@ class Trainer:
             self._samples = [replace(own, keys=self.options.keys, fewest_keys=small), replace(own, keys=small)]
         self.weights = self.weights or drawn(self.options)
         self._kept: Any = None
+        self.run_time = RunTimeRewards(self.options, self.times) if self.options.cost == RUN_TIME else None
+        self._values = DeepQ(self.options, self.weights) if self.options.values else None
         self._taught = self.options.bootstrap == "imitation" and self.options.imitated > 0
 
     @property
@@ -98,17 +107,53 @@ class Trainer:
             samples = self._samples[number % len(self._samples)]
             batches = samples.draw(self.options.batches, generator(self.options.seed, f"batches {number}"))
             key = jax.random.fold_in(jax.random.PRNGKey(self.options.seed), number)
-            _, update = self._learner(number, samples.keys)
-            self.weights, self._kept, last = update(self.weights, self._kept, as_jax(batches), key)
-            load, card, _, _, steps = last
-            found = cost(batches, np.asarray(load), np.asarray(card), self.options.cost)
-            found = np.log1p(np.maximum(found, 0) * batches.keys / batches.blocks)
+            learn = self._by_run_time if self._timed(number) else self._by_model
+            found, steps = learn(number, batches, key)
             self.costs.append(float(found.mean()))
             if not np.isfinite(self.costs[-1]):
                 raise StateError(f"training diverged at update {number}: take a lower rate than {self.options.rate}")
             self.episodes += self.options.batches
-            self.steps += int(steps)
+            self.steps += steps
             yield Progress(self.update, updates, self.episodes, self.steps, self.costs[-1], time.perf_counter() - began)
+
+    def _by_model(self, number: int, batches: Batches, key: Any) -> tuple[Floats, int]:
+        """An update by the cost model; gives the costs and the number of decisions."""
+        assert self.weights is not None
+        if self._values is not None:
+            last, seen = by_halves(self._like(batches.rows.shape[1]))[1](self.weights, as_jax(batches), key)
+            learnt = self._values.learn(self.weights, self._kept, seen, last.done, batches.blocks, number)
+            (self.weights, self._kept), steps = learnt, seen.alive.sum()
+            load, card = last.load, last.card
+        else:
+            _, update = self._learner(number, batches.rows.shape[1])
+            self.weights, self._kept, after = update(self.weights, self._kept, as_jax(batches), key)
+            load, card, _, _, steps = after
+        found = self._modelled(batches, load, card)
+        if self.run_time is not None:
+            self.run_time.saw(found)
+        return found, int(steps)
+
+    def _modelled(self, batches: Batches, load: Any, card: Any) -> Floats:
+        found = cost(batches, np.asarray(load), np.asarray(card), self.options.model)
+        return np.asarray(np.log1p(np.maximum(found, 0) * batches.keys / batches.blocks), np.float64)
+
+    def _by_run_time(self, number: int, batches: Batches, key: Any) -> tuple[Floats, int]:
+        """An update by the times of tasks, which are found between the episodes and the gradient steps on them."""
+        assert self.run_time is not None
+        jax, jnp, _ = libraries()
+        _, act, descend = by_halves(self._like(batches.rows.shape[1]))
+        given = as_jax(batches)
+        acting, turn = jax.random.split(key)
+        last, seen = act(self.weights, given, acting)
+        if number == 0:  # nothing was learnt of the cost model before
+            self.run_time.saw(self._modelled(batches, last.load, last.card))
+        alive = np.asarray(seen.alive)
+        rewards, found = self.run_time.of(batches, np.asarray(seen.action), np.asarray(last.done), alive)
+        seen = seen._replace(reward=jnp.asarray(rewards))
+        self.weights, self._kept, _ = descend(self.weights, self._kept, seen, last.done, given.blocks, turn)
+        if not len(found):
+            raise StateError(f"no episode of update {number} ended, so that no plan has times: train longer before")
+        return found, int(alive.sum())
 
     @property
     def settled(self) -> bool:
@@ -127,17 +172,26 @@ class Trainer:
     def _teaches(self, update: int) -> bool:
         return self._taught and update < self.options.imitated
 
+    def _timed(self, update: int) -> bool:
+        """Whether run time is what counts."""
+        return self.run_time is not None and update >= self.options.modelled
+
     def _begin(self, update: int) -> None:
-        """A new optimiser at the start, and where rewards take over from imitation."""
-        if self._kept is None or (update and self._teaches(update - 1) and not self._teaches(update)):
+        """A new optimiser at the start, where rewards take over from imitation, and where run time takes over."""
+        kinds = [(self._teaches(one), self._timed(one)) for one in (max(0, update - 1), update)]
+        if self._kept is None or kinds[0] != kinds[1]:
             self._kept = self._learner(update)[0](self.weights)
 
     def _learner(self, update: int, keys: int = 0) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Compiled once for all trainers of the same sizes, whatever their seeds."""
         found: tuple[Callable[..., Any], Callable[..., Any]] = learner(
-            replace(self.options, keys=keys or self.options.keys, seed=0), self._teaches(update)
+            self._like(keys or self.options.keys), self._teaches(update)
         )
         return found
+
+    def _like(self, keys: int) -> Training:
+        """The options that decide what is compiled."""
+        return replace(self.options, keys=keys, seed=0, average="none", modelled=self.options.imitated)
 
     def save(self, path: str | Path) -> Path:
         """All that the next update depends on; training that goes on from it gives the same weights."""
@@ -145,6 +199,8 @@ class Trainer:
         assert self.weights is not None
         kept = {f"kept.{number}": np.asarray(one) for number, one in enumerate(jax.tree_util.tree_leaves(self._kept))}
         arrays = packed(as_numpy(self.weights)) | kept | {"costs": np.array(self.costs)}
+        for part in (self.run_time, self._values):
+            arrays |= part.state() if part is not None else {}
         told = {"episodes": self.episodes, "steps": self.steps}
         return Trained(POLICY_TRAINING, arrays, options=self.options.to_dict(), metrics=told).save(path)
 
@@ -158,6 +214,9 @@ class Trainer:
             )
         self.weights = unpacked(found.arrays, level(self.options.actions).kinds)
         self.costs = found.arrays["costs"].tolist()
+        for part in (self.run_time, self._values):
+            if part is not None:
+                part.restore(found.arrays)
         self.episodes, self.steps = int(found.metrics["episodes"]), int(found.metrics["steps"])
         like = self._learner(max(0, self.update - 1))[0](self.weights)
         leaves, shape = jax.tree_util.tree_flatten(like)

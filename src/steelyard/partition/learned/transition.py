@@ -16,6 +16,8 @@ from steelyard.partition.learned.actions import FILL, LATER, SHARES, Level, part
 
 MOST_PUT_OFF = 64
 """Keys of one batch that can be put off in training; where a trained policy is used there is no limit."""
+MOST_ROWS = 2**28
+"""Of a batch in training, whose whole numbers have 32 bits: eight times as much still fits."""
 
 
 class Batches(NamedTuple):
@@ -170,7 +172,8 @@ def allowed(level: Level, batches: Batches, state: State, xp: Any = np) -> Any:
     # parts are to be of other blocks, with a row each, and a cut is made once
     can_cut = (degrees[None] <= batches.blocks[:, None]) & (degrees[None] <= xp.maximum(state.rest, 1)[:, None])
     room = (batches.capacity[:, None] > state.load) & exists
-    large = state.rest * batches.keys > batches.total  # above the mean, as Prompt's large keys are
+    # above the mean, as Prompt's large keys are; a product of rows and keys may not fit into JAX's 32 bits
+    large = state.rest > batches.total // xp.maximum(batches.keys, 1)
     can_wait = large & (state.reached < batches.keys) & (state.waiting < state.stack.shape[1])
     can_wait = can_wait & ~state.holds.any(-1)  # what is put off is put off whole
     at_first = xp.arange(width) == 0

@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import ClassVar
 
 from steelyard.control import Controller, Guard
-from steelyard.core import BLOCKS, BUCKETS, Action, BatchObservation, Observation, Progress, ScalingPolicy
+from steelyard.core import (
+    BLOCKS,
+    BUCKETS,
+    Action,
+    BatchObservation,
+    Observation,
+    Progress,
+    ReduceObservation,
+    ScalingPolicy,
+)
 from steelyard.core.control import OF_BATCHES
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
@@ -126,6 +135,7 @@ class Adjuster:
             slots=self._scheduling.slots * self._workers,
             map_seconds=mapped,
             reduce_seconds=max(0.0, seconds - mapped) if mapped else 0.0,
+            reduce_tasks=tuple(ReduceObservation(*one) for one in sorted(run.reduce_tasks.items())),
         ).at(now)
 
     def apply(self, action: Action) -> float:

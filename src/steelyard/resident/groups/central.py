@@ -271,7 +271,7 @@ class CentralScheduler(Director):
         run.missing.discard((stage, number))
         seconds = float(said.what["seconds"])
         if stage == "reduce":
-            run.reduce_tasks.append(seconds)
+            run.reduce_tasks[int(number)] = seconds
         elif stage == "map":
             run.map_tasks.append(seconds)
             if len(run.map_tasks) == run.plan.blocks:

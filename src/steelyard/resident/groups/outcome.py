@@ -40,8 +40,8 @@ class BatchRun:
     """When its last map task had ended."""
     map_tasks: list[float] = field(default_factory=list)
     """Seconds of each map task, in the order in which they ended."""
-    reduce_tasks: list[float] = field(default_factory=list)
-    """Seconds of each reduce task."""
+    reduce_tasks: dict[int, float] = field(default_factory=dict)
+    """Seconds of each reduce task that has ended, by its bucket."""
     bad: int = 0
     """Rows that were left out where they were read."""
     late: int = 0
@@ -88,7 +88,7 @@ class BatchRun:
                 "done": self.done,
                 "largest_over_mean": self.largest_over_mean,
                 "map_tasks": tuple(self.map_tasks),
-                "reduce_tasks": tuple(self.reduce_tasks),
+                "reduce_tasks": tuple(self.reduce_tasks.values()),
                 "last": self.last,
             },
             words=f"in {self.plan.blocks} blocks and {self.plan.buckets} buckets",
