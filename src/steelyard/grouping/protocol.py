@@ -212,6 +212,8 @@ class Grouping(Protocol):
       which; to one that has not, all rows are the same item.
     - `learns` (True): whether instances are to report to schedulers what tuples took.
     - `needs_costs` (False): whether `choose` must be given exact costs, which only a simulator knows.
+    - `weighs` (False): whether its schedulers have `weigh(weights)`: from then on instances get tuples in proportion to
+      these whole numbers, one for each; the same numbers again change nothing.
     - `in_batches()`: what stands for it in micro-batches (`core.Placer`).
     """
 
@@ -242,6 +244,11 @@ def learns(policy: Grouping) -> bool:
 def needs_costs(policy: Grouping) -> bool:
     """Whether exact costs must be told, which no engine knows but a simulator."""
     return bool(getattr(policy, "needs_costs", False))
+
+
+def weighs(policy: Grouping) -> bool:
+    """Whether its schedulers can be given weights."""
+    return bool(getattr(policy, "weighs", False))
 
 
 def require_item_column(policy: Grouping, how: str) -> None:
