@@ -293,7 +293,7 @@ def overloaded(time: float, seconds: float = 15.0) -> Observation:
     parse = [InstanceObservation(f"map#{number}", **full) for number in range(2)]
     operators = OperatorObservation.of("log", log, {}), OperatorObservation.of("map", parse, {"log": 1e5})
     batch = BatchObservation(int(time // 15), int(1e6 + 9e3 * time), 100, 2, 2, 20.0, 15.0)
-    return Observation(time, seconds, operators, batch)
+    return Observation(time, seconds, operators, batch, weights={("log", "map"): (3, 1)})
 
 
 def told(seen: Observation, **of_map) -> Observation:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 from steelyard.core import Action, Observation, OperatorObservation, OptionError
 from steelyard.core.weights import lowest
+from steelyard.scaling.sight import nothing, unsaid
 
 LARGEST = 20
 """The weight of the fastest instance: others are to within a twentieth of it."""
@@ -53,6 +53,8 @@ class BySpeed:
 
     def decide(self, observation: Observation) -> Action:
         """Weights for all edges to operators whose instances are not equally fast."""
+        if why := unsaid(observation):
+            return nothing(why)
         held, wanted = observation.weights or {}, {}
         for one in observation.operators:
             fair = self._fair(one)
@@ -70,7 +72,7 @@ class BySpeed:
         if len(each) < 2 or max(one.busy for one in each) < self.busy:
             return ()
         speeds = [one.processed_per_second / one.busy if one.busy > 0 else 0.0 for one in each]
-        if not all(isfinite(speed) and speed > 0 for speed in speeds):
+        if min(speeds) <= 0:
             return ()
         return lowest([max(1, round(LARGEST * speed / max(speeds))) for speed in speeds])
 
