@@ -157,6 +157,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path):
     job = job_of(dataflow, tmp_path, "unaligned?interval=5", 5.0)
     for told, words in [
         ({CHECKPOINT_INTERVAL: "0"}, "above 0 seconds"),
+        ({CHECKPOINT_INTERVAL: "inf"}, "above 0 seconds, got inf"),
+        ({CHECKPOINT_INTERVAL: "nan"}, "above 0 seconds, got nan"),
         ({CHECKPOINT_INTERVAL: "soon"}, "must be a number of seconds, got 'soon'"),
         ({CHECKPOINT_PROTOCOL: "uncoordinatet"}, "uncoordinated"),
         ({CHECKPOINT_PROTOCOL: "uncoordinated?interval=2"}, "its interval is that of the job, 5 s here"),
