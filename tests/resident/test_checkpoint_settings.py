@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -206,7 +207,9 @@ def test_a_protocol_that_does_not_fit_what_runs_is_refused_wherever_it_is_wished
 
 
 def test_a_protocol_that_is_set_before_the_job_runs_is_that_of_its_first_workers(tmp_path):
-    dataflow = flow_of("in the end", TABLES, Script())
+    script, held = Script(), []
+    script.then(3, lambda: held.append(time.monotonic()), lambda: time.monotonic() > held[0] + 0.3)
+    dataflow = flow_of("in the end", TABLES, script)
     job = job_of(dataflow, tmp_path, "unaligned", NEVER)
     job.set_checkpoints(0.01, "uncoordinated")
     assert ended(job).moves == 0
