@@ -182,7 +182,8 @@ APART = "hybrid?regions=out:uncoordinated"
 
 
 def test_a_protocol_that_does_not_fit_what_runs_is_refused_wherever_it_is_wished(tmp_path):
-    dataflow = flow_of("in the end", TABLES, Script(), chained=True)
+    script = Script()
+    dataflow = flow_of("in the end", TABLES, script, chained=True)
     beside, how = Placement.spread(dataflow, 2), Settings(str(tmp_path), interval=5.0, protocol=APART)
     apart = Placement({one: (one.number + (one.operator == "out")) % 2 for one in dataflow.instances}, 2)
     with pytest.raises(OptionError, match="'out'"):
@@ -201,6 +202,7 @@ def test_a_protocol_that_does_not_fit_what_runs_is_refused_wherever_it_is_wished
     job.move(beside)
     with pytest.raises(ActionRefusedError, match="'out'"):
         job.apply(Action(settings={CHECKPOINT_PROTOCOL: APART}))
+    script.then(3, lambda: None, lambda: job.outcome.moves > 0)
     outcome = ended(job)
     assert (outcome.moves, outcome.restarts) == (1, 0)
     assert right("in the end", Results(dataflow, outcome).table("out"), TABLES)
