@@ -58,8 +58,8 @@ def test_a_recovery_that_most_kills_do_not_see_has_no_figure():
 def test_checkpoints_and_rounds_are_those_of_a_run():
     calm = {name: [Seen(steady(0.010)), Seen(steady(0.010))] for name in protocols(quick=True)}
     for seen in calm["unaligned"]:
-        seen.totals = CheckpointTotals({"round": 12}, 0, 0.024, 0.12, rounds=[0.05, 0.07])
-    after = Seen(steady(0.01), [5.0], [0.1], totals=CheckpointTotals({"round": 20}, 3))
+        seen.totals = CheckpointTotals({"round": 12}, chains=6, stood=0.012, seconds=0.06, rounds=[0.05, 0.07])
+    after = Seen(steady(0.01), [5.0], [0.1], totals=CheckpointTotals({"round": 20}, 3, chains=10))
     found = result_of(calm, {"unaligned": after}, 1.0, {}, {}).metrics
     assert (found["taken_unaligned"], found["rounds_unaligned"], found["useless_unaligned"]) == (12, 2, 3)
     assert found["round_ms_unaligned"] == pytest.approx(60)

@@ -1,6 +1,8 @@
 """The loop: what is seen, decided, guarded and done, whatever the engine."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from steelyard.control import Bounds, Budget, Controller, Cooldown, Dwell, LargestStep
 from steelyard.core import (
@@ -124,6 +126,63 @@ def test_a_policy_that_needs_what_an_engine_cannot_show_is_refused():
     Controller(Job(a=1), DS2())
     with pytest.raises(OptionError, match="policy is an object"):
         Controller(Job(a=1), "ds2")  # type: ignore[arg-type]
+
+
+class Looked:
+    """An engine that tells how long it was since anybody looked, as all do; time passes when it is let."""
+
+    what, shows = "a job", frozenset({"operators"})
+
+    def __init__(self):
+        self.now, self.ended, self._before = 0.0, False, 0.0
+
+    def advance(self, seconds):
+        self.now += seconds
+
+    def observe(self):
+        seconds, self._before = self.now - self._before, self.now
+        return Observation(self.now, seconds, (OperatorObservation("a", 2),))
+
+    def apply(self, action):
+        return 0.0
+
+
+class Counts:
+    """Wants nothing, and counts how often it was asked."""
+
+    asked = 0
+
+    def decide(self, observation):
+        self.asked += 1
+        return Action()
+
+
+runs_and_others = st.lists(st.tuples(st.floats(1.0, 200.0), st.floats(0.0, 0.99)), min_size=1, max_size=4)
+
+
+@given(runs_and_others, st.sampled_from([1.0, 15.0, 60.0]))
+def test_runs_of_any_length_and_looks_of_others_are_no_jumps_of_the_clock(runs, every):
+    engine, policy = Looked(), Counts()
+    controller = Controller(engine, policy)
+    for seconds, of_others in runs:
+        begun, asked = engine.now, policy.asked
+        controller.run(begun + seconds, every)
+        assert seconds // every <= policy.asked - asked <= seconds // every + 1
+        engine.advance(of_others * every)
+        engine.observe()
+    assert not controller.decisions
+
+
+def test_a_clock_that_jumps_ahead_is_a_decision_and_an_event_and_one_look_alone_is_lost():
+    engine, policy, told = Looked(), Counts(), []
+    controller = Controller(engine, policy, tell=told.append)
+    controller.run(60.0, 15.0)
+    engine.now += 9000.0
+    controller.run(9120.0, 15.0)
+    assert policy.asked == 7
+    (jump,) = controller.decisions
+    assert jump.wanted.reason == "nothing is done: the clock jumped from 60 s to 9075 s: looks came every 15 s"
+    assert [(one.kind, one.decision) for one in told] == [("decision", jump.wanted.reason)]
 
 
 class Batches:

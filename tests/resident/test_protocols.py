@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from steelyard import count, sum
 from steelyard.applications.reachability import paths, reachability, reached
-from steelyard.checkpoint import PROTOCOLS, Central
+from steelyard.checkpoint import FORCED, PROTOCOLS, Central
 from steelyard.core import OptionError, StateError
 from steelyard.resident import Flow, Generated, Memory, Parquet, Settings, Step, run
 from steelyard.resident.channel import Mailbox, Outlet
@@ -91,6 +91,8 @@ def test_checkpoints_are_taken_while_rows_come_and_old_ones_are_removed(tmp_path
     assert found.table("out").num_rows
     totals = found.outcome.checkpoints
     assert totals.taken, "some were taken before the end"
+    assert totals.moments <= totals.chains < builtins.sum(totals.taken.values()), "chains are of several instances"
+    assert (totals.moments < totals.chains) == (totals.taken.get(FORCED, 0) > 0)
     assert found.outcome.epochs > 2
     left = {f"checkpoints/{file.name}" for file in (tmp_path / "checkpoints").glob("*")}
     store = SnapshotStore(tmp_path)
@@ -105,8 +107,11 @@ def test_snapshots_for_which_all_stop_are_counted_but_the_last(tmp_path):
     totals, instances = outcome.checkpoints, len(made.instances)
     assert totals.taken == {"stopped": instances * (outcome.epochs - 1)}
     assert len(totals.rounds) == outcome.epochs - 1 > 1
-    assert 0 < totals.seconds < instances * builtins.sum(totals.rounds)
-    assert totals.stood >= builtins.sum(totals.rounds)
+    chains = totals.chains // len(totals.rounds)
+    assert 0 < chains < instances
+    assert totals.moments == totals.chains == chains * len(totals.rounds)
+    assert 0 < totals.seconds < chains * builtins.sum(totals.rounds)
+    assert totals.stood == pytest.approx(chains * builtins.sum(totals.rounds))
     assert totals.bytes > 0
     assert (totals.useless, totals.log_bytes) == (0, 0)
 

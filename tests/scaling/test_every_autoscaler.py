@@ -379,7 +379,8 @@ def test_bad_metrics_of_batches_lead_to_no_action_and_the_decision_says_what_was
 
 MOMENTS = {
     "back": {"time": 30.0},
-    "far ahead": {"seconds": 9e4},
+    "far ahead": {"time": 9e4, "seconds": 9e4},
+    "over a longer time than there was": {"seconds": 9e4},
     "no number": {"time": nan},
     "still": {"seconds": -1.0},
 }

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from steelyard.control import Controller
+from steelyard.control import Budget, Controller, Cooldown
 from steelyard.core import Action, ActionRefusedError, InstanceObservation, Observation, OperatorObservation
-from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CheckpointObservation
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL, CheckpointObservation
 from steelyard.core.control import WorkerObservation
 from steelyard.core.topology import Placement
 from steelyard.resident import Callback, Flow, Generated, Settings
@@ -23,6 +23,8 @@ from steelyard.workloads import Constant, Steps, Zipf
 
 LOOK = 15.0
 EVEN = (WorkerObservation(0, 0.5, 1.0), WorkerObservation(1, 0.5, 1.0))
+OFTEN = CheckpointObservation(interval=5.0, costs=0.5, failures_per_hour=4.0, failed_at=(1.0, 2.0))
+"""They should come every 30 seconds."""
 UNEVEN = (WorkerObservation(0, 1.0, 1.0), WorkerObservation(1, 0.1, 1.0))
 
 
@@ -81,23 +83,78 @@ def test_what_came_to_nothing_costs_nothing():
 
 def test_checkpoints_go_with_failures_and_what_they_cost():
     """Half a second each, and a failure in 900 s: the root of 2 * 0.5 * 900 is 30."""
-    shown = CheckpointObservation(interval=5.0, costs=0.5, failures_per_hour=4.0)
-    action = Together().decide(seen(checkpoints=shown))
+    action = Together().decide(seen(checkpoints=OFTEN))
     assert action.settings == {CHECKPOINT_INTERVAL: "30"}
     assert "a failure comes every 900 s" in action.reason
-    assert not Together().decide(seen(checkpoints=replace(shown, interval=25.0))).settings
-    assert not Together().decide(seen(checkpoints=replace(shown, failures_per_hour=0.0))).settings
+    assert not Together().decide(seen(checkpoints=replace(OFTEN, interval=25.0))).settings
+    assert not Together().decide(seen(checkpoints=replace(OFTEN, failures_per_hour=0.0, failed_at=()))).settings
+
+
+def test_one_failure_says_nothing_of_how_often_they_come():
+    soon = CheckpointObservation(interval=60.0, costs=0.5, failures_per_hour=720.0, failed_at=(5.0,))
+    assert not Together().decide(seen(checkpoints=soon)).settings
+    assert Together().decide(seen(checkpoints=replace(soon, failed_at=(5.0, 10.0)))).settings
+
+
+class Resident:
+    """A job that is behind, whose checkpoints come too often; time goes on by a look."""
+
+    what, shows = "a job", frozenset({*Together.needs, "checkpoints"})
+
+    def __init__(self, refuses):
+        self.refuses, self.number, self.done, self.shown = refuses, 0, [], OFTEN
+
+    def observe(self):
+        self.number += 1
+        return seen(self.number, arrived=3000.0, lag=60_000.0, busy=0.98, checkpoints=self.shown)
+
+    def apply(self, action):
+        if self.refuses and action.settings:
+            raise ActionRefusedError("it keeps its interval")
+        self.done.append(action)
+        if action.settings:
+            self.shown = replace(OFTEN, interval=float(action.settings[CHECKPOINT_INTERVAL]))
+        return 0.0
+
+
+def test_an_interval_that_is_refused_holds_nothing_else_up_and_is_wanted_again_later():
+    job = Resident(refuses=True)
+    controller = Controller(job, Together(budget=1e9))
+    for _ in range(100):
+        controller.look()
+    assert job.done[0].parallelism["map"] > 2
+    refused = [one.time for one in controller.decisions if one.refused]
+    assert refused == [15.0, 615.0, 1215.0]
+
+
+def test_another_interval_stops_nothing_so_that_guards_neither_count_nor_forbid_it():
+    for guards in ([Cooldown(300.0)], [Budget(seconds=20.0, each=20.0)]):
+        job = Resident(refuses=False)
+        controller = Controller(job, Together(budget=1e9), guards)
+        controller.look()
+        controller.look()
+        assert [bool(one.settings) for one in job.done] == [True, False]
+        assert job.done[1].parallelism["map"] > 2
+    job.shown = OFTEN  # now the budget is spent
+    assert controller.look().done.settings == {CHECKPOINT_INTERVAL: "30"}
+
+
+def test_another_protocol_and_a_first_interval_count_as_any_change():
+    shown = seen(checkpoints=OFTEN)
+    assert Action(settings={CHECKPOINT_INTERVAL: "30"}).stops_nothing(shown)
+    assert not Action(settings={CHECKPOINT_INTERVAL: "30"}).stops_nothing(seen())
+    assert not Action(settings={CHECKPOINT_INTERVAL: "30", CHECKPOINT_PROTOCOL: "uncoordinated"}).stops_nothing(shown)
+    assert not Action({"map": 3}, settings={CHECKPOINT_INTERVAL: "30"}).stops_nothing(shown)
 
 
 def test_checkpoints_are_set_where_nothing_else_can_be_decided():
-    shown = CheckpointObservation(interval=5.0, costs=0.5, failures_per_hour=4.0)
-    silent = replace(seen(checkpoints=shown), operators=())
+    silent = replace(seen(checkpoints=OFTEN), operators=())
     assert Together().decide(silent).settings == {CHECKPOINT_INTERVAL: "30"}
     assert Together().decide(replace(silent, checkpoints=None)).is_nothing
 
 
 def test_checkpoints_never_come_faster_than_one_is_durable():
-    shown = CheckpointObservation(interval=5.0, costs=0.001, failures_per_hour=3600.0, seconds=2.0)
+    shown = replace(OFTEN, costs=0.001, failures_per_hour=3600.0, seconds=2.0)
     assert Together().decide(seen(checkpoints=shown)).settings == {CHECKPOINT_INTERVAL: "2"}
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from steelyard.control.guards import Guard
 from steelyard.core import Insisting, OptionError, Progress, Watching
-from steelyard.core.clock import Clock
+from steelyard.core.clock import SteadyClock
 from steelyard.core.control import (
     Action,
     ActionRefusedError,
@@ -115,7 +115,8 @@ class Controller:
     history
         Decisions that are kept; None for all.
     tell
-        Gets an event for each change that was wanted, done or not, and one for what each that was done brought.
+        Gets an event for each change that was wanted, done or not, one for what each that was done brought, and one for
+        each look where the clock jumped.
 
     Examples
     --------
@@ -149,12 +150,12 @@ class Controller:
         self.engine, self.policy, self._tell = engine, policy, tell
         self.guards = copy.deepcopy(tuple(guards))  # what they remember belongs to this run
         self.decisions: deque[Decision] = deque(maxlen=history)
-        """Those that wanted a change, oldest first, done or not."""
+        """Those that wanted a change, done or not, and those at looks where the clock jumped; oldest first."""
         self.last: Decision | None = None
         """The newest that was done."""
         self.seen = Observation(0.0, 0.0)
         """What was seen at the newest look."""
-        self._clock = Clock()
+        self._clock = SteadyClock()
         self._hidden: Observation | None = None
         """The same, where guards kept it from the policy."""
 
@@ -168,7 +169,7 @@ class Controller:
         if why := self._clock.jumped(seen):
             self._hidden = seen
             none = Action(reason=f"nothing is done: {why}")
-            return Decision(seen, none, none)
+            return self._noted(Decision(seen, none, none))
         if self.last is not None and self.last.came is None and seen.time > self.last.ends:
             self.last.came = seen
             self._tell(self.last.progress(BROUGHT))
@@ -185,9 +186,11 @@ class Controller:
             self._act(decision)
         if decision.came_to_nothing and isinstance(self.policy, Insisting):
             self.policy.refused()
-        if decision.came_to_nothing or not decision.done.is_nothing:
-            self.decisions.append(decision)
-            self._tell(decision.progress(DECISION))
+        return self._noted(decision) if decision.came_to_nothing or not decision.done.is_nothing else decision
+
+    def _noted(self, decision: Decision) -> Decision:
+        self.decisions.append(decision)
+        self._tell(decision.progress(DECISION))
         return decision
 
     def _act(self, decision: Decision) -> None:
@@ -196,13 +199,14 @@ class Controller:
         except ActionRefusedError as error:
             decision.done, decision.refused = Action(reason=decision.done.reason), str(error)
             return
-        for guard in self.guards:
-            guard.acted(decision.time, decision.disturbed)
+        if not decision.done.stops_nothing(decision.seen):
+            for guard in self.guards:
+                guard.acted(decision.time, decision.disturbed)
         self.last = decision
 
     def run(self, seconds: float, every: float) -> None:
         """Look every so many seconds, until so many are over or the engine has ended."""
-        engine = cast(Timed, self.engine)
+        engine, self._clock.every = cast(Timed, self.engine), every
         while not engine.ended and seconds - engine.now > every * _ROUNDING:
             engine.advance(min(every, seconds - engine.now))
             if not engine.ended:

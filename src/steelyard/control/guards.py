@@ -27,7 +27,7 @@ class Guard:
         return action
 
     def acted(self, time: float, disturbed: float) -> None:
-        """Something was done, and disturbs the job for so many seconds."""
+        """Something was done, and disturbs the job for so many seconds. Not called for what stops nothing."""
 
 
 @dataclass(frozen=True)
@@ -239,9 +239,7 @@ class Budget(Guard):
             self._spent.popleft()
         spent = sum(seconds for _, seconds in self._spent)
         next_one = self._spent[-1][1] if self._spent else self.each
-        if spent + next_one <= self.seconds:
-            return action
-        if action.changes(seen).is_nothing:
+        if spent + next_one <= self.seconds or action.stops_nothing(seen) or action.changes(seen).is_nothing:
             return action
         why = f"{spent:g} s of the {self.seconds:g} s are spent for which changes may disturb the job"
         return _with(Action(reason=action.reason), why)

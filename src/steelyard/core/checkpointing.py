@@ -15,7 +15,8 @@ class CheckpointObservation:
     interval: float
     """Seconds between two checkpoints."""
     costs: float
-    """Seconds for which one holds rows up: for which an instance stands still for it, in the mean."""
+    """Seconds for which one holds rows up: for which a chain of instances stands still for it, in the mean, and for
+    those that others force it to take meanwhile."""
     failures_per_hour: float
     """So far."""
     protocol: str = ""

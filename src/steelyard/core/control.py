@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from steelyard.core.checkpointing import CheckpointObservation
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CheckpointObservation
 from steelyard.core.errors import OptionError
 from steelyard.core.weights import Ends, Weights, lowest
 from steelyard.core.worksets import JoinObservation, WorksetId
@@ -345,6 +345,17 @@ class Action:
             settings=_others(self.settings, seen.checkpoints.settings if seen.checkpoints else {}),
             weights=_others(self.weights, seen.weights or {}),
         )
+
+    def stops_nothing(self, seen: Observation) -> bool:
+        """Whether it changes the interval of checkpoints alone, which those who run take up as they go.
+
+        >>> seen = Observation(15.0, 15.0, checkpoints=CheckpointObservation(30.0, costs=0.1, failures_per_hour=0.0))
+        >>> Action(settings={CHECKPOINT_INTERVAL: "60"}).stops_nothing(seen)
+        True
+        """
+        changes = self.changes(seen)
+        alone = replace(changes, settings={}).is_nothing and set(changes.settings) == {CHECKPOINT_INTERVAL}
+        return alone and seen.checkpoints is not None
 
     def require_only(self, what: str, *parts: str) -> None:
         """ActionRefusedError where an engine is told to do more than these parts of an action.

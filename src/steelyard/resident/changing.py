@@ -16,6 +16,7 @@ from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCO
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
 from steelyard.core.weights import Weights, require_weights, weighed
+from steelyard.resident.chains import Chains
 from steelyard.resident.coordinator import Coordinator
 from steelyard.resident.dealing import require_newest_dealt
 from steelyard.resident.generations import Generations
@@ -63,6 +64,7 @@ class ChangingJob(Generations[Coordinator]):
         super().__init__(launcher, dataflow, credentials)
         self._dataflow, self._placement = dataflow, placement
         self._settings = settings or Settings()
+        require_checkpointed(self._settings, dataflow, placement)
         require_weights(dataflow, has_weights, self._settings.weights)
         self.outcome = Outcome(recoveries=self.recovered)
         """What it gave so far."""
@@ -90,23 +92,20 @@ class ChangingJob(Generations[Coordinator]):
         Raises
         ------
         OptionError
-            Without a store; where the interval is none, nobody knows the protocol, or it cannot be on a cycle.
+            Without a store; where the interval is none, nobody knows the protocol, or it cannot be in this dataflow.
         """
-        self._take_checkpoints_as(self._checkpoints_as(interval, protocol))
-
-    def _checkpoints_as(self, interval: float | None, protocol: str | CheckpointProtocol | None) -> Settings:
-        then = self._settings.with_checkpoints(interval, protocol)
-        if then.way is not None:
-            then.way.require(self._dataflow.cyclic)
-        return then
+        with self._changing:
+            then = self._settings.with_checkpoints(interval, protocol)
+            require_checkpointed(then, *self._next)
+            self._take_checkpoints_as(then)
 
     def _take_checkpoints_as(self, then: Settings) -> None:
-        with self._changing:
-            before, self._settings = self._settings, replace(then, weights=self._settings.weights)
-            if self._driver is not None and then.interval is not None and before.interval != then.interval:
-                self._driver.request_interval(then.interval)
+        before, self._settings = self._settings, replace(then, weights=self._settings.weights)
+        if self._driver is None:  # the first generation begins with them
+            return
+        if then.interval is not None and before.interval != then.interval:
+            self._driver.request_interval(then.interval)
         if before.way != then.way:
-            self._paid_before = replace(self.outcome.checkpoints)
             self._why = "checkpoints are taken in another way"
             self._go_on_as(*self._next)
 
@@ -123,8 +122,9 @@ class ChangingJob(Generations[Coordinator]):
         OptionError
             Where an edge is not there, has no weights, or leads to another number of instances.
         """
-        require_weights(self._next[0], has_weights, weights)
-        self._hold_weights({**self._settings.weights, **weights})
+        with self._changing:
+            require_weights(self._next[0], has_weights, weights)
+            self._hold_weights({**self._settings.weights, **weights})
 
     def _hold_weights(self, weights: Weights) -> None:
         with self._changing:
@@ -153,11 +153,13 @@ class ChangingJob(Generations[Coordinator]):
         """
         if self._settings.store is None:
             raise OptionError("to move instances takes a snapshot: give a folder for it, Settings(store=...)")
-        dataflow = self._next[0]
-        require_all_placed(dataflow, placement)
-        self._launcher.require(placement.workers)
-        self._why = "instances go to other workers"
-        self._go_on_as(dataflow, placement)
+        with self._changing:
+            dataflow = self._next[0]
+            require_all_placed(dataflow, placement)
+            require_checkpointed(self._settings, dataflow, placement)
+            self._launcher.require(placement.workers)
+            self._why = "instances go to other workers"
+            self._go_on_as(dataflow, placement)
 
     def rescale(
         self, parallelism: Mapping[str, int], placement: Placement | None = None, in_place: bool | None = None
@@ -185,17 +187,21 @@ class ChangingJob(Generations[Coordinator]):
             Without a store, where that is needed; where forward edges join operators that would have different numbers;
             where an operator is known to have a state that it cannot deal out; where it must be in place and cannot.
         """
+        with self._changing:
+            self._rescale(parallelism, placement, in_place)
+
+    def _rescale(self, parallelism: Mapping[str, int], placement: Placement | None, in_place: bool | None) -> None:
         there, where = self._next
         dataflow = rescaled(there, parallelism)
         beside = placement or kept_placement(dataflow, where)
         require_all_placed(dataflow, beside)
         if dataflow.operators == there.operators and beside == where:
             return  # that is so, or will be
-        with self._changing:
-            running = self._driver is not None and self._wanted is None and not self._stopped
+        running = self._driver is not None and self._wanted is None and not self._stopped
         why = "" if running else "no workers are there that could go over"
         why = why or ("that was wished" if in_place is False else not_in_place(there, dataflow, where, beside))
         if not why:
+            require_checkpointed(self._settings, dataflow, beside)
             self._go_over_to(dataflow, beside)
             return
         if in_place:
@@ -206,6 +212,7 @@ class ChangingJob(Generations[Coordinator]):
             raise OptionError(f"to rescale takes a snapshot, since {why}: give a folder for it, Settings(store=...)")
         require_newest_dealt(dataflow, SnapshotStore(self._settings.store))
         chosen = placement or Placement.spread(dataflow, where.workers)
+        require_checkpointed(self._settings, dataflow, chosen)
         self._launcher.require(chosen.workers)
         self._why = why
         self._go_on_as(dataflow, chosen)
@@ -216,10 +223,9 @@ class ChangingJob(Generations[Coordinator]):
         return self._wanted or self._target or (self._dataflow, self._placement)
 
     def _go_over_to(self, dataflow: Dataflow, placement: Placement) -> None:
-        with self._changing:
-            self._target = dataflow, placement
-            if self._driver is not None:
-                self._ask(self._driver, self._target)
+        self._target = dataflow, placement
+        if self._driver is not None:
+            self._ask(self._driver, self._target)
 
     def _went_over(self, to: Target, how: Rescaling) -> None:
         """This generation runs that now."""
@@ -238,10 +244,9 @@ class ChangingJob(Generations[Coordinator]):
         log.info("%s", how)
 
     def _go_on_as(self, dataflow: Dataflow, placement: Placement) -> None:
-        with self._changing:
-            self._wanted = dataflow, placement
-            if self._driver is not None:
-                self._driver.request_stop()
+        self._wanted = dataflow, placement
+        if self._driver is not None:
+            self._driver.request_stop()
 
     def apply(self, action: Action) -> float:
         """Go on with other numbers of instances, instances on other workers, other checkpoints, or other weights.
@@ -250,26 +255,33 @@ class ChangingJob(Generations[Coordinator]):
         stops the job is not known beforehand.
         """
         action.require_only(self.what, "placement", "parallelism", "settings", "weights")
-        dataflow, there = self._next
         try:
-            checkpoints = self._checkpoints_of(action.settings)
-            wanted = {Instance.parse(one): at for one, at in action.placement.items()}
-            numbers = self._numbers(action.parallelism)
-            require_weights(dataflow.rescaled(numbers), has_weights, action.weights)
-            if numbers:
-                there = kept_placement(dataflow.rescaled(numbers), there)
-            placement = Placement({**there.worker_of, **wanted}, there.workers)
-            if numbers:
-                self.rescale(numbers, placement)
-            elif wanted:  # else all is as it should be, or will be soon
-                self.move(placement)
-            if checkpoints is not None:
-                self._take_checkpoints_as(checkpoints)
-            if action.weights:
-                self.set_weights(action.weights)
+            with self._changing:
+                self._do(action)
         except OptionError as error:
             raise ActionRefusedError(str(error)) from error
         return 0.0
+
+    def _do(self, action: Action) -> None:
+        dataflow, there = self._next
+        checkpoints = self._checkpoints_of(action.settings)
+        wanted = {Instance.parse(one): at for one, at in action.placement.items()}
+        numbers = self._numbers(action.parallelism)
+        if numbers:
+            dataflow = dataflow.rescaled(numbers)
+            there = kept_placement(dataflow, there)
+        require_weights(dataflow, has_weights, action.weights)
+        placement = Placement({**there.worker_of, **wanted}, there.workers)
+        if checkpoints is not None:
+            require_checkpointed(checkpoints, dataflow, placement)
+        if numbers:
+            self.rescale(numbers, placement)
+        elif wanted:  # else all is as it should be, or will be soon
+            self.move(placement)
+        if checkpoints is not None:
+            self._take_checkpoints_as(checkpoints)
+        if action.weights:
+            self.set_weights(action.weights)
 
     def _checkpoints_of(self, settings: Mapping[str, str]) -> Settings | None:
         for name in settings:
@@ -282,7 +294,7 @@ class ChangingJob(Generations[Coordinator]):
             interval = None if given is None else float(given)
         except ValueError as error:
             raise OptionError(f"{CHECKPOINT_INTERVAL} must be a number of seconds, got {given!r}") from error
-        return self._checkpoints_as(interval, settings.get(CHECKPOINT_PROTOCOL))
+        return self._settings.with_checkpoints(interval, settings.get(CHECKPOINT_PROTOCOL))
 
     def _numbers(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Those of all operators that get other numbers; OptionError where none would, and one was to."""
@@ -339,6 +351,8 @@ class ChangingJob(Generations[Coordinator]):
         self._go_back()
         driver = self._coordinator(number)
         with self._changing:
+            if self._driver is not None and self._driver.settings.way != driver.settings.way:
+                self._paid_before = replace(self.outcome.checkpoints)
             target = self._target
             if target is not None and target[0].operators == self._dataflow.operators:  # it was there once
                 target = self._target = None
@@ -361,6 +375,8 @@ class ChangingJob(Generations[Coordinator]):
             driver.request_weights(self._settings.weights)
         if self._settings.interval is not None and self._settings.interval != driver.settings.interval:  # likewise
             driver.request_interval(self._settings.interval)
+        if self._settings.way != driver.settings.way:  # likewise: he comes to an end at once
+            self._wanted = self._next
 
     def _go_back(self) -> None:
         """Where workers failed before there was a line behind a cut, go on as what the newest commit is of.
@@ -389,3 +405,12 @@ def require_all_placed(dataflow: Dataflow, placement: Placement) -> None:
         raise OptionError(f"the placement has no worker for {sorted(known - placed)[0]}: place every instance")
     if placed - known:
         raise OptionError(f"the placement has {sorted(placed - known)[0]}, which the dataflow has not: leave it out")
+
+
+def require_checkpointed(settings: Settings, dataflow: Dataflow, placement: Placement) -> None:
+    """OptionError unless checkpoints can be taken, as these settings say, of what runs there."""
+    live = settings.live_protocol()
+    if live is not None:
+        live.require(dataflow.cyclic)
+        chains = Chains(dataflow, placement)
+        live.central([str(head) for head in chains.heads], chains.wires())  # it looks at what it is given

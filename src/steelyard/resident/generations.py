@@ -62,7 +62,8 @@ class Generations(ABC, Generic[D]):
         self._credentials = credentials or Credentials.new()
         self._driver: D | None = None
         self._stopped = self._undeliverable = False
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
+        """Held by whoever wishes something else of the job, from when he looks at what is until it is wished."""
         self.recovered: list[Recovery] = []
         """Generations that failed and were followed by one that works."""
         self._failures: list[tuple[int, GenerationError, float]] = []

@@ -57,9 +57,6 @@ class Job(ChangingJob):
         settings: Settings | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        live = (settings or Settings()).live_protocol()
-        if live is not None:
-            live.require(dataflow.cyclic)
         super().__init__(dataflow, placement, launcher, settings, credentials)
         tell_idle_edges(dataflow)
         self._first = Attempt.first()
@@ -137,13 +134,13 @@ class Job(ChangingJob):
         if settings.interval is None:
             return None
         before, named = self._paid_before, settings.protocol
-        many = max(totals.moments - before.moments, 1)
+        many, chains = max(totals.moments - before.moments, 1), max(totals.chains - before.chains, 1)
         return CheckpointObservation(
             settings.interval,
             (totals.stood - before.stood) / many,
             3600.0 * len(failed) / self.now,
             named if isinstance(named, str) else named.name,
-            (totals.seconds - before.seconds) / many,
+            (totals.seconds - before.seconds) / chains,
             self.state_bytes,
             failed,
         )

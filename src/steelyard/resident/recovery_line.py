@@ -39,12 +39,14 @@ class CheckpointTotals:
     """By kind (`local`, `forced`, `round`; `stopped`, where all stopped): checkpoints of instances, when durable."""
     useless: int = 0
     """Of those, how many a failure found behind the line, so that they were for nothing."""
+    chains: int = 0
+    """How many there were of whole chains, which stand still and write once for all of their instances."""
     moments: int = 0
-    """Of those, how many whole chains of instances took of themselves, for a round, or where all stopped."""
+    """Of these, how many chains took of themselves, for a round, or where all stopped: all but forced ones."""
     stood: float = 0.0
     """Seconds in which chains of instances stood still for them, in all."""
     seconds: float = 0.0
-    """Seconds from when they were taken until they were durable, in all."""
+    """Seconds from when those of chains were taken until they were durable, in all."""
     bytes: int = 0
     """Of states and logs."""
     log_bytes: int = 0
@@ -67,9 +69,10 @@ class CheckpointTotals:
             Seconds from the order to stop until all went on, and from rest until all was durable.
         """
         self.taken[STOPPED] = self.taken.get(STOPPED, 0) + len(sizes)
+        self.chains += chains
         self.moments += chains
         self.stood += chains * whole
-        self.seconds += len(sizes) * durable
+        self.seconds += chains * durable
         self.bytes += sum(sizes)
         self.rounds.append(whole)
 
@@ -209,6 +212,7 @@ class RecoveryLine:
     def _count(self, kind: str, what: Mapping[str, Any], files: Sequence[Described], log: Log | None) -> None:
         totals = self._totals
         totals.taken[kind] = totals.taken.get(kind, 0) + len(files)
+        totals.chains += 1
         totals.moments += kind != FORCED
         totals.stood += what["stood"]
         totals.seconds += what["seconds"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from steelyard.checkpoint import PROTOCOLS, CheckpointProtocol, NoCheckpoints, StopTheWorld
@@ -58,13 +59,13 @@ class Settings:
     weights: Weights = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.interval is not None and not 0 < self.interval < inf:
+            raise OptionError(f"interval must be a number above 0 seconds, got {self.interval}; None is no interval")
         self.live_protocol()
         if self.interval is not None and self.store is None:
             raise OptionError(f"interval={self.interval} needs a folder for the snapshots: give store= too")
         if self.deliver is not None and self.store is None:
             raise OptionError("deliver= hands results on when they are in a snapshot: give a folder for it, store= too")
-        if self.interval is not None and self.interval <= 0:
-            raise OptionError(f"interval must be above 0 seconds, got {self.interval}")
         if not 0 < self.heartbeat < self.silence:
             raise OptionError(
                 f"heartbeat must be above 0 and below silence, got heartbeat={self.heartbeat}, silence={self.silence}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, fields
-from math import inf, sqrt
+from math import inf, isnan, nan, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,10 @@ from steelyard.core.checkpointing import CHECKPOINT_INTERVAL
 from steelyard.scaling.foresight import Foresight
 from steelyard.scaling.sight import nothing
 
+ENOUGH = 2
+"""Failures from which on it is known how often they come: the first may come at any time."""
+PATIENCE = 600.0
+"""Seconds after which an interval is wanted again that was refused."""
 CHANGED = 2.0
 """A checkpoint interval is left as it is unless a better one is so many times as long, or as short."""
 
@@ -38,8 +42,9 @@ class Together:
     while others have room for one of its instances, that instance moves: it is the smaller disturbance. Only when no
     move helps are numbers changed, as `foresight` would. A hot key, which neither cures, is named. What every change
     stops the job for is added up, and what does not fit in the budget any more waits, except that a job that is behind
-    may always grow. Where the job shows its checkpoints, their interval goes with its failures: the root of 2 x cost x
-    time between failures (J. W. Young 1974), but never below what one takes to be durable; that stops nothing.
+    may always grow. Where the job shows its checkpoints, their interval goes with its failures, from the second on: the
+    root of 2 x cost x time between failures (J. W. Young 1974), but never below what one takes to be durable; that
+    stops nothing. An interval that is refused is left alone for ten minutes.
 
     Parameters
     ----------
@@ -90,6 +95,8 @@ class Together:
                 raise OptionError(f"{one.name} of Together must be 0 or more, got {getattr(self, one.name)!r}")
         self._spent: deque[tuple[float, float]] = deque()
         self._asked = False
+        self._wished = self._refused = nan
+        """When another interval was wanted at the newest look, and when one was refused; no part of what is kept."""
         self._foresight = Foresight(self.price, self.outlook, self.restart, self.per_gigabyte, workers=self.workers)
 
     def watch(self, observation: Observation) -> None:
@@ -101,8 +108,9 @@ class Together:
         numbers, settings = self._foresight.decide(observation), self._checkpoints(observation)
         if not settings.is_nothing:  # alone: an engine that refuses the rest would refuse all
             self._foresight.refused()
-            self._asked = False
+            self._asked, self._wished = False, observation.time
             return settings
+        self._wished = nan
         if numbers.is_nothing and numbers.reason.startswith(nothing("").reason):
             return numbers
         self._asked = False
@@ -159,7 +167,9 @@ class Together:
     def _checkpoints(self, seen: Observation) -> Action:
         """Another interval, where failures and what a checkpoint costs say so."""
         known = seen.checkpoints
-        if known is None or known.failures_per_hour <= 0 or known.costs <= 0 or known.interval <= 0:
+        if known is None or min(known.failures_per_hour, known.costs, known.interval) <= 0:
+            return Action()
+        if len(known.failed_at) < ENOUGH or 0 <= seen.time - self._refused < PATIENCE:
             return Action()
         between = 3600.0 / known.failures_per_hour
         better = max(sqrt(2 * known.costs * between), known.seconds)
@@ -176,6 +186,7 @@ class Together:
         if self._asked and self._spent:
             self._spent.pop()
         self._asked = False
+        self._refused = self._refused if isnan(self._wished) else self._wished
         self._foresight.refused()
 
     def state(self) -> State:

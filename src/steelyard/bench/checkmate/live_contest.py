@@ -129,17 +129,18 @@ def result_of(
 
 
 def _checkpoints(name: str, seen: Sequence[Seen]) -> tuple[dict[str, float], list[Cell]]:
-    """Checkpoints of instances and whole rounds of a run, and means of what one took."""
+    """Checkpoints of instances and whole rounds of a run, and means of what one of a chain of instances took."""
     totals = [one.totals for one in seen]
     taken = sum(sum(one.taken.values()) for one in totals)
     if not taken:
         return {}, [0, "", "", "", ""]
+    chains = sum(one.chains for one in totals)
     rounds = [1000 * seconds for one in totals for seconds in one.rounds]
     figures = {
         f"taken_{name}": taken / len(seen),
-        f"stands_still_ms_{name}": 1000 * sum(one.stood for one in totals) / taken,
+        f"stands_still_ms_{name}": 1000 * sum(one.stood for one in totals) / chains,
+        f"durable_ms_{name}": 1000 * sum(one.seconds for one in totals) / chains,
     }
-    figures[f"durable_ms_{name}"] = 1000 * sum(one.seconds for one in totals) / taken
     if rounds:
         figures |= {f"rounds_{name}": len(rounds) / len(seen), f"round_ms_{name}": statistics.median(rounds)}
     columns = ("taken", "rounds", "round_ms", "stands_still_ms", "durable_ms")
