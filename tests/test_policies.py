@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from steelyard import count
+from steelyard.control import require_shown
 from steelyard.core import OptionError
+from steelyard.core.control import OF_BATCHES, OF_JOBS, OF_SCENARIOS
 from steelyard.core.registry import Family
 from steelyard.policies import FAMILIES, as_markdown, spelled_out
 from steelyard.resident import Flow, Memory, Rows, run
@@ -109,8 +112,23 @@ def test_a_policy_runs_where_the_registry_says_that_it_does(family, entry):
         (("cpu", "instances"), ("resident", "simulator")),
         (("operators", "costs"), ("resident",)),
         (("batch", "operators"), ()),
+        (property(lambda self: ("batch.load",)), ("microbatch", "groups", "simulator")),
     ],
 )
 def test_an_autoscaler_runs_where_it_sees_what_it_needs(needs, runs):
     found = type("Mine", (), {"name": "mine", "needs": needs, "decide": Fixed.decide})
     assert ELASTICITY._runs(found) == runs
+
+
+@pytest.mark.parametrize("entry", ELASTICITY.entries.values(), ids=ELASTICITY.names())
+def test_an_autoscaler_is_taken_where_the_registry_says_that_it_runs_and_refused_elsewhere(entry):
+    made = ELASTICITY.named(spelled_out(entry).replace("...", "1"))
+    shown = {"microbatch": (OF_BATCHES,), "groups": (OF_BATCHES,), "resident": (OF_JOBS,)}
+    shown["simulator"] = (OF_BATCHES, OF_SCENARIOS)
+    for engine, kinds in shown.items():
+        taken = []
+        for shows in kinds:
+            with suppress(OptionError):
+                require_shown(made, shows, engine)
+                taken.append(shows)
+        assert bool(taken) == (engine in entry.runs), engine

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 import steelyard as sy
+from steelyard.core.hidden import BAD, PARCEL
+from steelyard.spark import reduce, tasklog
 from steelyard.spark.microbatch import MicroBatch
+from steelyard.spark.reduce import Reducer
 from tests.spark.cases import Mean
 
 pytestmark = pytest.mark.spark
@@ -74,3 +80,18 @@ def test_policies_see_the_reduce_tasks_of_python_aggregates(spark, tmp_path):
         assert min(task.seconds for task in batch.reduce_tasks) > 0
         assert [task.block for task in batch.tasks] == [0, 1, 2]
         assert sum(task.rows for task in batch.tasks) == batch.rows == 400
+
+
+def test_seconds_of_a_reduce_task_have_the_decoding_of_what_came(monkeypatch):
+    now, told = [0.0], []
+
+    def decoded(parcel):
+        now[0] += parcel.as_py()[0]
+        return pa.table({BAD: ["a"]})
+
+    monkeypatch.setattr(reduce, "opened", decoded)
+    monkeypatch.setattr(tasklog, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
+    log = SimpleNamespace(add=lambda stage, entry: told.append(entry["seconds"]))
+    part = pa.record_batch({PARCEL: pa.array([b"\x03", b"\x04"])})
+    list(Reducer((), {}, pa.schema([]), {}, ends=True, log=log)(iter([part])))
+    assert told == [7.0]

@@ -139,11 +139,14 @@ def choose(names: Sequence[str]) -> list[Experiment]:
 def spark_for(
     name: str, slots: int | str, config: Mapping[str, str] | None = None
 ) -> Iterator[tuple[SparkSession, Path]]:
-    """A session of so many slots, or with a master, for an experiment, and an empty folder; both go when it ends."""
+    """A session of so many slots, or with a master, for an experiment, and an empty folder; both go when it ends.
+
+    Nothing is loaded beside what is timed.
+    """
     import steelyard as sy  # noqa: PLC0415 - loads Spark
 
     master = slots if isinstance(slots, str) else f"local[{slots}]"
-    spark = sy.session(f"steelyard bench {name}", master=master, config=dict(config or {}), quiet=True)
+    spark = sy.session(f"steelyard bench {name}", master=master, config=dict(config or {}), ahead=False, quiet=True)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix=f"steelyard-{name}-") as scratch:

@@ -27,6 +27,9 @@ BLOCKS, MINUTES, SEED = 24, 5.0, 0
 class Stop:
     """Ctrl-C between two updates: what is saved is whole. A second one stops at once."""
 
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
     def __enter__(self) -> Stop:
         self._asked = False
         self._before = signal.signal(signal.SIGINT, self._ask)
@@ -34,6 +37,7 @@ class Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
+        self._console.print("stopping after this step; Ctrl-C again stops at once")
         signal.signal(signal.SIGINT, self._before)
 
     def heed(self) -> None:
@@ -52,7 +56,7 @@ def train_partly(options: argparse.Namespace, console: Console) -> tuple[bool, l
 
     minutes = options.minutes or (np.inf if options.anew else MINUTES)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Stop() as stop, Bar(*columns, console=console, transient=True) as bar:
+    with Stop(console) as stop, Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("compiling", total=60 * minutes if np.isfinite(minutes) else ANEW_UPDATES)
 
         def report(at: Progress) -> None:
@@ -67,6 +71,7 @@ def train_partly(options: argparse.Namespace, console: Console) -> tuple[bool, l
             else:
                 blocks, seed = options.blocks or BLOCKS, SEED if options.seed is None else options.seed
                 found = train_on(options.on, options.out, blocks, minutes, seed, report, options.resume)
+            stop.heed()  # of who asked while the last plans were judged
         except KeyboardInterrupt:
             kept = half_of(options.out)
             if not kept.exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from threading import Event
 from types import FrameType
 
 _PACKAGE = __name__.partition(".")[0]
@@ -47,8 +48,8 @@ def tell_no_effect(what: str, why: str, remedy: str = "") -> None:
     )
 
 
-_told: list[str] = []
-"""What a person was told of waiting, or was not to be told; at most one sentence for a process."""
+_told = Event()
+"""Whether a person was told of waiting, or was not to be told; at most once for a process."""
 
 
 def tell_waiting(log: logging.Logger, said: str, aloud: bool = True) -> None:
@@ -58,10 +59,10 @@ def tell_waiting(log: logging.Logger, said: str, aloud: bool = True) -> None:
     `logging.getLogger("steelyard").addHandler(logging.NullHandler())`.
     """
     log.info("%s", said)
-    if aloud and not _told and not log.hasHandlers() and sys.stderr is not None and sys.stderr.isatty():
+    if aloud and not _told.is_set() and not log.hasHandlers() and sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"steelyard: {said}\n")
         sys.stderr.flush()
-    _told.append(said)
+    _told.set()
 
 
 def _user_frame(frame: FrameType) -> FrameType:

@@ -19,10 +19,11 @@ _RUNS = (
 
 
 def _runs(kind: type[Any]) -> tuple[str, ...]:
-    """Where a policy of a class sees all that it needs; what depends on parameters is looked at when it is made."""
+    """Where a policy of a class sees all that it needs, with the parameters that it has where none are given."""
     needs = getattr(kind, "needs", ())
-    known = needs if isinstance(needs, tuple) else ()
-    return tuple(dict.fromkeys(engine for engine, shows in _RUNS if shows.issuperset(known)))
+    if isinstance(needs, property):  # it depends on parameters
+        needs = kind().needs
+    return tuple(dict.fromkeys(engine for engine, shows in _RUNS if shows.issuperset(needs)))
 
 
 ELASTICITY: Family[ScalingPolicy] = Family(

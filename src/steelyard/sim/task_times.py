@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,10 @@ class TaskCosts:
 
     @classmethod
     def reported(cls, batches: Iterable[BatchObservation]) -> TaskCosts:
-        """The costs that explain best what the tasks of these batches took; OptionError where none were measured.
+        """The costs that explain best what the tasks of these batches took.
+
+        OptionError where none were measured, or where tasks were too much alike to tell what a row costs, and what a
+        key.
 
         >>> told = BatchObservation.of_edge(0, [10, 20, 20], [5, 5, 10], [0.2, 0.3, 0.4], beside=0.0)
         >>> TaskCosts.reported([told])
@@ -69,21 +73,29 @@ class TaskCosts:
 
 
 def fitted(cases: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float]:
-    """The three costs, none negative, that explain (1, x, y, seconds) best in relative terms.
+    """The three costs, none negative, of which (1, x, y, seconds) has the least sum of squared relative errors.
+
+    OptionError where there are many such: the cases differ too little.
 
     >>> [round(cost, 6) for cost in fitted([(1, 0, 0, 1.0), (1, 10, 0, 3.0), (1, 0, 10, 2.0), (1, 10, 10, 4.0)])]
     [1.0, 0.2, 0.1]
     """
     table = np.array(cases, dtype=np.float64)
-    parts, seconds = table[:, :3], table[:, 3]
-    chosen = np.ones(3, dtype=bool)
-    while True:
-        found = np.zeros(3)
-        weighed = parts[:, chosen] / seconds[:, None]
-        found[chosen] = np.linalg.lstsq(weighed, np.ones(len(seconds)), rcond=None)[0]
-        if found.min() >= 0:
-            return float(found[0]), float(found[1]), float(found[2])
-        chosen &= found >= 0  # what noise made negative costs nothing
+    parts = table[:, :3] / table[:, 3:]
+    sizes = np.linalg.norm(parts, axis=0)
+    if not sizes.all() or np.linalg.matrix_rank(parts / sizes) < 3:
+        raise OptionError(
+            f"{len(table)} tasks are too much alike to tell what a task, a row and a key cost: give some of other "
+            "sizes, with more and with fewer keys for their rows"
+        )
+    best, least = np.zeros(3), np.inf
+    for chosen in (list(one) for many in (1, 2, 3) for one in combinations(range(3), many)):  # the others cost nothing
+        costs = np.linalg.lstsq(parts[:, chosen] / sizes[chosen], np.ones(len(table)), rcond=None)[0] / sizes[chosen]
+        error = float(np.square(parts[:, chosen] @ costs - 1).sum())
+        if costs.min() >= 0 and error < least:
+            best, least = np.zeros(3), error
+            best[chosen] = costs
+    return float(best[0]), float(best[1]), float(best[2])
 
 
 def reduce_work(plan: BlockPlan, allocator: BucketAllocator, buckets: int) -> tuple[Ints, Ints]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from steelyard.core import BatchError
 from steelyard.core.arrow import in_one_batch
-from steelyard.core.hidden import BAD, PANE, ROWS, SIGN, STATE
+from steelyard.core.hidden import BAD, PANE, PARCEL, ROWS, SIGN, STATE
 from steelyard.spark.aggregator import AggregatorUse
 from steelyard.spark.agreement import merged_otherwise
 from steelyard.spark.combine import Groups
@@ -146,7 +146,9 @@ class Reducer:
         rows, settled = 0, 0
         with timed(self.log, REDUCE) as task:
             task.extra = {"keys": 0}
-            for part in opened(parts):
+            for parcel in (one for part in parts for one in part.column(PARCEL)):
+                with task.working():
+                    part = opened(parcel)
                 if BAD in part.column_names:
                     yield self._refused(part)
                     continue

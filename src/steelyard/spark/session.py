@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -116,8 +116,9 @@ def session(
         Put Spark's Kafka connector on the class path (fetched once; see `docs/kafka.md`). Maven coordinates in
         place of True take another release of it.
     ahead
-        Load what a first batch needs while Spark starts, and then let a job of one row start Python's workers, where
-        Spark is local. False leaves that to the first batch.
+        Load what a first batch needs in a thread while Spark starts, and then let a job of one row start Python's
+        workers, where Spark is local. A process that is forked meanwhile (`multiprocessing`) waits for that thread, 30
+        seconds at most. False leaves all of it to the first batch.
     quiet
         Print no line about what takes long. It is printed on standard error, once, where that is a terminal and the
         program has set up no logging; the logger `steelyard` has it at INFO in any case.
@@ -151,14 +152,14 @@ def session(
     runs = SparkContext._active_spark_context is not None
     if not runs:
         tell_waiting(log, STARTING.format(where or "the place it was given"), aloud=not quiet)
-    loading = Ahead() if ahead and not runs else None
-    with _local_address(where):
+    with _local_address(where), Ahead() if ahead and not runs else nullcontext() as loading:
         spark = builder.getOrCreate()
-    if str(spark.sparkContext.master).startswith("local") and not _chose_level(spark, options):
+    local = str(spark.sparkContext.master).startswith("local")
+    if local and not _chose_level(spark, options):
         without_traces(spark)
     register(spark)
     if loading is not None:
-        loading.go_on(spark)
+        loading.go_on(spark, local)
     return spark
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from steelyard.core import BatchObservation, KeyCounts, OptionError, ReduceObservation, TaskObservation
 from steelyard.learning import libraries
@@ -16,7 +17,7 @@ from steelyard.partition.learned.rewards import larger_variance
 from steelyard.partition.learned.run_time import RunTimeRewards, plans_of
 from steelyard.partition.learned.samples import Samples
 from steelyard.partition.learned.training import Trainer
-from steelyard.sim.task_times import PlanTimes, TaskCosts, reduce_work
+from steelyard.sim.task_times import PlanTimes, TaskCosts, fitted, reduce_work
 
 pytest.importorskip("jax")
 TINY = Training(
@@ -120,3 +121,30 @@ def test_costs_of_reports_are_those_that_tasks_had():
         assert getattr(found, name) == pytest.approx(value, rel=1e-3), name
     with pytest.raises(OptionError, match="no reduce task"):
         TaskCosts.reported([replace(batches[0], reduce_tasks=())])
+
+
+def test_costs_are_those_with_the_least_error_and_none_is_negative():
+    random = np.random.default_rng(6)
+    for _ in range(250):
+        x, y, noise = random.uniform(0, 1000, (3, int(random.integers(4, 12))))
+        true = random.choice([0.0, 0.001, 0.01], 2)
+        seconds = 0.01 + np.abs(0.5 + true[0] * x + true[1] * y + 0.001 * (noise - 500))
+        cases = np.stack([np.ones(len(x)), x, y, seconds], axis=1)
+        relative = cases[:, :3] / seconds[:, None]
+        found = np.array(fitted(cases.tolist()))
+        least = nnls(relative, np.ones(len(x)))[1] ** 2
+        assert found.min() >= 0
+        assert np.square(relative @ found - 1).sum() <= least * (1 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [(1, 5, 5, 1.0), (1, 6, 6, 1.2), (1, 9, 9, 2.0)],
+        [(1, 5, 0, 1.0), (1, 6, 0, 1.2), (1, 9, 0, 2.0)],
+        [(1, 5, 2, 1.0), (1, 6, 4, 1.2)],
+    ],
+)
+def test_tasks_that_are_too_much_alike_are_refused(cases):
+    with pytest.raises(OptionError, match=f"{len(cases)} tasks are too much alike"):
+        fitted(cases)

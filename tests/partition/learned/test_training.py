@@ -92,9 +92,23 @@ def test_training_that_is_resumed_ends_with_the_same_weights(tmp_path):
     assert second.costs == whole.costs
     for one, other in zip(as_numpy(whole.weights).actor, as_numpy(second.weights).actor, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
+    assert second.seconds > first.seconds > 0
     with pytest.raises(StateError, match="other options"):
         Trainer(replace(TINY, seed=5)).resume(tmp_path / "half.npz")
     assert len(whole.curve.values) == 10
+
+
+def test_training_is_gone_on_with_on_the_counts_that_it_began_with(tmp_path):
+    def trainer(*counts):
+        return Trainer(TINY, Samples(TINY.keys, TINY.blocks, own=[np.array(one) for one in counts]))
+
+    first = trainer([5, 3, 1], [4, 4])
+    list(first.run(1))
+    half = first.save(tmp_path / "half.npz")
+    trainer([5, 3, 1], [4, 4]).resume(half)
+    for other in (trainer([5, 3, 1], [4, 5]), trainer([5, 3], [1, 4, 4]), trainer([5, 3, 1]), Trainer(TINY)):
+        with pytest.raises(StateError, match="other counts"):
+            other.resume(half)
 
 
 def test_the_curriculum_keeps_what_was_learnt_of_fewer_actions():
@@ -161,8 +175,8 @@ def test_counts_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("key,rows\na,nan\n", "nan in line 0, which is no count"),
-        ("key,rows\na,1\nb,-3\n", "-3.0 in line 1, which is no count"),
+        ("key,rows\na,nan\n", "nan in data row 1, which is no count"),
+        ("key,rows\na,1\nb,-3\n", "-3.0 in data row 2, which is no count"),
         ("key,rows\na,1.5\n", "no count"),
         ("key,rows\na,b\n", "must be numbers"),
         ("key,count\na,1\n", "no column 'rows'"),

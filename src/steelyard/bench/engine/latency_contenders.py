@@ -40,7 +40,9 @@ def _session(request: Request) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
     }
-    spark = sy.session("steelyard bench latency", master=f"local[{2 * request.partitions + 1}]", config=config)
+    spark = sy.session(
+        "steelyard bench latency", master=f"local[{2 * request.partitions + 1}]", config=config, ahead=False
+    )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -47,7 +47,7 @@ SOURCE = "Abdelhamid 2021, section 5.4"
 
 @dataclass(frozen=True)
 class EngineRates:
-    """EngineRates rows per second by engine and techniques, and where the time of a batch goes at that of `none`."""
+    """Sustained rows per second by engine and techniques, and where the time of a batch goes at that of `none`."""
 
     rates: Mapping[tuple[str, str], float]
     parts: Mapping[tuple[str, str], Mapping[str, float]]
@@ -268,7 +268,7 @@ def draw(figure: charts.Figure, result: Result) -> None:
         places = np.arange(len(STEPS)) + 0.27 * (number - 1)
         gains.bar(places, one.y, width=0.25, color=charts.COLOURS[number], label=one.name)
     gains.set_xticks(range(len(STEPS)), [name.replace(" (", "\n(") for name in STEPS])
-    charts.finish(gains, title="EngineRates rate over that without techniques", x="techniques", y="times")
+    charts.finish(gains, title="Sustained rate over that without techniques", x="techniques", y="times")
     charts.legend_beside(gains)
     records = result.table("a batch at the rate that the engine sustains without techniques").records()
     left = np.zeros(len(records))

@@ -95,7 +95,6 @@ def train_anew(
     judged, blocks = held_out(options)
     before = against_prompt(load(SHIPPED), judged, blocks)
     trainer = Trainer(options)
-    began = time.monotonic()
     found = follow(trainer, out, updates, minutes, report, resume)
     after = against_prompt(found, judged, blocks)
     drawn = Samples(options.keys, options.blocks)
@@ -110,7 +109,7 @@ def train_anew(
             "shapes": "Zipf of exponents 0 to 2, equal, exponential, two crowds",
         },
         options.to_dict(),
-        {"updates": trainer.update, "minutes": (time.monotonic() - began) / 60, "mpi_vs_prompt": after},
+        {"updates": trainer.update, "minutes": trainer.seconds / 60, "mpi_vs_prompt": after},
         seed,
     ).save(out)
     return Judged(len(judged), True, before, after, True, trainer.curve)
@@ -129,19 +128,28 @@ def half_of(out: Path) -> Path:
 
 
 def follow(trainer: Trainer, out: Path, updates: int, minutes: float, report: Report, resume: bool) -> Weights:
-    """Train to the end, or to where `report` raises; saved every minute and at the end, to be gone on with."""
+    """Train to the end; saved every minute, at Ctrl-C and at the end, to be gone on with.
+
+    What an earlier training left to be gone on with is deleted, unless this one does.
+    """
+    half = half_of(out)
     if resume:
-        trainer.resume(half_of(out))
+        trainer.resume(half)
+    else:
+        half.unlink(missing_ok=True)
     saved = time.monotonic()
     try:
         for step in trainer.run(updates, minutes):
             report(step)
             if time.monotonic() - saved >= SAVE_SECONDS:
-                trainer.save(half_of(out))
+                trainer.save(half)
                 saved = time.monotonic()
-    finally:
-        if trainer.update:
-            trainer.save(half_of(out))
+    except KeyboardInterrupt:
+        if trainer.update and trainer.finite:
+            trainer.save(half)
+        raise
+    if trainer.update:
+        trainer.save(half)
     assert trainer.weights is not None
     return as_numpy(trainer.weights)
 

@@ -41,7 +41,8 @@ def read_counts(path: Path) -> list[Ints]:
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
         raise OptionError(
-            f"column {ROWS!r} of {path} has {numbers[at]} in line {at}, which is no count: whole numbers of 0 or more"
+            f"column {ROWS!r} of {path} has {numbers[at]} in data row {at + 1}, which is no count: whole numbers of 0 "
+            "or more"
         )
     whole = numbers.astype(np.int64)
     of = np.zeros(len(whole), np.int64)

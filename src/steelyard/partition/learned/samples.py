@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,14 @@ class Samples:
     own: Sequence[Ints] = ()
     fewest_keys: int = 4
     fewest_blocks: int = 2
+
+    @property
+    def digest(self) -> str:
+        """What is the same for two of them that draw the same batches."""
+        found = hashlib.sha256(repr((self.keys, self.blocks, self.rows, self.fewest_keys, self.fewest_blocks)).encode())
+        for counts in self.own:
+            found.update(len(counts).to_bytes(8, "little") + np.ascontiguousarray(counts, "<i8").tobytes())
+        return found.hexdigest()
 
     def draw(self, batches: int, random: np.random.Generator) -> Batches:
         """So many batches."""

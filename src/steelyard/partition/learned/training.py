@@ -78,6 +78,8 @@ class Trainer:
     """Of each update."""
     episodes: int = field(default=0, init=False)
     steps: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+    """That training took so far, whatever was between its parts."""
 
     def __post_init__(self) -> None:
         own = self.samples or Samples(self.options.keys, self.options.blocks)
@@ -102,19 +104,27 @@ class Trainer:
         jax = libraries().jax
         began = time.perf_counter()
         while self.update < updates and time.perf_counter() - began < 60 * minutes:
-            number = self.update
+            number, since = self.update, time.perf_counter()
             self._begin(number)
             samples = self._samples[number % len(self._samples)]
             batches = samples.draw(self.options.batches, generator(self.options.seed, f"batches {number}"))
             key = jax.random.fold_in(jax.random.PRNGKey(self.options.seed), number)
             learn = self._by_run_time if self._timed(number) else self._by_model
             found, steps = learn(number, batches, key)
-            self.costs.append(float(found.mean()))
-            if not np.isfinite(self.costs[-1]):
+            mean = float(found.mean())
+            if not (np.isfinite(mean) and self.finite):
                 raise StateError(f"training diverged at update {number}: take a lower rate than {self.options.rate}")
+            self.costs.append(mean)
             self.episodes += self.options.batches
             self.steps += steps
+            self.seconds += time.perf_counter() - since
             yield Progress(self.update, updates, self.episodes, self.steps, self.costs[-1], time.perf_counter() - began)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all weights are numbers: those of a training that diverges are not."""
+        assert self.weights is not None
+        return all(np.isfinite(one).all() for one in packed(as_numpy(self.weights)).values())
 
     def _by_model(self, number: int, batches: Batches, key: Any) -> tuple[Floats, int]:
         """An update by the cost model; gives the costs and the number of decisions."""
@@ -201,8 +211,17 @@ class Trainer:
         arrays = packed(as_numpy(self.weights)) | kept | {"costs": np.array(self.costs)}
         for part in (self.run_time, self._values):
             arrays |= part.state() if part is not None else {}
-        told = {"episodes": self.episodes, "steps": self.steps}
-        return Trained(POLICY_TRAINING, arrays, options=self.options.to_dict(), metrics=told).save(path)
+        told = {"episodes": self.episodes, "steps": self.steps, "seconds": self.seconds}
+        return Trained(
+            POLICY_TRAINING,
+            arrays,
+            distribution=self._learnt_from(),
+            options=self.options.to_dict(),
+            metrics=told,
+        ).save(path)
+
+    def _learnt_from(self) -> dict[str, str]:
+        return {"samples": self._samples[0].digest}
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that `save` wrote; StateError where it was trained otherwise."""
@@ -212,12 +231,15 @@ class Trainer:
             raise StateError(
                 f"{path} is of a training with other options: begin anew in another file, or use its options"
             )
+        if dict(found.distribution) != self._learnt_from():
+            raise StateError(f"{path} is of a training on other counts: begin anew in another file, or use its counts")
         self.weights = unpacked(found.arrays, level(self.options.actions).kinds)
         self.costs = found.arrays["costs"].tolist()
         for part in (self.run_time, self._values):
             if part is not None:
                 part.restore(found.arrays)
         self.episodes, self.steps = int(found.metrics["episodes"]), int(found.metrics["steps"])
+        self.seconds = float(found.metrics["seconds"])
         like = self._learner(max(0, self.update - 1))[0](self.weights)
         leaves, shape = jax.tree_util.tree_flatten(like)
         names = [f"kept.{number}" for number in range(len(leaves))]

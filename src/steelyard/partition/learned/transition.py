@@ -17,7 +17,7 @@ from steelyard.partition.learned.actions import FILL, LATER, SHARES, Level, part
 MOST_PUT_OFF = 64
 """Keys of one batch that can be put off in training; where a trained policy is used there is no limit."""
 MOST_ROWS = 2**28
-"""Of a batch in training, whose whole numbers have 32 bits: eight times as much still fits."""
+"""Of a batch in training, whose whole numbers have 32 bits: four times as much still fits."""
 
 
 class Batches(NamedTuple):
