@@ -39,8 +39,16 @@ LONGEST_FIRST = (
     "tests/resident/test_killed_drivers.py",
     "tests/spark/test_three_engines.py",
     "tests/spark/test_similarity_join.py",
+    "tests/resident/test_killed_processes.py",
+    "tests/resident/test_protocols.py",
+    "tests/resident/test_rescaling.py",
+    "tests/resident/test_rescaling_in_place.py",
+    "tests/resident/test_supervisors.py",
+    "tests/resident/test_other_starts.py",
+    "tests/resident/test_recovery.py",
 )
-"""Files that take minutes: where one of them came last, the other process would wait for its end."""
+"""Files that take minutes: where one of them came last, the other process would wait for its end. Those that fork come
+before others have made the process large, since a fork copies its tables of pages."""
 
 
 NEEDS_JAVA = {"spark", "kafka_servers", "connector", "repository", "new_driver"}

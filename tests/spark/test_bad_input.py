@@ -393,7 +393,7 @@ def test_a_checkpoint_refuses_another_query_and_says_what_changed(spark, rows, t
 
 def test_every_aggregate_is_called_in_a_checkpoint_as_the_user_calls_it():
     for name in ("count", "sum", "min", "max", "mean", "variance", "approx_distinct", "collect", "top_k"):
-        assert getattr(sy, name)("x").word == name
+        assert getattr(sy, name)("x").function == name
 
 
 def test_a_checkpoint_without_a_commit_takes_another_program_and_keeps_its_sink(spark, tmp_path, monkeypatch):

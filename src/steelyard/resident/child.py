@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import os
 import select
 import signal
@@ -135,6 +136,7 @@ def _live(action: Callable[[socket.socket], str], line: socket.socket, parent: i
     """All that a forked process does. It ends without what others have registered for the end of their process."""
     status, why = 1, ""
     try:
+        gc.freeze()  # or a collection would copy every page of what it has from its parent
         _let_go(foreign)
         _own_signals()
         if _prctl is not None:

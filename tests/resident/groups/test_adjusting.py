@@ -65,5 +65,5 @@ def test_policies_see_how_long_each_reduce_task_took():
     changing, _ = adjuster(8)
     run = ran(0)
     run.reduce_tasks.update({2: 0.5, 0: 0.25})  # as they ended
-    changing.show(run, 0.5, 0, 10)
+    changing.show(run, 0.5, 0.5, 0, 10)
     assert [(task.bucket, task.seconds) for task in changing.observe().batch.reduce_tasks] == [(0, 0.25), (2, 0.5)]

@@ -228,4 +228,4 @@ def draw(figure: charts.Figure, result: Result) -> None:
     """Times by application."""
     (table,) = [one for one in result.tables if one.title == TIMES]
     bars = {f"{row['application']}, {row['policy']}": row["ms"] for row in table.records()}
-    charts.bars(figure.add_subplot(), bars, title="Settled tuple times", x="ms", y="")
+    charts.bars(figure.add_subplot(), bars, title="Settled tuple times", x="ms", y="application, policy")
