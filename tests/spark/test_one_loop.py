@@ -153,7 +153,7 @@ def test_every_engine_has_guards_asked_and_done_what_they_leave(ran, name):
     assert any("are spent" in action.reason for _, action in last.left)
 
 
-@pytest.mark.parametrize(("engine", "showed"), itertools.product(ENGINES, ENGINES))
+@pytest.mark.parametrize(("engine", "showed"), list(itertools.product(ENGINES, ENGINES)))
 def test_the_same_observations_are_decided_in_the_same_way_on_every_engine(ran, engine, showed):
     first, last = ran[showed].guards[0], ran[showed].guards[-1]
     again = Controller(Showing(ran[engine].engine, ran[showed]), POLICY, GUARDS)
