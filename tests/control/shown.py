@@ -20,6 +20,7 @@ def shown_by(seen):
         "workers": bool(seen.workers),
         "placement": bool(seen.placement),
         "checkpoints": seen.checkpoints is not None,
+        "weights": seen.weights is not None,
         "batch": seen.batch is not None,
         "batch.load": seen.batch is not None and seen.batch.interval_seconds > 0,
     }

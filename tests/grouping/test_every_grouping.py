@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
+from steelyard.core.weights import dealt, lowest
 from steelyard.grouping import CompiledGrouping, Grouping, Instance, Scheduler, grouping, grouping_names
+from steelyard.grouping.protocol import weighs
 from steelyard.grouping.shortest import QueueScheduler
 
 NAMES = grouping_names()
@@ -114,6 +117,73 @@ def test_storms_shuffle_draws_a_new_order_every_round_unless_told_not_to():
     assert len(rounds) > 50
     kept = grouping("assg?reshuffle=false").scheduler(5).choose(items_of(1, 500)).to.reshape(-1, 5).tolist()
     assert len({tuple(turn) for turn in kept}) == 1
+
+
+four_weights = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 10_000), before=four_weights, weights=four_weights, cut=st.integers(0, 300))
+def test_weights_are_obeyed_exactly_or_refused_with_the_reason(name, seed, before, weights, cut):
+    policy, items = policy_of(name), items_of(seed)
+    scheduler = policy.scheduler(4, number=2, schedulers=3)
+    if not weighs(policy):
+        with pytest.raises(OptionError, match=f"{policy.name} has no weights"):
+            scheduler.weigh(weights)
+        return
+    scheduler.weigh(before)
+    choose(scheduler, items[:cut])
+    scheduler.weigh(weights)
+    expected = lowest(weights)
+    cycles = choose(scheduler, items_of(seed, 5 * sum(expected))).to.reshape(5, -1)
+    if lowest(before) != expected:  # otherwise it goes on in the middle of a cycle
+        assert [np.bincount(one, minlength=4).tolist() for one in cycles] == [list(expected)] * 5
+    assert np.bincount(cycles.ravel(), minlength=4).tolist() == [5 * one for one in expected]
+    assert all((one == cycles[0]).all() for one in cycles)
+    assert scheduler.weights == expected
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if weighs(grouping(name))])
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10_000), weights=four_weights, cut=st.integers(0, 100))
+def test_a_scheduler_with_weights_goes_on_where_it_was_restored_or_is_given_them_again(name, seed, weights, cut):
+    items = items_of(seed)
+    whole, before, after = (policy_of(name).scheduler(4, number=1, schedulers=2) for _ in range(3))
+    for one in (whole, before):
+        one.weigh(weights)
+    expected = choose(whole, items).to[cut:]
+    choose(before, items[:cut])
+    after.restore(before.state())
+    after.weigh([3 * one for one in weights])  # the same proportions
+    assert choose(after, items[cut:]).to.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ((1, 2), "3 instances, got 2 weights"),
+        ((0, 0, 0), "not all 0"),
+        ((1, -1, 1), "from 0 on"),
+        ((1, 0.5, 1), "whole"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        grouping("round_robin").scheduler(3).weigh(weights)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=7).filter(any))
+def test_a_cycle_is_what_smooth_weighted_round_robin_gives_row_by_row(weights):
+    weights = lowest(weights)
+    gained, order = [0] * len(weights), []
+    for _ in range(sum(weights)):
+        gained = [one + weight for one, weight in zip(gained, weights, strict=True)]
+        order.append(gained.index(max(gained)))
+        gained[order[-1]] -= sum(weights)
+    assert dealt(weights).tolist() == order
+    assert Counter(order) == {number: weight for number, weight in enumerate(weights) if weight}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from steelyard.core import (
     OptionError,
     ScalingPolicy,
 )
-from steelyard.core.control import OF_BATCHES, OF_SCENARIOS, SHOWN, InstanceObservation, WorkerObservation
+from steelyard.core.control import InstanceObservation, WorkerObservation
+from steelyard.core.needs import OF_BATCHES, OF_SCENARIOS, SHOWN
 from steelyard.policies import spelled_out
 from steelyard.scaling.registry import ELASTICITY
 from tests.control.shown import shown_by
@@ -39,6 +40,7 @@ CASES = [
     "foresight?price=50&outlook=300&workers=9",
     "foresight?price=0&spare=0.2&worthwhile=0",
     "together?budget=1&full=0.5&gap=0",
+    "by_speed?busy=0.01&gap=0",
     "flink?window=20&stabilisation=20&effective=0.1&learn_restart=yes&busiest=no&most=9",
 ]
 LOOKS = 12
@@ -96,6 +98,11 @@ def of_scenarios(draw: random.Random) -> Observation:
             for instance in range(draw.randint(1, 4))
         ]
         operators.append(OperatorObservation.of(name, each, {sender: rate(draw) for sender in senders}))
+    routes = {
+        (sender, one.name): (1, *(draw.randint(0, 9) for _ in one.instances[1:]))
+        for one in operators
+        for sender in one.received_from
+    }
     machines = draw.randint(1, 3)
     places = [one.name for operator in operators for one in operator.instances]
     return Observation(
@@ -105,6 +112,7 @@ def of_scenarios(draw: random.Random) -> Observation:
         placement={name: number % machines for number, name in enumerate(places)},
         workers=tuple(WorkerObservation(number, share(draw), 2.0) for number in range(machines)),
         latency={50.0: 0.1, 99.0: rate(draw)},
+        weights=routes,
     )
 
 
@@ -285,7 +293,7 @@ def overloaded(time: float, seconds: float = 15.0) -> Observation:
     parse = [InstanceObservation(f"map#{number}", **full) for number in range(2)]
     operators = OperatorObservation.of("log", log, {}), OperatorObservation.of("map", parse, {"log": 1e5})
     batch = BatchObservation(int(time // 15), int(1e6 + 9e3 * time), 100, 2, 2, 20.0, 15.0)
-    return Observation(time, seconds, operators, batch)
+    return Observation(time, seconds, operators, batch, weights={("log", "map"): (3, 1)})
 
 
 def told(seen: Observation, **of_map) -> Observation:

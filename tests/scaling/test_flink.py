@@ -9,7 +9,7 @@ import pytest
 
 from steelyard.control import Controller, Cooldown
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, OptionError
-from steelyard.core.control import SHOWN
+from steelyard.core.needs import SHOWN
 from steelyard.scaling import Flink
 
 MINUTE, HOUR = 60.0, 3600.0

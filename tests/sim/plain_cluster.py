@@ -320,9 +320,9 @@ class PlainCluster(Markers, CostGroupings):
             return first + sender % count
         if row["grouping"] == IN_TURN:
             turn = int(row["first_turn"]) + sender
-            chosen = self.turns[turn]
-            self.turns[turn] = (chosen + 1) % count
-            return first + chosen
+            chosen = self.c.dealt[row["first_dealt"] + self.turns[turn]]
+            self.turns[turn] = (self.turns[turn] + 1) % int(row["dealt"])
+            return first + int(chosen)
         return min(range(first, first + count), key=lambda dest: (self._load(dest), dest))
 
     def _load(self, instance: int) -> int:

@@ -12,7 +12,6 @@ from steelyard.control.guards import Guard
 from steelyard.core import Insisting, OptionError, Progress, Watching
 from steelyard.core.clock import Clock
 from steelyard.core.control import (
-    SHOWN,
     Action,
     ActionRefusedError,
     Controllable,
@@ -20,6 +19,7 @@ from steelyard.core.control import (
     ScalingPolicy,
     Timed,
 )
+from steelyard.core.needs import SHOWN
 from steelyard.core.progress import BROUGHT, DECISION
 from steelyard.core.shown import Shown, counted
 
@@ -91,7 +91,7 @@ class Decision(Shown):
     def __str__(self) -> str:
         moved = counted(len(self.done.moves), "workset") + " moved" if self.done.moves else ""
         cut = counted(len(self.done.cuts), "workset") + " cut" if self.done.cuts else ""
-        parts = (self.parallelism, self.done.placement, self.done.settings)
+        parts = (self.parallelism, self.done.placement, self.done.settings, _routes(self.done))
         there = [str(part) for part in parts if part]
         said = ", ".join([*there, *filter(None, [moved, cut])]) or "nothing is done"
         refused = f"; refused: {self.refused}" if self.refused else ""
@@ -213,7 +213,12 @@ def _numbers(action: Action) -> dict[str, int | str]:
     """What an event has of an action: of worksets, which may be many thousands, how many."""
     worksets = {"moves": len(action.moves), "cuts": len(action.cuts)}
     some = {name: count for name, count in worksets.items() if count}
-    return {**action.parallelism, **action.placement, **action.settings, **some}
+    return {**action.parallelism, **action.placement, **action.settings, **_routes(action), **some}
+
+
+def _routes(action: Action) -> dict[str, str]:
+    """Weights of routes in words."""
+    return {" -> ".join(ends): ":".join(map(str, each)) for ends, each in action.weights.items()}
 
 
 def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:

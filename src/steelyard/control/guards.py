@@ -79,8 +79,9 @@ class LargestStep(Guard):
 
     Examples
     --------
-    >>> LargestStep(moves=1).allowed(Action(placement={"map#0": 1, "map#1": 1}), Observation(0, 1))
-    Action(parallelism={}, reason='1 at once may move', placement={'map#0': 1}, moves={}, cuts={}, settings={})
+    >>> allowed = LargestStep(moves=1).allowed(Action(placement={"map#0": 1, "map#1": 1}), Observation(0, 1))
+    >>> allowed.placement, allowed.reason
+    ({'map#0': 1}, '1 at once may move')
     """
 
     up: int | None = 15

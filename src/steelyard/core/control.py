@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from steelyard.core.checkpointing import CheckpointObservation
 from steelyard.core.errors import OptionError
+from steelyard.core.weights import Ends, Weights, lowest
 from steelyard.core.worksets import JoinObservation, WorksetId
 
 BLOCKS, BUCKETS = "blocks", "buckets"
@@ -19,31 +20,6 @@ BLOCKS, BUCKETS = "blocks", "buckets"
 Value = TypeVar("Value")
 PERCENTILES = (50.0, 95.0, 99.0)
 """Of latencies."""
-SHOWN = {
-    "operators": "to see operators",
-    "instances": "to see instances",
-    "arrivals": "to see what comes to sources",
-    "bytes": "to see how many bytes go in and out",
-    "cpu": "to see processor time",
-    "queues": "to see what waits",
-    "costs": "to see what rows cost",
-    "state": "to see how large states are",
-    "latency": "to see how old results are",
-    "workers": "to see the load of workers",
-    "placement": "to see where instances are",
-    "batch": "to see batches",
-    "batch.load": "to see how long a batch may take",
-    "checkpoints": "to see what checkpoints cost and when workers failed",
-    "worksets": "to see worksets of a similarity join",
-}
-"""What a policy may need to see, in words for errors."""
-OF_BATCHES = frozenset({"batch", "batch.load"})
-"""What engines of batches show; the load only where batches have an interval."""
-OF_SCENARIOS = frozenset({"operators", "instances", "arrivals", "cpu", "queues", "placement", "workers", "latency"})
-"""What simulated tuples show; flows all but the latency."""
-
-OF_JOBS = OF_SCENARIOS | {"bytes", "costs", "state"}
-"""What resident jobs show: arrivals where their readers tell where rows end, states where they have a store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +256,8 @@ class Observation:
     """By percentile: seconds from when a row came to its log, or was read where the log does not tell, until what it
     became left the dataflow; a sample of them. None where nothing left."""
     checkpoints: CheckpointObservation | None = None
+    weights: Weights | None = None
+    """Of each edge that deals rows out in turn; all 1 where nobody gave others."""
 
     def behind(self, hidden: Observation | None) -> Observation:
         """With what a policy must know of the look before, if that was hidden from it."""
@@ -341,8 +319,12 @@ class Action:
     """Worksets of a similarity join that are cut, and into how many parts."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Other settings by name: those of `core.checkpointing`."""
+    weights: Mapping[Ends, tuple[int, ...]] = field(default_factory=dict)
+    """By sender and receiver of an edge: for each receiving instance, how many rows it gets beside the others."""
 
     def __post_init__(self) -> None:
+        for each in self.weights.values():
+            lowest(each)
         for name, count in self.parallelism.items():
             if count < 1:
                 raise ValueError(f"{name} has at least 1, got {count}")
@@ -361,6 +343,7 @@ class Action:
             placement=_others(self.placement, seen.placement),
             moves=_others(self.moves, {one.id: one.worker for one in worksets}),
             settings=_others(self.settings, seen.checkpoints.settings if seen.checkpoints else {}),
+            weights=_others(self.weights, seen.weights or {}),
         )
 
     def require_only(self, what: str, *parts: str) -> None:
@@ -393,6 +376,7 @@ _KEPT = {
     "moves": "its state where it is",
     "cuts": "its state in one piece",
     "settings": "its settings",
+    "weights": "its weights of routes",
 }
 """The parts of an action, and what an engine keeps that cannot do one."""
 

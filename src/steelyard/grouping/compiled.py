@@ -10,6 +10,7 @@ import numpy as np
 from steelyard.core import OptionError, State
 from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
+from steelyard.core.weights import dealt, lowest
 from steelyard.grouping.protocol import Chosen, Matrices, Reply, Report, Requests
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class CompiledGrouping:
     """Whether instances report to it what items cost."""
     needs_costs: ClassVar[bool] = False
     """Whether it must be told the exact cost of every tuple."""
+    weighs: ClassVar[bool] = False
+    """Whether its schedulers can be given weights."""
     cost_of: str = ""
     """The column whose values are the items, for engines that have columns."""
 
@@ -153,6 +156,28 @@ class CompiledScheduler:
                 take_reply(self._rule, self._bank, 0, report.sender, *reply)
 
     @property
+    def weights(self) -> tuple[int, ...]:
+        """By instance: tuples of a cycle, where it deals them out in turn."""
+        return tuple(np.bincount(self._bank.order[0], minlength=self.instances).tolist())
+
+    def weigh(self, weights: Sequence[int]) -> None:
+        """Deal tuples out in proportion to these from the next one on, one number per instance.
+
+        A cycle begins anew, but not where these are the weights that it has already.
+        """
+        if not self.policy.weighs:
+            raise OptionError(f"grouping {self.policy.name} has no weights: it does not deal tuples out in turn")
+        if len(weights) != self.instances:
+            raise OptionError(f"there are {self.instances} instances, got {len(weights)} weights: {tuple(weights)}")
+        from steelyard.kernels.osg_state import TURN  # noqa: PLC0415 - slow to import
+
+        if (wanted := lowest(weights)) != self.weights:
+            order = np.array(dealt(wanted))[None]
+            self._bank = self._bank._replace(order=order)
+            self._rule = self._rule._replace(turns=order.shape[1])
+            self._bank.status[0, TURN] = self.number % order.shape[1]
+
+    @property
     def follows(self) -> bool:
         """Whether `follow` makes a difference: it tells when instances end what they have, by the clock."""
         return self._rule.continuous and self._rule.idle_aware
@@ -210,7 +235,11 @@ class CompiledScheduler:
 
     def restore(self, state: State) -> None:
         """Go on as the scheduler that gave this state would."""
-        _restore(self._bank, state, f"a scheduler of {self.policy.name} with {self.instances} instances")
+        bank = self._bank
+        if self.policy.weighs and "order" in state:  # as long as the cycle of its weights
+            bank = bank._replace(order=np.empty_like(state["order"]))
+        _restore(bank, state, f"a scheduler of {self.policy.name} with {self.instances} instances")
+        self._bank, self._rule = bank, self._rule._replace(turns=bank.order.shape[1])
 
     def __repr__(self) -> str:
         return f"CompiledScheduler({self.policy!r}, instances={self.instances}, number={self.number})"

@@ -214,6 +214,8 @@ class Grouping(Protocol):
     - `needs_costs` (False): whether `choose` must be given exact costs, which only a simulator knows.
     - `needs_queues` (False): whether `choose` has a parameter `queues` and must be given it: int64[tuples, instances],
       how many tuples each instance has when each is sent, which only a simulator knows too.
+    - `weighs` (False): whether its schedulers have `weigh(weights)`: from then on instances get tuples in proportion to
+      these whole numbers, one for each; the same numbers again change nothing.
     - `in_batches()`: what stands for it in micro-batches (`core.Placer`).
     """
 
@@ -249,6 +251,11 @@ def needs_costs(policy: Grouping) -> bool:
 def needs_queues(policy: Grouping) -> bool:
     """Whether the tuples of every instance must be told, which no engine knows but a simulator."""
     return bool(getattr(policy, "needs_queues", False))
+
+
+def weighs(policy: Grouping) -> bool:
+    """Whether its schedulers can be given weights."""
+    return bool(getattr(policy, "weighs", False))
 
 
 def require_item_column(policy: Grouping, how: str) -> None:

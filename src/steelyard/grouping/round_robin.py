@@ -16,16 +16,22 @@ if TYPE_CHECKING:
 class RoundRobin(CompiledGrouping):
     """Tuple j goes to instance `j mod k`: what shuffle grouping usually is.
 
-    A scheduler with another number begins with another instance.
+    A scheduler with another number begins with another instance. One that was given weights (`weigh`) deals tuples out
+    in proportion to them instead, by smooth weighted round robin.
 
     Examples
     --------
     >>> import numpy as np
     >>> RoundRobin().scheduler(2).choose(np.zeros(3, np.int64)).to.tolist()
     [0, 1, 0]
+    >>> scheduler = RoundRobin().scheduler(2)
+    >>> scheduler.weigh((3, 1))
+    >>> scheduler.choose(np.zeros(8, np.int64)).to.tolist()
+    [0, 0, 1, 0, 0, 0, 1, 0]
     """
 
     name: ClassVar[str] = "round_robin"
+    weighs: ClassVar[bool] = True
 
     def rule(self, instances: int) -> Rule:
         """The parameters as compiled loops take them."""

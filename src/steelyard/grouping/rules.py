@@ -33,4 +33,4 @@ def rule_of(kind: int, instances: int, **chosen: Any) -> Rule:
         "seed": 0,
         "columns": 1,
     }
-    return Rule(kind=kind, instances=instances, schedulers=1, **{**usual, **chosen})
+    return Rule(kind=kind, instances=instances, turns=instances, schedulers=1, **{**usual, **chosen})

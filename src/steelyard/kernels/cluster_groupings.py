@@ -79,6 +79,7 @@ def rule_of(groupings: Groupings, number: int) -> Rule:
     return Rule(
         row.kind,
         row.instances,
+        row.turns,
         row.schedulers,
         row.window,
         row.tolerance,

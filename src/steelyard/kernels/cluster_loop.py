@@ -86,8 +86,8 @@ def choose(cluster: Cluster, server: Rows, edge: Rows) -> int:
     if grouping == HASH:
         chosen = home(server.key, edge.count)
     elif grouping == IN_TURN:
-        chosen = turn.next
-        turn.next = chosen + 1 if chosen + 1 < edge.count else 0
+        chosen = cluster.dealt[edge.first_dealt + turn.next]
+        turn.next = turn.next + 1 if turn.next + 1 < edge.dealt else 0
     elif grouping == POLICY:
         chosen = NONE
         if turn.at < turn.filled:

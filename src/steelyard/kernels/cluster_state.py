@@ -110,10 +110,11 @@ EDGE = _rows(
     ("first", "i4"), ("count", "i4"), ("grouping", "i4"), ("first_turn", "i4"), ("first_from", "i4"), ("bytes", "f8"),
     ("low", "f8"), ("high", "f8"),
     ("rule", "i4"), ("reports", "i4"), ("first_scheduler", "i4"), ("first_learner", "i4"),
+    ("first_dealt", "i4"), ("dealt", "i4"),
 )  # fmt: skip
 """A tuple takes the edge where the number that is drawn for it is from `low` to below `high`: 0 and 1 for an edge that
 all take, a part of that for a branch. Of groupings by cost: the number of its rule, whether instances report, its first
-rows in the banks."""
+rows in the banks. Where tuples are dealt out in turn: its first place in `Cluster.dealt`, and how many it has there."""
 TURN = _rows(("next", "i8"), ("at", "i8"), ("filled", "i8"))
 """One row for each edge and instance that sends on it: whose turn it is, and which decided routes are left."""
 SOURCE = _rows(
@@ -154,6 +155,8 @@ class Cluster(NamedTuple):
     """Cost tables and samples of all laws, one after the other."""
     routes: np.ndarray[Any, np.dtype[np.int32]]
     """int32[turns, chunk]: destinations that a policy decided ahead."""
+    dealt: np.ndarray[Any, np.dtype[np.int32]]
+    """int32[...]: for each edge in turn, the instances of a cycle: each once, or as often as its weight says."""
     log_times: Floats
     """float64[sources, chunk]: when the rows of a log come."""
     log_items: Ints

@@ -151,7 +151,7 @@ def _choose_in_turn(rule: Rule, bank: Schedulers, number: int) -> int:
     status = bank.status
     to = bank.order[number, status[number, TURN]]
     status[number, TURN] += 1
-    if status[number, TURN] == rule.instances:
+    if status[number, TURN] == rule.turns:
         status[number, TURN] = 0
         status[number, ROUND] += 1
         if rule.kind == SHUFFLED and rule.reshuffle:

@@ -47,6 +47,7 @@ class Rule(NamedTuple):
 
     kind: int
     instances: int  # k
+    turns: int  # tuples of a round: k, or of a cycle of weights
     schedulers: int  # s
     window: int  # N: tuples between two looks of an instance at its matrices
     tolerance: float  # mu
@@ -93,7 +94,7 @@ class Schedulers(NamedTuple):
     time_of: Floats  # float64[s, 2]: recent time of instances that went into its own tuples, and into all that they do
     unmarked: Ints  # int64[s, k]: tuples to each instance since the last that carried a request
     gaps: Ints  # int64[s, k]: tuples to each instance from one that carries a request to the next
-    order: Ints  # int64[s, k]: permutation of SHUFFLED
+    order: Ints  # int64[s, turns]: the instances of a round, a permutation where it is SHUFFLED
     traffic: Ints  # int64[s, 4]
 
 

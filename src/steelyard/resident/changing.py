@@ -15,6 +15,7 @@ from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
+from steelyard.core.weights import Weights, require_weights, weighed
 from steelyard.resident.coordinator import Coordinator
 from steelyard.resident.dealing import require_newest_dealt
 from steelyard.resident.generations import Generations
@@ -24,6 +25,7 @@ from steelyard.resident.observed import Looks
 from steelyard.resident.outcome import Outcome
 from steelyard.resident.recovery_line import CheckpointTotals
 from steelyard.resident.rescaling import Rescaling, Wish, kept_placement, not_in_place, rescaled, together
+from steelyard.resident.routing import has_weights
 from steelyard.resident.security import Credentials
 from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
@@ -61,6 +63,7 @@ class ChangingJob(Generations[Coordinator]):
         super().__init__(launcher, dataflow, credentials)
         self._dataflow, self._placement = dataflow, placement
         self._settings = settings or Settings()
+        require_weights(dataflow, has_weights, self._settings.weights)
         self.outcome = Outcome(recoveries=self.recovered)
         """What it gave so far."""
         self._wanted: Target | None = None
@@ -99,13 +102,43 @@ class ChangingJob(Generations[Coordinator]):
 
     def _take_checkpoints_as(self, then: Settings) -> None:
         with self._changing:
-            before, self._settings = self._settings, then
+            before, self._settings = self._settings, replace(then, weights=self._settings.weights)
             if self._driver is not None and then.interval is not None and before.interval != then.interval:
                 self._driver.request_interval(then.interval)
         if before.way != then.way:
             self._paid_before = replace(self.outcome.checkpoints)
             self._why = "checkpoints are taken in another way"
             self._go_on_as(*self._next)
+
+    def set_weights(self, weights: Weights) -> None:
+        """Deal rows of edges out in other proportions, as in `{("read", "work"): (3, 1)}`: from the next batch on.
+
+        Nothing stops for it, and no answer is another, since only edges have weights that deal rows out in turn. One
+        whole number per receiving instance; who has 0 gets no rows, but still hears of time. Edges that are not named
+        keep theirs. Weights stay over failures, moves and restarts, until the receiver has another number of instances:
+        then all are 1 again, and `outcome.rescalings` says so. Any thread may call it while `run` runs.
+
+        Raises
+        ------
+        OptionError
+            Where an edge is not there, has no weights, or leads to another number of instances.
+        """
+        require_weights(self._next[0], has_weights, weights)
+        self._hold_weights({**self._settings.weights, **weights})
+
+    def _hold_weights(self, weights: Weights) -> None:
+        with self._changing:
+            self._settings = replace(self._settings, weights=weights)
+            if self._driver is not None:
+                self._driver.request_weights(weights)
+
+    def _forget_weights(self) -> tuple[str, ...]:
+        """Of edges that lead to another number of instances now; gives these edges."""
+        fits, held = weighed(self._next[0], has_weights), self._settings.weights
+        gone = [ends for ends, each in held.items() if fits.get(ends) != len(each)]
+        if gone:
+            self._hold_weights({ends: each for ends, each in held.items() if ends not in gone})
+        return tuple(" -> ".join(ends) for ends in gone)
 
     def move(self, placement: Placement) -> None:
         """Go on with another placement, also of another number of workers. Any thread may call it while `run` runs.
@@ -199,6 +232,7 @@ class ChangingJob(Generations[Coordinator]):
         self._tell_rescaled(how)
 
     def _tell_rescaled(self, how: Rescaling) -> None:
+        how = how._replace(unweighed=self._forget_weights())
         self.outcome.rescalings.append(how)
         self.outcome.rescales += 1
         log.info("%s", how)
@@ -210,17 +244,18 @@ class ChangingJob(Generations[Coordinator]):
                 self._driver.request_stop()
 
     def apply(self, action: Action) -> float:
-        """Go on with other numbers of instances, or with instances on other workers.
+        """Go on with other numbers of instances, instances on other workers, other checkpoints, or other weights.
 
         What forward edges join is rescaled together: where one of them needs more instances, all get them. How long it
         stops the job is not known beforehand.
         """
-        action.require_only(self.what, "placement", "parallelism", "settings")
+        action.require_only(self.what, "placement", "parallelism", "settings", "weights")
         dataflow, there = self._next
         try:
             checkpoints = self._checkpoints_of(action.settings)
             wanted = {Instance.parse(one): at for one, at in action.placement.items()}
             numbers = self._numbers(action.parallelism)
+            require_weights(dataflow.rescaled(numbers), has_weights, action.weights)
             if numbers:
                 there = kept_placement(dataflow.rescaled(numbers), there)
             placement = Placement({**there.worker_of, **wanted}, there.workers)
@@ -230,6 +265,8 @@ class ChangingJob(Generations[Coordinator]):
                 self.move(placement)
             if checkpoints is not None:
                 self._take_checkpoints_as(checkpoints)
+            if action.weights:
+                self.set_weights(action.weights)
         except OptionError as error:
             raise ActionRefusedError(str(error)) from error
         return 0.0
@@ -320,6 +357,8 @@ class ChangingJob(Generations[Coordinator]):
     def _taken_up(self, driver: Coordinator) -> None:
         if self._target is not None and self._target is not self._asked:  # wished while the driver was made
             self._ask(driver, self._target)
+        if self._settings.weights != driver.settings.weights:  # likewise
+            driver.request_weights(self._settings.weights)
         if self._settings.interval is not None and self._settings.interval != driver.settings.interval:  # likewise
             driver.request_interval(self._settings.interval)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.topology import Instance, Placement
+from steelyard.core.weights import Weights
 from steelyard.resident.chains import Chains
 from steelyard.resident.control import message, packed
 from steelyard.resident.delivery import Delivery, Results
@@ -32,7 +33,7 @@ from steelyard.resident.security import Credentials
 from steelyard.resident.settings import Settings
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.wire import Frame, Kind, WireError, batch_from
-from steelyard.resident.worker import EVENTS, NOTE_BYTES
+from steelyard.resident.worker import EVENTS, NOTE_BYTES, spoken
 
 _POLL = 0.01
 """Seconds between two counts of a dataflow that comes to rest."""
@@ -76,8 +77,8 @@ class Coordinator(Director):
         self._dataflow, self._placement, self.settings = dataflow, placement, settings
         self._hosted = set(placement.worker_of.items())
         """Which worker may tell of which instance."""
-        self._wishes: list[Wish | float] = []
-        """Numbers of instances that are wanted in place, and seconds between two checkpoints."""
+        self._wishes: list[Callable[[], None]] = []
+        """What is to be done while rows come, one after the other."""
         self._cuts = 0
         self._sweep_at: int | None = None
         """The epoch from which on no commit needs a checkpoint of before the newest cut."""
@@ -100,8 +101,7 @@ class Coordinator(Director):
         """Workers with an instance that has not given its last row."""
         self._reading = {worker for one, worker in placement.worker_of.items() if one.operator in sources}
         """Workers with a source that is not at its end."""
-        self._loops_closed = False
-        self._stopping = False
+        self._loops_closed = self._stopping = False
         self._rounds = 0
         self.metrics: dict[str, dict[str, Any]] = {}
         """The newest metrics of each instance, while it runs."""
@@ -179,6 +179,7 @@ class Coordinator(Director):
             protocol=None if chosen is None else {"name": chosen.name, "parameters": vars(chosen)},
             parallelism={one.name: one.parallelism for one in self._dataflow.operators},
             line=None if resumed is None else resumed.spoken(fits),
+            weights=spoken(self.settings.weights),
         )
         self._order("start")
 
@@ -188,8 +189,7 @@ class Coordinator(Director):
         while self._working and not self._stopping:
             due = begun + self._stop_every if self._stop_every else None
             if self._wishes:
-                wish = self._wishes.pop(0)
-                self._rescale(wish) if isinstance(wish, Wish) else self._set_interval(wish)
+                self._wishes.pop(0)()
             elif self._dataflow.cyclic and not self._reading and not self._loops_closed:
                 self._await_quiet()
                 self._order("close_loops")
@@ -207,7 +207,7 @@ class Coordinator(Director):
 
     def request_interval(self, seconds: float) -> None:
         """Take checkpoints so often from now on. Any thread may call it."""
-        self._gang.say("wish", wish=seconds)
+        self._gang.say("wish", wish=lambda: self._set_interval(seconds))
 
     def _set_interval(self, seconds: float) -> None:
         self._stop_every = seconds if self._stop_every else None
@@ -219,7 +219,11 @@ class Coordinator(Director):
 
     def request_rescale(self, wish: Wish) -> None:
         """Go over to other numbers of instances in place. Any thread may call it."""
-        self._gang.say("wish", wish=wish)
+        self._gang.say("wish", wish=lambda: self._rescale(wish))
+
+    def request_weights(self, weights: Weights) -> None:
+        """Deal rows out by these from now on. Any thread may call it."""
+        self._gang.say("wish", wish=lambda: self._tell_all("weigh", weights=spoken(weights)))
 
     def _rescale(self, wish: Wish) -> None:
         """All workers prepare; then sources cut, and all others behind them (`switching.py`).
@@ -382,8 +386,7 @@ class Coordinator(Director):
     def _order(self, what: str, **details: Any) -> dict[int, Mapping[str, Any]]:
         """Tell all workers to do something, and wait until all did; gives what they answered."""
         self._rounds += 1
-        for worker in range(self.workers):
-            self._gang.order(worker, what, {"round": self._rounds, **details})
+        self._tell_all(what, round=self._rounds, **details)
         answers: dict[int, Mapping[str, Any]] = {}
         while len(answers) < self._placement.workers:
             said = self._hear(self.settings.heartbeat)

@@ -15,6 +15,7 @@ from steelyard.checkpoint import CheckpointProtocol, Place
 from steelyard.core import SteelyardError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
+from steelyard.core.weights import Weights
 from steelyard.resident.checkpointer import Checkpointer, Taken, counters_of
 from steelyard.resident.keeper import Keeper, Replay
 from steelyard.resident.moving import Reassigned, Way, state_bytes
@@ -69,6 +70,8 @@ class Deployment:
         Which attempt of the job this is part of.
     protocol, keeper
         How checkpoints are taken while rows come, and who writes them; None where all stop for them.
+    weights
+        By which rows are dealt out.
     """
 
     def __init__(
@@ -81,8 +84,10 @@ class Deployment:
         attempt: Attempt = ALONE,
         protocol: CheckpointProtocol | None = None,
         keeper: Keeper | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self._attempt, self._events, self._protocol, self._keeper = attempt, events, protocol, keeper
+        self._weights: Weights = weights or {}
         self.dataflow, self.placement, self._worker, self._send = dataflow, placement, worker, send
         self.runners: dict[Instance, Runner] = {}
         self._before: list[Wiring] = []
@@ -113,7 +118,15 @@ class Deployment:
 
     def _wired(self, number: int, first: int, dataflow: Dataflow, placement: Placement) -> Wiring:
         return Wiring(
-            number, first, dataflow, placement, self._worker, self._send, lambda one: self.runners[one], self._protocol
+            number,
+            first,
+            dataflow,
+            placement,
+            self._worker,
+            self._send,
+            lambda one: self.runners[one],
+            self._protocol,
+            self._weights,
         )
 
     def _checkpointers(self, wiring: Wiring) -> dict[Instance, Checkpointer]:
@@ -147,6 +160,12 @@ class Deployment:
             if runner.checkpointer is not None:
                 runner.call(partial(runner.checkpointer.set_interval, changed))
 
+    def weigh(self, weights: Weights) -> None:
+        """Deal rows out by these from now on, behind cuts that follow too."""
+        self._weights = weights
+        for runner in self.runners.values():
+            runner.call(partial(runner.weigh, weights))
+
     def _checkpoint(self, wiring: Wiring) -> None:
         for head, made in self._checkpointers(wiring).items():
             self.runners[head].checkpointer = made
@@ -161,6 +180,7 @@ class Deployment:
         """
         runner = self.runners[instance]
         runner.restore(state)
+        runner.weigh(self._weights)  # in the state are those of then
         if runner.checkpointer is not None:
             runner.checkpointer.restore(state.get("protocol"))
         if sent is None:

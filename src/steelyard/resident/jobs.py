@@ -109,7 +109,7 @@ class Job(ChangingJob):
 
     @property
     def shows(self) -> frozenset[str]:
-        """What comes to sources where all of their readers tell it, states and checkpoints where there are any."""
+        """What comes to sources where all of their readers tell it, states, checkpoints and weights where any are."""
         shown = shown_of(self._dataflow, bool(self._settings.store))
         return shown | ({"checkpoints"} if self._settings.interval else set())
 
@@ -120,9 +120,15 @@ class Job(ChangingJob):
             if dataflow is not self._dataflow:  # of instances that are not there yet there is nothing to see
                 placement = self._placement
         if driver is None:
-            return looks.observed({}, placement, self.now)
+            return looks.observed({}, placement, self.now, weights=self._settings.weights)
         seen = looks.observed(
-            dict(driver.metrics), placement, self.now, driver.attempt.generation, driver.hosts, driver.state_bytes
+            dict(driver.metrics),
+            placement,
+            self.now,
+            driver.attempt.generation,
+            driver.hosts,
+            driver.state_bytes,
+            self._settings.weights,
         )
         return replace(seen, checkpoints=self._checkpoints())
 

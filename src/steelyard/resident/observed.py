@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, WorkerObservation
-from steelyard.core.control import OF_JOBS, PERCENTILES
+from steelyard.core.control import PERCENTILES
 from steelyard.core.dataflow import Dataflow
+from steelyard.core.needs import OF_JOBS
 from steelyard.core.topology import Instance, Placement
+from steelyard.core.weights import Weights, shown_weights, weighed
+from steelyard.resident.routing import has_weights
 from steelyard.resident.sinks import SinkLogic
 
 _COUNTED = (
@@ -30,10 +33,12 @@ _COUNTED = (
 
 
 def shown_of(dataflow: Dataflow, stored: bool) -> frozenset[str]:
-    """What is seen of a job: what comes to sources where all of their readers tell it, states where they are stored."""
+    """What is seen of a job: what comes to sources where all readers tell it, states and weights where any are."""
     readers = [getattr(source.logic, "reader", None) for source in dataflow.sources]
     told = all(reader is not None and reader.tells_end for reader in readers)
-    return OF_JOBS - (set() if told else {"arrivals"}) - (set() if stored else {"state"})
+    weighs = bool(weighed(dataflow, has_weights))
+    known = {"arrivals": told, "state": stored, "weights": weighs}
+    return OF_JOBS - {what for what, there in known.items() if not there}
 
 
 Metrics = Mapping[str, Mapping[str, Any]]
@@ -82,6 +87,7 @@ class Looks:
         generation: int = 0,
         hosts: Mapping[int, Mapping[str, Any]] | None = None,
         state_bytes: Mapping[str, int] | None = None,
+        weights: Weights | None = None,
     ) -> Observation:
         """What was done since the last look.
 
@@ -95,6 +101,8 @@ class Looks:
             By worker: its cores, and what it sent to others since its generation began.
         state_bytes
             By instance: how large its state is.
+        weights
+            Those that were given to edges.
         """
         if generation != self._generation:
             self._before, self._sent, self._generation = {}, {}, generation
@@ -116,7 +124,8 @@ class Looks:
         )
         latency = _latency(metrics, {name: one for name, one in added.items() if name not in self._beside})
         self._before, self._time = dict(metrics), time
-        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency)
+        held = shown_weights(self._dataflow, has_weights, weights or {}) or None
+        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency, weights=held)
 
     def _added(self, name: str, now: Mapping[str, Any]) -> dict[str, float]:
         """What came to the counters of an instance; those of one that began anew began at 0."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from steelyard.core.weights import Weights
 from steelyard.resident.channel import Outlet
 from steelyard.resident.routing import ByCost, Distributor, Hearing
 from steelyard.resident.wire import Kind
@@ -34,6 +35,14 @@ class Output:
         """Each row to its instance."""
         for receiver, part, note in self.distributor.addressed(batch):
             self.outlets[receiver].send(Kind.DATA, part, note)
+
+    def weigh(self, weights: Weights) -> None:
+        """Deal rows out by what is given for its edge; to all alike where nothing is, or nothing that fits."""
+        if not self.distributor.weighs:
+            return
+        channel = next(iter(self.outlets.values())).channel
+        given = weights.get((channel.sender.operator, channel.receiver.operator), ())
+        self.distributor.weigh(given if len(given) == len(self.outlets) else (1,) * len(self.outlets))
 
     def tell(self, kind: Kind, value: Any) -> None:
         """The same to every instance."""

@@ -81,6 +81,8 @@ class Rescaling(NamedTuple):
     """States that went from one instance to another, in place."""
     bytes: int = 0
     """Of their rows."""
+    unweighed: tuple[str, ...] = ()
+    """Edges whose weights do not fit any more: their rows are dealt out to all instances alike."""
 
     @property
     def in_place(self) -> bool:
@@ -99,10 +101,11 @@ class Rescaling(NamedTuple):
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name} has {now} instances and had {self.before[name]}" for name, now in self.now.items())
+        alike = f"; all weights are 1 again of {', '.join(self.unweighed)}" if self.unweighed else ""
         if not self.in_place:
-            return f"{numbers}: all stopped for a snapshot for {self.seconds:.2f} s, since {self.why}"
+            return f"{numbers}: all stopped for a snapshot for {self.seconds:.2f} s, since {self.why}{alike}"
         moved = f"{counted(self.groups, 'key group')} with {self.bytes:,} bytes went to other instances"
-        return f"{numbers}: in place, {moved} in {self.seconds:.2f} s"
+        return f"{numbers}: in place, {moved} in {self.seconds:.2f} s{alike}"
 
 
 def _changed(was: Dataflow, then: Dataflow) -> list[str]:

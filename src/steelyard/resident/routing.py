@@ -17,7 +17,8 @@ from steelyard.core.dataflow import Edge, Route
 from steelyard.core.key_groups import DEFAULT_GROUPS, KeyGroups
 from steelyard.core.policies import Observing, Router, State, identity, require_blocks
 from steelyard.core.topology import Instance
-from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler
+from steelyard.core.weights import dealt, lowest
+from steelyard.grouping.protocol import Chosen, Report, Requests, Scheduler, weighs
 from steelyard.partition.registry import edge_policy
 from steelyard.resident.channel import Outlet, StoppedError
 from steelyard.resident.keys import key_ids
@@ -46,6 +47,8 @@ class Distributor(ABC):
     """Seconds in which it kept rows back."""
     called: str = "a grouping"
     """The grouping that it follows, in errors."""
+    weighs: bool = False
+    """Whether it can be given weights."""
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch) -> Parts:
@@ -64,6 +67,10 @@ class Distributor(ABC):
 
     def restore(self, state: bytes) -> None:  # noqa: B027 - most keep no state
         """Go on as the distributor that gave this state would."""
+
+    def weigh(self, weights: tuple[int, ...]) -> None:
+        """Deal rows out in proportion to these, one number per instance; the same again change nothing."""
+        raise NotImplementedError
 
     def stop(self) -> None:  # noqa: B027 - most keep no rows back
         """Wake a sender that waits; it gets a StoppedError."""
@@ -92,7 +99,7 @@ class Broadcast(Distributor):
 
 
 class InTurn(Distributor):
-    """One row after the other to the next instance, also from batch to batch.
+    """One row after the other to the next instance, also from batch to batch; with weights, to some more often.
 
     >>> turns = InTurn(2, first=0)
     >>> for rows in ([1], [2, 3]):
@@ -101,8 +108,18 @@ class InTurn(Distributor):
     [(0, [3]), (1, [2])]
     """
 
+    weighs = True
+
     def __init__(self, receivers: int, first: int) -> None:
-        self._receivers, self._next = receivers, first % receivers
+        self._receivers, self._first = receivers, first
+        self._weights: tuple[int, ...] = ()
+        self.weigh((1,) * receivers)
+
+    def weigh(self, weights: tuple[int, ...]) -> None:
+        """Begin a cycle of these weights."""
+        if (wanted := lowest(weights)) != self._weights:
+            self._weights, self._order = wanted, dealt(wanted)
+            self._next = self._first % len(self._order)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Load the compiled order."""
@@ -110,8 +127,8 @@ class InTurn(Distributor):
 
     def split(self, batch: pa.RecordBatch) -> Parts:
         """Rows in turn, those of an instance together."""
-        chosen = (self._next + np.arange(batch.num_rows)) % self._receivers
-        self._next = (self._next + batch.num_rows) % self._receivers
+        chosen = self._order[(self._next + np.arange(batch.num_rows)) % len(self._order)]
+        self._next = (self._next + batch.num_rows) % len(self._order)
         return parted(batch, chosen, self._receivers)
 
 
@@ -259,6 +276,11 @@ class ByCost(Hearing):
         self.waited += time.perf_counter() - begun
         return self._queues.choose(items, moment)
 
+    def weigh(self, weights: tuple[int, ...]) -> None:
+        """Have the scheduler do so."""
+        with self._lock:
+            self._scheduler.weigh(weights)  # type: ignore[attr-defined]  # its grouping says that it can
+
     def stop(self) -> None:
         """Wake a sender that waits; it gets a StoppedError."""
         with self._room:
@@ -366,12 +388,19 @@ def distributor(
     chooses: Distributor
     if route is Route.COST:
         chooses = ByCost(receivers, "".join(columns), policy.scheduler(receivers, number, several))
+        chooses.weighs = weighs(policy)
     else:
         chosen = edge_policy(policy)
         router = chosen.router(receivers, sender.number)
         chooses = ByPolicy(receivers, columns, router, several, identity(chosen))
     chooses.called = f"grouping {edge.grouping} of edge {edge}"
     return chooses
+
+
+def has_weights(edge: Edge) -> bool:
+    """Whether rows of an edge can be dealt out by weights."""
+    route = edge.grouping.route
+    return route is Route.SHUFFLE or (route is Route.COST and weighs(edge.grouping.policy))
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

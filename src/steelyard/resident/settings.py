@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from steelyard.checkpoint import PROTOCOLS, CheckpointProtocol, NoCheckpoints, StopTheWorld
 from steelyard.checkpoint import protocol as named
 from steelyard.core import OptionError
+from steelyard.core.weights import Weights
 from steelyard.resident.delivery import Deliver
 
 DEFAULT_PROTOCOL = "unaligned"
@@ -40,6 +41,9 @@ class Settings:
     deliver
         Called with each epoch that is committed and gave anything, and the batches of memory sinks; without it they are
         kept. They are part of the commit: where the driver ended before they were handed on, the next start does it.
+    weights
+        By sender and receiver of an edge whose rows are dealt out in turn: one whole number per receiving instance, in
+        proportion to which they are, as in `{("read", "work"): (3, 1)}`. `Job.set_weights` changes them.
     """
 
     store: str | None = None
@@ -51,6 +55,7 @@ class Settings:
     note: str = ""
     deliver: Deliver | None = None
     protocol: str | CheckpointProtocol = DEFAULT_PROTOCOL
+    weights: Weights = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.live_protocol()

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from steelyard.core.topology import Channel, Instance
+from steelyard.core.weights import Weights
 from steelyard.resident.channel import Mailbox, Message, StoppedError
 from steelyard.resident.checkpointer import Checkpointer
 from steelyard.resident.event_time import EventTime
@@ -136,6 +137,11 @@ class Switching(ABC):
         """Channels through which no CUT has come."""
         self._open = {channel.number for channel in links.channels}
         self._loops = {channel.number for channel in links.channels if channel.feedback}
+
+    def weigh(self, weights: Weights) -> None:
+        """Deal rows out by these from now on; in its own thread."""
+        for output in self._outputs:
+            output.weigh(weights)
 
     @abstractmethod
     def call(self, action: Callable[[], Any]) -> Future[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from steelyard.checkpoint import CheckpointProtocol
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Channel, Instance, Placement
+from steelyard.core.weights import Weights
 from steelyard.resident.chains import Chains
 from steelyard.resident.channel import CREDIT, Mailbox, Message, Outlet
 from steelyard.resident.costs import CostMeter, learns_costs, observes_costs, schedulers_of
@@ -49,6 +50,8 @@ class Wiring:
         Who runs an instance that is here.
     protocol
         How checkpoints are taken while rows come; None where all stop for them.
+    weights
+        By which rows are dealt out.
     """
 
     def __init__(
@@ -61,8 +64,9 @@ class Wiring:
         send: Send,
         runner: Callable[[Instance], Runner],
         protocol: CheckpointProtocol | None,
+        weights: Weights,
     ) -> None:
-        self.number, self.first, self.dataflow = number, first, dataflow
+        self.number, self.first, self.dataflow, self._weights = number, first, dataflow, weights
         self._placement, self._worker, self._send, self._runner = placement, worker, send, runner
         self._channels = dataflow.channels()
         self.mailboxes: dict[Instance, Mailbox] = {}
@@ -166,6 +170,7 @@ class Wiring:
             if isinstance(chooses, Hearing):
                 self._listen(chooses, reached)
             made[name] = Output(chooses, reached)
+            made[name].weigh(self._weights)
         return made
 
     def _listen(self, chooses: Hearing, reached: Mapping[int, Outlet]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from steelyard.core import StateError
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import Described
 from steelyard.core.topology import Instance, Placement
+from steelyard.core.weights import Weights
 from steelyard.resident.control import Maybe, Orders, Shapes
 from steelyard.resident.costs import schedulers_of
 from steelyard.resident.dealing import Dealing
@@ -46,8 +47,22 @@ LINE = {
     "dealt": Maybe(int),
 }
 """Where all instances go on: their states, and what was sent to them."""
-UNANSWERED = ("begin_round", "keep", "interval")
+WEIGHTS = [{"from": str, "to": str, "weights": [int]}]
+"""By which rows of edges are dealt out."""
+UNANSWERED = ("begin_round", "keep", "interval", "weigh")
 """Orders that nobody waits for."""
+
+
+def spoken(weights: Weights) -> list[dict[str, Any]]:
+    """Weights as an order has them."""
+    return [{"from": sender, "to": receiver, "weights": list(each)} for (sender, receiver), each in weights.items()]
+
+
+def weights_of(order: Mapping[str, Any]) -> Weights:
+    """The weights of an order."""
+    return {(one["from"], one["to"]): tuple(one["weights"]) for one in order["weights"]}
+
+
 ORDERS: dict[str, dict[str, Any]] = {
     "beat": {"seconds": float, "silence": float},
     "deploy": {
@@ -58,6 +73,7 @@ ORDERS: dict[str, dict[str, Any]] = {
         "protocol": Maybe({"name": str, "parameters": dict}),
         "parallelism": {str: int},
         "line": Maybe(LINE),
+        "weights": WEIGHTS,
         "round": int,
     },
     "rewire": {"round": int, "cut": int, "parallelism": {str: int}, "placement": {str: int}},
@@ -65,6 +81,7 @@ ORDERS: dict[str, dict[str, Any]] = {
     "begin_round": {"number": int, "plan": str},
     "keep": {"numbers": {str: int}},
     "interval": {"seconds": float},
+    "weigh": {"weights": WEIGHTS},
     "start": {"round": int},
     "pause": {"round": int},
     "resume": {"round": int},
@@ -173,6 +190,7 @@ class Worker(ServingWorker):
             "begin_round": lambda order: [one.begin_round(order["number"], order["plan"]) for one in self._sources()],
             "keep": self._keep,
             "interval": self._set_interval,
+            "weigh": self._weigh,
             "close_loops": lambda order: self._all(one.close_loops() for one in self._runners()),
             "status": lambda order: None,
             "finish": self._finish,
@@ -229,7 +247,15 @@ class Worker(ServingWorker):
             self._keeper = Keeper(self._store, self._attempt, self._tell, self._keeping_failed)
             self._keeper.start()
         made = Deployment(
-            self._dataflow, placement, self.number, self._peers.send, events, self._attempt, protocol, self._keeper
+            self._dataflow,
+            placement,
+            self.number,
+            self._peers.send,
+            events,
+            self._attempt,
+            protocol,
+            self._keeper,
+            weights_of(order),
         )
         self._restore(made, order.get("line"), protocol is None or protocol.deduplicates or not protocol.logged)
         self._peers.meet(peers)
@@ -267,6 +293,10 @@ class Worker(ServingWorker):
     def _set_interval(self, order: dict[str, Any]) -> None:
         assert self._deployment is not None
         self._deployment.set_interval(order["seconds"])
+
+    def _weigh(self, order: dict[str, Any]) -> None:
+        assert self._deployment is not None
+        self._deployment.weigh(weights_of(order))
 
     def _keeping_failed(self, error: BaseException) -> None:
         self._failed(f"a checkpoint of worker {self.number}", error)

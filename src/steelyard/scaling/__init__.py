@@ -1,5 +1,6 @@
 """Elasticity policies: how many map and reduce tasks the next batch gets, how many instances an operator has."""
 
+from steelyard.scaling.by_speed import BySpeed
 from steelyard.scaling.dhalion import Dhalion
 from steelyard.scaling.ds2 import DS2
 from steelyard.scaling.fixed import Fixed
@@ -13,6 +14,7 @@ from steelyard.scaling.zones import Zones
 
 __all__ = [
     "DS2",
+    "BySpeed",
     "Dhalion",
     "Fixed",
     "Flink",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.core import ScalingPolicy
-from steelyard.core.control import OF_BATCHES, OF_JOBS, OF_SCENARIOS
+from steelyard.core.needs import OF_BATCHES, OF_JOBS, OF_SCENARIOS
 from steelyard.core.registry import Family
 
 _RUNS = (

@@ -6,6 +6,7 @@ import numpy as np
 
 from steelyard.core import OptionError
 from steelyard.core.dataflow import Route
+from steelyard.core.weights import Weights, dealt
 from steelyard.grouping import RoundRobin, Shortest
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
@@ -16,6 +17,7 @@ from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
 from steelyard.sim.layout import Layout
 from steelyard.sim.scenario import Scenario, Vertex
+from steelyard.sim.weighing import held_weights
 from steelyard.workloads.draws import Draws
 
 LOG_ROWS = 1 << 18
@@ -68,7 +70,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
     servers["phase"][readers] = state.READY
     work[: len(readers)] = readers
     counters[state.WORK_COUNT] = len(readers)
-    return Cluster(
+    cluster = Cluster(
         operators,
         instances,
         servers,
@@ -81,6 +83,7 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         np.zeros(FIRST_TRACE if trace else 0, state.TRACE),
         tables,
         np.zeros((len(turns), routed), np.int32),
+        np.zeros(0, np.int32),
         np.zeros((len(sources), chunk)),
         np.zeros((len(sources), chunk), np.int64),
         np.zeros((len(sources), chunk), np.int64),
@@ -96,6 +99,23 @@ def build(layout: Layout, seed: int, trace: bool) -> Cluster:
         timed,
         state.no_keys(FIRST_KEYS if len(timed) else 1),
     )
+    return dealing_out(cluster, layout, {})
+
+
+def dealing_out(cluster: Cluster, layout: Layout, weights: Weights) -> Cluster:
+    """The same cluster with these weights where tuples are dealt out in turn: a cycle of others than before begins."""
+    held, parts, places = held_weights(layout.scenario, weights), [np.zeros(0, np.int32)], 0
+    for row, number in zip(cluster.edges, layout.edges, strict=True):
+        edge = layout.scenario.edges[number]
+        if row["grouping"] == state.IN_TURN:
+            order = dealt(held.get((edge.sender, edge.receiver), (1,) * int(row["count"]))).astype(np.int32)
+            before = cluster.dealt[row["first_dealt"] : row["first_dealt"] + row["dealt"]]
+            if not np.array_equal(order, before):
+                turns = cluster.turns["next"][row["first_turn"] : row["first_turn"] + layout.ends_of(number)[0]]
+                turns[:] = np.arange(len(turns)) % len(order)
+            row["first_dealt"], row["dealt"], places = places, len(order), places + len(order)
+            parts.append(order)
+    return cluster._replace(dealt=np.concatenate(parts))
 
 
 def log_chunk(sources: int) -> int:
@@ -201,21 +221,19 @@ def _machines(scenario: Scenario, instances: Rows, servers: Rows) -> tuple[Rows,
 def _edges(layout: Layout) -> tuple[Rows, Rows]:
     scenario = layout.scenario
     rows = np.zeros(len(layout.edges), state.EDGE)
-    turns: list[int] = []
+    turns = 0
     for row, number in zip(rows, layout.edges, strict=True):
         edge = scenario.edges[number]
         senders, receivers = layout.ends_of(number)
         row["first"] = layout.first_instance[edge.receiver]
         row["count"] = 1 if edge.wiring is Route.GLOBAL else receivers
         row["grouping"] = state.BY_COST if edge.by_cost() else _GROUPINGS.get(edge.built_in, state.POLICY)
-        row["first_turn"] = len(turns)
+        row["first_turn"] = turns
         row["first_from"] = layout.first_instance[edge.sender]
         row["bytes"] = edge.tuple_bytes
-        turns += [i % receivers for i in range(senders)]
+        turns += senders
     _set_branches(layout, rows)
-    dealt = np.zeros(len(turns), state.TURN)
-    dealt["next"] = turns
-    return rows, dealt
+    return rows, np.zeros(turns, state.TURN)
 
 
 def _set_branches(layout: Layout, rows: Rows) -> None:

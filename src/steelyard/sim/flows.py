@@ -12,6 +12,7 @@ from steelyard.core.counts import Ints
 from steelyard.core.dataflow import Route
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
+from steelyard.core.weights import Weights
 from steelyard.grouping.protocol import learns, needs_costs
 from steelyard.kernels import fluid
 from steelyard.kernels.fluid import NONE, Flow
@@ -21,6 +22,7 @@ from steelyard.sim.laws import Growing, PerItem
 from steelyard.sim.layout import Layout
 from steelyard.sim.logs import Log
 from steelyard.sim.scenario import Vertex
+from steelyard.sim.weighing import held_weights
 
 SAMPLED_ROWS = 1 << 16
 """Rows of a source by which shares and mean costs are found, where they depend on keys."""
@@ -63,6 +65,16 @@ def flow_of(layout: Layout) -> Flow:
     machines["cores"] = [machine.cores for machine in scenario.machines] if scenario.machines else instances["threads"]
     panes = np.zeros((len(instances), max(int(operators["panes"].max()), 1)))
     return Flow(operators, instances, edges, np.concatenate(shares), machines, panes)
+
+
+def weigh(flow: Flow, layout: Layout, weights: Weights) -> None:
+    """Have instances get what comes over edges that deal tuples out in turn in proportion to these."""
+    held = held_weights(layout.scenario, weights)
+    for row, number in zip(flow.edges, layout.edges, strict=True):
+        edge = layout.scenario.edges[number]
+        if (given := held.get((edge.sender, edge.receiver))) is not None:
+            first = row["first_share"]
+            flow.shares[first : first + len(given)] = edge.share * np.array(given) / sum(given)
 
 
 def carried(flow: Flow, before: Flow) -> None:

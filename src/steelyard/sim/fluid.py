@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, ClassVar
 
@@ -10,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import Action, Observation, OptionError
-from steelyard.core.control import OF_SCENARIOS
+from steelyard.core.needs import OF_SCENARIOS
+from steelyard.core.weights import Weights
 from steelyard.kernels.fluid import NONE, run_steps
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
-from steelyard.sim.flows import carried, flow_of, like_hash, state_bytes
+from steelyard.sim.flows import carried, flow_of, like_hash, state_bytes, weigh
 from steelyard.sim.layout import layout_of
 from steelyard.sim.observed import observed
 from steelyard.sim.results import SimulationResult
 from steelyard.sim.scenario import Scenario
+from steelyard.sim.weighing import held_weights, more_weights, rescaled_by
 from steelyard.workloads import Rate
 
 STEP = 0.1
@@ -81,6 +84,7 @@ class FluidSimulation:
         self.steps = 0
         self._layout = layout_of(scenario)
         self._flow = flow_of(self._layout)
+        self._weights: Weights = {}
         tell_lone_receivers(scenario)
         tell_like_hash(like_hash(self._layout), "all rows of a sample")
         self.noise, self._chance, self._drawn = noise, np.random.default_rng(seed), 0
@@ -127,15 +131,26 @@ class FluidSimulation:
         before, self.scenario = self._flow, self.scenario.rescaled(instances)
         self._layout = layout_of(self.scenario)
         self._flow = flow_of(self._layout)
+        self._weights = held_weights(self.scenario, self._weights)
+        weigh(self._flow, self._layout, self._weights)
         carried(self._flow, before)
         self._factors, self._drawn = np.ones(len(self._flow.instances)), self.steps
         self._paused_until = max(self._paused_until, self.steps + round(pause / self.step))
 
+    def set_weights(self, weights: Weights) -> None:
+        """From now on edges that deal tuples out in turn do so in these proportions; the others keep theirs."""
+        self._weights = more_weights(self.scenario, self._weights, weights)
+        weigh(self._flow, self._layout, self._weights)
+
     def apply(self, action: Action) -> float:
-        """Stop, and go on after a pause with other numbers of instances."""
-        action.require_only(self.what, "parallelism")
-        pause = self.downtime + self.state_bytes / self.state_bandwidth
-        self.rescale(action.parallelism, pause)
+        """Stop, and go on after a pause with other numbers of instances; other weights hold at once."""
+        action.require_only(self.what, "parallelism", "weights")
+        rescaled_by(self.scenario, action)
+        pause = 0.0
+        if action.parallelism:
+            pause = self.downtime + self.state_bytes / self.state_bandwidth
+            self.rescale(action.parallelism, pause)
+        self.set_weights(action.weights)
         return pause
 
     @property
@@ -147,7 +162,8 @@ class FluidSimulation:
         """The interval since the last look, which is closed; at the same moment again, the same."""
         self.sample()
         tables = self._tables
-        return observed(self.scenario, tables["instances"], tables["sources"], tables["machines"])
+        seen = observed(self.scenario, tables["instances"], tables["sources"], tables["machines"])
+        return replace(seen, weights=held_weights(self.scenario, self._weights) or None)
 
     def sample(self) -> None:
         """Close an interval of the metrics."""

@@ -31,8 +31,8 @@ from steelyard.core import (
     TaskObservation,
     tell_no_effect,
 )
-from steelyard.core.control import OF_BATCHES
 from steelyard.core.counts import Ints
+from steelyard.core.needs import OF_BATCHES
 from steelyard.core.plans import Floats
 from steelyard.partition import allocator, partitioner
 from steelyard.scaling import Fixed

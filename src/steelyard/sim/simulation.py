@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard.core import Action, Observation, OptionError
-from steelyard.core.control import OF_SCENARIOS
+from steelyard.core.needs import OF_SCENARIOS
+from steelyard.core.weights import Weights
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_windows import more_keys
-from steelyard.sim.build import build, log_chunk
+from steelyard.sim.build import build, dealing_out, log_chunk
 from steelyard.sim.effects import tell_like_hash, tell_lone_receivers
 from steelyard.sim.grouped import Grouped, summed
 from steelyard.sim.layout import layout_of
@@ -38,6 +39,7 @@ from steelyard.sim.stopping import (
     stand_still,
     stop_reading,
 )
+from steelyard.sim.weighing import held_weights, more_weights, rescaled_by
 
 
 class Simulation:
@@ -72,6 +74,7 @@ class Simulation:
         self.seed, self.downtime = seed, downtime
         self._layout = layout_of(scenario)
         self._cluster = build(self._layout, seed, trace)
+        self._weights: Weights = {}
         self._routers = Routers(self._layout)
         self._grouped = Grouped(self._layout, self._cluster.edges)
         sources = self._layout.sources
@@ -192,6 +195,14 @@ class Simulation:
             raise OptionError(f"slowdown of {operator!r} needs {len(rows)} numbers above 0, got {list(slowdown)}")
         rows["slowdown"] = slowdown
 
+    def set_weights(self, weights: Weights) -> None:
+        """From now on edges that deal tuples out in turn do so in these proportions; the others keep theirs.
+
+        They stay over failures, and over restarts that leave the receiver as many instances as it has.
+        """
+        self._weights = more_weights(self.scenario, self._weights, weights)
+        self._cluster = dealing_out(self._cluster, self._layout, self._weights)
+
     def pause(self, seconds: float) -> None:
         """Everything stands still for so many seconds but the logs, which grow."""
         if not 0 <= seconds < np.inf:
@@ -292,6 +303,7 @@ class Simulation:
             self._messages.append(self._grouped.messages())
             self._grouped = Grouped(self._layout, self._cluster.edges)
             self._read_from(saved)
+        self._cluster = dealing_out(self._cluster, self._layout, self._weights)
         self.pause(downtime)
 
     def _read_from(self, saved: Aligned) -> None:
@@ -341,6 +353,8 @@ class Simulation:
         self._cluster = read_on_with(fresh, self._cluster, reading)
         spread_state(kept, self._cluster, self._layout)
         self._cluster = spread_keys(opened, self._cluster, self._layout)
+        self._weights = held_weights(scenario, self._weights)
+        self._cluster = dealing_out(self._cluster, self._layout, self._weights)
         self._routers = Routers(self._layout, self.now)
         self._grouped = Grouped(self._layout, self._cluster.edges)
         self._sampler.move_to(self._layout)
@@ -359,12 +373,16 @@ class Simulation:
     def observe(self) -> Observation:
         """The interval since the last look, which is closed; at the same moment again, the same."""
         self.sample()
-        return self._sampler.observed(self.scenario)
+        weights = held_weights(self.scenario, self._weights)
+        return replace(self._sampler.observed(self.scenario), weights=weights or None)
 
     def apply(self, action: Action) -> float:
-        """Stop, and go on with other numbers of instances; how long nothing was read."""
-        action.require_only(self.what, "parallelism")
-        return self.restart(self.scenario.rescaled(action.parallelism), self.downtime)
+        """Stop, and go on with other numbers of instances; how long nothing was read. Other weights hold at once."""
+        action.require_only(self.what, "parallelism", "weights")
+        then = rescaled_by(self.scenario, action)
+        pause = self.restart(then, self.downtime) if action.parallelism else 0.0
+        self.set_weights(action.weights)
+        return pause
 
     def trace(self) -> pa.Table:
         """Every tuple that left the cluster: `operator`, `instance`, `item`, `born` and `done`, in seconds."""

@@ -31,9 +31,9 @@ from steelyard.core import (
     RowRule,
 )
 from steelyard.core import Observation as Seen
-from steelyard.core.control import OF_BATCHES
 from steelyard.core.durations import instant_text
 from steelyard.core.hidden import BAD, BLOCK, LATE, MICROS, PANE, SPLIT
+from steelyard.core.needs import OF_BATCHES
 from steelyard.scaling import Fixed
 from steelyard.spark.badrows import on_every_row
 from steelyard.spark.columns import Columns

@@ -18,7 +18,7 @@ from steelyard.core import (
     ReduceObservation,
     ScalingPolicy,
 )
-from steelyard.core.control import OF_BATCHES
+from steelyard.core.needs import OF_BATCHES
 from steelyard.resident.groups.outcome import BatchRun, GroupOutcome, PlanChange
 from steelyard.resident.groups.plan import ExecutionPlan
 from steelyard.resident.groups.program import Scheduling
