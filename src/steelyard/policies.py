@@ -24,6 +24,13 @@ FAMILIES: Mapping[str, Family[Any]] = {
     "trigger": TRIGGERS,
 }
 """By what a user calls them."""
+_HEAD = """# Every policy there is
+
+For who wants to know what can be named in `.partition_by(...)`, `.shuffle(...)`, `.elastic(...)`,
+`.engine(..., protocol=...)` and `.balance(...)`: type `steelyard policies`, or `steelyard policies FAMILY` for what
+follows. A class with a `name` in the folder of its family is a policy of it; this page is written by
+`steelyard policies --markdown > docs/policies.md`.
+"""
 
 
 def spelled_out(entry: Entry) -> str:
@@ -46,8 +53,8 @@ def _text(value: object) -> str:
 
 
 def as_markdown() -> str:
-    """The tables of docs/policies.md."""
-    return "\n".join(_lines()) + "\n"
+    """The whole of docs/policies.md."""
+    return "\n".join((_HEAD, *_lines()))
 
 
 def _lines() -> Iterator[str]:

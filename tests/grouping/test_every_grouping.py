@@ -14,6 +14,7 @@ from steelyard.core import OptionError
 from steelyard.core.weights import dealt, lowest
 from steelyard.grouping import CompiledGrouping, Grouping, Instance, Scheduler, grouping, grouping_names
 from steelyard.grouping.protocol import weighs
+from steelyard.grouping.shortest import QueueScheduler
 
 NAMES = grouping_names()
 COMPILED = [name for name in NAMES if isinstance(grouping(name), CompiledGrouping)]
@@ -29,7 +30,9 @@ def items_of(seed, rows=300):
 
 
 def choose(scheduler, items):
-    return scheduler.choose(items, costs=1.0 + items % 7)
+    """With all that only a simulator knows, where a grouping must be told."""
+    told = {"queues": np.stack([items * 7 % (3 + n) for n in range(scheduler.instances)], axis=1)}
+    return scheduler.choose(items, costs=1.0 + items % 7, **(told if isinstance(scheduler, QueueScheduler) else {}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -207,6 +210,10 @@ def test_what_cannot_be_says_what_could(named, message):
 
 
 def test_what_a_scheduler_needs_it_asks_for():
+    with pytest.raises(OptionError, match="give `queues`"):
+        grouping("shortest").scheduler(2).choose(items_of(1))
+    with pytest.raises(ValueError, match=r"queues are one per tuple and instance, \(300, 2\)"):
+        grouping("shortest").scheduler(2).choose(items_of(1), queues=np.zeros(2, np.int64))
     with pytest.raises(OptionError, match="give `costs`"):
         grouping("full_knowledge").scheduler(2).choose(items_of(1))
     with pytest.raises(OptionError, match="give `times`"):

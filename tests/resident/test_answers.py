@@ -203,6 +203,33 @@ def test_late_rows_are_counted_and_left_out():
     assert results.outcome.metrics["n#0"]["refused"] == 2
 
 
+class Numbered(Step):
+    """Rows, with the number of the instance that has them."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def process(self, port, batch):
+        yield pa.record_batch({"x": batch["x"], "at": [self.number] * batch.num_rows})
+
+
+@pytest.mark.parametrize("how", ["to_first", "broadcast", "forward"])
+def test_wirings_bring_rows_where_they_say(how):
+    flow = Flow(parallelism=3)
+    read = flow.source(Rows(pa.table({"x": list(range(50))}), pieces=3), batch_rows=7)
+    numbered = getattr(read, how)().process(
+        lambda context: Numbered(context.instance.number), {"x": pa.int64(), "at": pa.int64()}
+    )
+    numbered.sink(Memory(), name="out")
+    got = run(flow.dataflow(), workers=2).table("out").to_pylist()
+    found = sorted((row["x"], row["at"]) for row in got)
+    if how == "forward":
+        assert [x for x, _ in found] == list(range(50))
+        assert {at for _, at in found} == {0, 1, 2}
+    else:
+        assert found == [(x, at) for x in range(50) for at in range(1 if how == "to_first" else 3)]
+
+
 def test_maps_and_unions_keep_every_row():
     flow = Flow(parallelism=2)
     left = flow.source(Rows(pa.table({"x": list(range(50))})), name="left")

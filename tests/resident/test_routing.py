@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Edge, Grouping, Route
+from steelyard.core.dataflow import BROADCAST, FORWARD, GLOBAL, SHUFFLE, Edge, Grouping, Route
 from steelyard.core.topology import Instance
 from steelyard.resident.routing import distributor
 
@@ -53,9 +53,10 @@ def test_by_hash_the_rows_of_a_key_meet_whichever_instance_sends_them(found, rec
                 assert where.setdefault(key, to) == to
 
 
-def test_forward_and_broadcast_send_the_batch_as_it_is():
+def test_wirings_send_the_batch_as_it_is():
     batch = batch_of(["a", "b"])
     assert [(to, part.equals(batch)) for to, part in made(FORWARD, 3).split(batch)] == [(1, True)]
+    assert [(to, part.equals(batch)) for to, part in made(GLOBAL, 3).split(batch)] == [(0, True)]
     assert [(to, part.equals(batch)) for to, part in made(BROADCAST, 3).split(batch)] == [(to, True) for to in range(3)]
 
 

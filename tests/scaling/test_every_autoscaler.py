@@ -355,7 +355,8 @@ def looks_at(policy, what) -> bool:
 
 
 OF_OPERATORS = those(lambda policy: looks_at(policy, "operators"))
-OF_BATCHES_ALONE = those(lambda policy: looks_at(policy, "batch"))
+OF_LOADS = those(lambda policy: looks_at(policy, "batch.load") or bool(getattr(policy, "interval", 0)))
+"""Those that go by W: the interval is the engine's, or one that they were given."""
 
 
 @pytest.mark.parametrize("fresh", OF_OPERATORS, indirect=True)
@@ -368,7 +369,7 @@ def test_bad_metrics_of_operators_lead_to_no_action_and_the_decision_says_what_w
     assert missing in decision.wanted.reason
 
 
-@pytest.mark.parametrize("fresh", OF_BATCHES_ALONE, indirect=True)
+@pytest.mark.parametrize("fresh", OF_LOADS, indirect=True)
 @pytest.mark.parametrize("spoilt", BATCHES)
 def test_bad_metrics_of_batches_lead_to_no_action_and_the_decision_says_what_was_missing(fresh, spoilt):
     spoil = lambda seen: replace(seen, batch=replace(seen.batch, processing_seconds=BATCHES[spoilt]))  # noqa: E731

@@ -18,7 +18,6 @@ from steelyard.kernels.cluster_state import (
     IN_TURN,
     NONE,
     PER_ITEM,
-    RANDOM,
     Cluster,
 )
 from tests.kernels.twins.mixing import GOLDEN
@@ -319,8 +318,6 @@ class PlainCluster(Markers, CostGroupings):
             return first + key % count
         if row["grouping"] == FORWARD:
             return first + sender % count
-        if row["grouping"] == RANDOM:
-            return first + int(self._uniform(server) * count)
         if row["grouping"] == IN_TURN:
             turn = int(row["first_turn"]) + sender
             chosen = self.c.dealt[row["first_dealt"] + self.turns[turn]]

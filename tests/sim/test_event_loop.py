@@ -31,7 +31,7 @@ from steelyard.sim.logs import Log
 from tests.sim.plain_cluster import PlainCluster
 
 SECONDS = 3.0
-GROUPINGS = ("forward", "hash", "shuffle", "round_robin", "random", "shortest", "broadcast", "global")
+GROUPINGS = ("forward", "hash", "shuffle", "round_robin", "shortest", "broadcast", "global")
 BY_COST = (
     "assg",
     "osg?window=3&tolerance=0.7",

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from steelyard.bench.osg.edge import ShuffleEdge
 from steelyard.core import OptionError
-from steelyard.grouping import CompiledGrouping, FullKnowledge, RoundRobin, TrackingOSG, grouping, grouping_names
+from steelyard.grouping import (
+    CompiledGrouping,
+    FullKnowledge,
+    RoundRobin,
+    Shortest,
+    TrackingOSG,
+    grouping,
+    grouping_names,
+)
 from steelyard.kernels import cluster_state as state
 from steelyard.sim import (
     Checkpoints,
@@ -353,6 +361,26 @@ def test_flows_share_by_speed_what_goes_by_cost():
 def test_round_robin_is_the_one_that_the_loop_knows():
     assert Edge("a", "b", RoundRobin()).built_in == Edge("a", "b", "round_robin").built_in == "round_robin"
     assert Edge("a", "b", RoundRobin()).by_cost() is None
+
+
+class Seen(Shortest):
+    """The same, which the compiled loop does not know: the object is asked."""
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    seed=st.integers(0, 100), senders=st.integers(1, 3), instances=st.integers(1, 4), travels=st.sampled_from([0, 0.02])
+)
+def test_the_loop_finds_the_shortest_queue_as_the_policy_does(seed, senders, instances, travels):
+    source = Source("log", 200, parallelism=senders, arrivals="poisson")
+    work = Operator("work", Exponential(0.004 * instances), parallelism=instances)
+    runs = [
+        simulate(Scenario.chain(source, work, grouping=how, network=Network(latency=travels)), 3.0, seed=seed)
+        for how in ("shortest", Shortest(), Seen())
+    ]
+    assert [Edge("a", "b", how).by_cost() is None for how in ("shortest", Shortest(), Seen())] == [True, True, False]
+    assert runs[0].instances.equals(runs[1].instances)
+    assert runs[0].instances.equals(runs[2].instances)
 
 
 def test_full_knowledge_must_be_able_to_know():

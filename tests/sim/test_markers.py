@@ -113,7 +113,9 @@ def countable_scenarios(draw):
         "log", log.rate, draw(st.integers(1, 3)), rows=draw(st.integers(1, 60)), service=log.service, arrivals="even"
     )
     operators = [replace(one, outputs=max(1.0, one.outputs)) for one in others]
-    edges = [replace(one, grouping="random" if one.grouping == "broadcast" else one.grouping) for one in scenario.edges]
+    edges = [
+        replace(one, grouping="shuffle" if one.grouping == "broadcast" else one.grouping) for one in scenario.edges
+    ]
     return replace(scenario, operators=(source, *operators), edges=tuple(edges))
 
 

@@ -80,7 +80,7 @@ def test_they_stay_until_the_receiver_has_another_number_of_instances(simulated)
 
 
 @pytest.mark.parametrize("simulated", [Simulation, FluidSimulation])
-@pytest.mark.parametrize("grouping", ["hash", "random", "osg", "assg", "broadcast"])
+@pytest.mark.parametrize("grouping", ["hash", "shortest", "osg", "assg", "broadcast"])
 def test_a_grouping_without_weights_is_refused_and_nothing_else_is_done(simulated, grouping):
     if simulated is FluidSimulation and grouping == "osg":
         grouping = "full_knowledge"

@@ -51,20 +51,30 @@ class Logic(Protocol):
 
 
 class Route(Enum):
-    """How an edge chooses the instance that a row goes to."""
+    """How an edge chooses the instance that a row goes to, in dataflows and in scenarios of the simulator.
+
+    The first four are wirings: the graph and the row's key say all.
+    """
 
     FORWARD = "forward"
-    """Instance i to instance i: both sides have the same parallelism."""
+    """Instance i to instance i: both sides of a dataflow have the same parallelism; in scenarios i to i mod n."""
     HASH = "hash"
     """By a hash of the key, so that rows of a key meet."""
-    SHUFFLE = "shuffle"
-    """In turn."""
     BROADCAST = "broadcast"
     """To every instance."""
+    GLOBAL = "global"
+    """All to the first instance."""
+    SHUFFLE = "shuffle"
+    """In turn."""
     POLICY = "policy"
     """As a partitioner or tuple policy says, which may split a key over instances."""
     COST = "cost"
     """As a grouping of shuffle edges says, which weighs what rows will cost the instances."""
+
+    @property
+    def is_wiring(self) -> bool:
+        """Whether nobody has to decide anything."""
+        return self in (Route.FORWARD, Route.HASH, Route.BROADCAST, Route.GLOBAL)
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,8 @@ class Grouping:
         return f"{name}({', '.join(self.columns)})" if self.columns else name
 
 
-FORWARD, SHUFFLE, BROADCAST = Grouping(Route.FORWARD), Grouping(Route.SHUFFLE), Grouping(Route.BROADCAST)
+FORWARD, BROADCAST, GLOBAL = Grouping(Route.FORWARD), Grouping(Route.BROADCAST), Grouping(Route.GLOBAL)
+SHUFFLE = Grouping(Route.SHUFFLE)
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ class Edge(Link):
     feedback: bool = False
 
     def reached(self, sender: int, receivers: int) -> Sequence[int]:
-        """One instance where it leads forward, otherwise all."""
+        """One instance where it leads forward, otherwise all: also those that get no rows hear of time and ends."""
         return (sender,) if self.grouping.route is Route.FORWARD else range(receivers)
 
 

@@ -6,6 +6,7 @@ from steelyard.grouping.osg import OSG
 from steelyard.grouping.protocol import Chosen, Grouping, Instance, Matrices, Reply, Report, Requests, Scheduler
 from steelyard.grouping.registry import grouping, grouping_names
 from steelyard.grouping.round_robin import RoundRobin
+from steelyard.grouping.shortest import Shortest
 from steelyard.grouping.splitting import TimeSplitter
 from steelyard.grouping.storm_shuffle import StormShuffle
 from steelyard.grouping.tracking import TrackingOSG
@@ -25,6 +26,7 @@ __all__ = [
     "Requests",
     "RoundRobin",
     "Scheduler",
+    "Shortest",
     "StormShuffle",
     "TimeSplitter",
     "TrackingOSG",

@@ -25,7 +25,7 @@ from steelyard.grouping.protocol import (
     item_column,
     learns,
     require_item_column,
-    require_no_costs,
+    require_knowable,
 )
 from steelyard.grouping.registry import grouping
 from steelyard.grouping.rules import NEVER
@@ -39,13 +39,13 @@ _INSTANCE, _REPORT, _BLOCKS, _FIRST = "instance/", "report", "blocks", "first bl
 
 
 def in_batches(named: str | Grouping) -> Placer:
-    """What stands for a grouping where rows come in batches; OptionError for one that must be told costs.
+    """What stands for a grouping where rows come in batches; OptionError where it must be told what no engine knows.
 
     >>> in_batches("osg?cost_of=customer").cost_of
     'customer'
     """
     policy = grouping(named)
-    require_no_costs(policy)
+    require_knowable(policy)
     require_item_column(policy, "partition_by")
     made: Placer = policy.in_batches() if hasattr(policy, "in_batches") else GroupedBatches(policy)
     return made

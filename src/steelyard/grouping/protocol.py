@@ -212,6 +212,8 @@ class Grouping(Protocol):
       which; to one that has not, all rows are the same item.
     - `learns` (True): whether instances are to report to schedulers what tuples took.
     - `needs_costs` (False): whether `choose` must be given exact costs, which only a simulator knows.
+    - `needs_queues` (False): whether `choose` has a parameter `queues` and must be given it: int64[tuples, instances],
+      how many tuples each instance has when each is sent, which only a simulator knows too.
     - `weighs` (False): whether its schedulers have `weigh(weights)`: from then on instances get tuples in proportion to
       these whole numbers, one for each; the same numbers again change nothing.
     - `in_batches()`: what stands for it in micro-batches (`core.Placer`).
@@ -246,6 +248,11 @@ def needs_costs(policy: Grouping) -> bool:
     return bool(getattr(policy, "needs_costs", False))
 
 
+def needs_queues(policy: Grouping) -> bool:
+    """Whether the tuples of every instance must be told, which no engine knows but a simulator."""
+    return bool(getattr(policy, "needs_queues", False))
+
+
 def weighs(policy: Grouping) -> bool:
     """Whether its schedulers can be given weights."""
     return bool(getattr(policy, "weighs", False))
@@ -260,7 +267,9 @@ def require_item_column(policy: Grouping, how: str) -> None:
         )
 
 
-def require_no_costs(policy: Grouping) -> None:
-    """Raise OptionError where a grouping must be told costs, which only a simulator can."""
+def require_knowable(policy: Grouping) -> None:
+    """Raise OptionError where a grouping must be told what only a simulator knows."""
     if needs_costs(policy):
         raise OptionError(f"grouping {policy.name!r} must be told what each row costs, and an engine cannot know")
+    if needs_queues(policy):
+        raise OptionError(f"grouping {policy.name!r} must be told how long all queues are, and a sender cannot know")

@@ -6,11 +6,11 @@ from typing import Any
 
 from steelyard.core import OptionError
 from steelyard.core.registry import Family
-from steelyard.grouping.protocol import Grouping, needs_costs
+from steelyard.grouping.protocol import Grouping, needs_costs, needs_queues
 
 
 def _runs(kind: type[Any]) -> tuple[str, ...]:
-    if needs_costs(kind):  # type: ignore[arg-type]  # it says so of all
+    if needs_costs(kind) or needs_queues(kind):  # type: ignore[arg-type]  # it says so of all
         return ("simulator",)
     return ("microbatch", "resident", "simulator")
 

@@ -53,7 +53,6 @@ from steelyard.kernels.cluster_state import (
     NEEDS_TRACE,
     NONE,
     POLICY,
-    RANDOM,
     REACHED,
     READY,
     SAVED,
@@ -98,8 +97,6 @@ def choose(cluster: Cluster, server: Rows, edge: Rows) -> int:
             cluster.counters[NEEDED] = number
     elif grouping == FORWARD:
         chosen = (server.instance - edge.first_from) % edge.count
-    elif grouping == RANDOM:
-        chosen = int(uniform(server) * edge.count)
     elif grouping == SHORTEST:
         chosen = shortest(cluster.instances, edge)
     elif grouping == BY_COST:

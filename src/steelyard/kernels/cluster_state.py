@@ -23,7 +23,7 @@ UNBOUNDED = np.iinfo(np.int64).max
 # laws of service times
 EXACTLY, EXPONENTIAL, PER_ITEM, SAMPLES, GROWING = range(5)
 # groupings
-FORWARD, HASH, IN_TURN, RANDOM, SHORTEST, BROADCAST, POLICY, BY_COST = range(8)
+FORWARD, HASH, IN_TURN, SHORTEST, BROADCAST, POLICY, BY_COST = range(7)
 # what a server does; from EMITTING on it has something to send at this moment: tuples, or markers after a snapshot
 FREE, READY, WAITING, BUSY, BLOCKED, SAVING, EMITTING, SAVED = range(8)
 # why the loop came back

@@ -10,12 +10,23 @@ import pyarrow as pa
 
 from steelyard.core import Cooperative, OptionError, Placer, tell_no_effect
 from steelyard.core.aggregates import Aggregate
-from steelyard.core.dataflow import BROADCAST, FORWARD, SHUFFLE, Dataflow, Edge, Grouping, Logic, Operator, Route
+from steelyard.core.dataflow import (
+    BROADCAST,
+    FORWARD,
+    GLOBAL,
+    SHUFFLE,
+    Dataflow,
+    Edge,
+    Grouping,
+    Logic,
+    Operator,
+    Route,
+)
 from steelyard.core.durations import micros
 from steelyard.core.hints import Hinting
 from steelyard.core.key_groups import DEFAULT_GROUPS
 from steelyard.grouping.protocol import Grouping as Scheduling
-from steelyard.grouping.protocol import item_column, require_item_column, require_no_costs
+from steelyard.grouping.protocol import item_column, require_item_column, require_knowable
 from steelyard.grouping.registry import grouping as shuffle_grouping
 from steelyard.grouping.registry import is_grouping
 from steelyard.partition.registry import tuple_policy
@@ -170,7 +181,7 @@ class Stream(Hinting):
         if grouping is None:
             return replace(self, grouping=SHUFFLE)
         policy = shuffle_grouping(grouping)
-        require_no_costs(policy)
+        require_knowable(policy)
         require_item_column(policy, "shuffle")
         columns = (item_column(policy),) if item_column(policy) else ()
         return replace(self, grouping=Grouping(Route.COST, columns, policy))
@@ -182,6 +193,10 @@ class Stream(Hinting):
     def broadcast(self) -> Stream:
         """Every row goes to every instance."""
         return replace(self, grouping=BROADCAST)
+
+    def to_first(self) -> Stream:
+        """Every row goes to the first instance."""
+        return replace(self, grouping=GLOBAL)
 
     def union(self, *others: Stream) -> Stream:
         """The rows of all of these, which have the same columns."""

@@ -375,7 +375,7 @@ def distributor(
     `groups` are the key groups of the dataflow.
     """
     route, columns = edge.grouping.route, edge.grouping.columns
-    if route is Route.FORWARD or receivers == 1:
+    if route in (Route.FORWARD, Route.GLOBAL) or receivers == 1:
         return Forward(sender.number if route is Route.FORWARD else 0)
     if route is Route.BROADCAST:
         return Broadcast(receivers)

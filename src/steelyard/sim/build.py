@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from steelyard.core import OptionError
+from steelyard.core.dataflow import Route
 from steelyard.core.weights import Weights, dealt
+from steelyard.grouping import RoundRobin, Shortest
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_state import NONE, Cluster, Rows
 from steelyard.kernels.event_heap import event_heap
+from steelyard.partition import Shuffle
 from steelyard.sim.dataflow import Source
 from steelyard.sim.grouped import number_schedulers
 from steelyard.sim.laws import Exactly, Exponential, Growing, Law, PerItem, Samples
@@ -34,14 +37,13 @@ _LAWS: dict[type[Law], int] = {
     Growing: state.GROWING,
 }
 _GROUPINGS = {
-    "forward": state.FORWARD,
-    "global": state.FORWARD,
-    "hash": state.HASH,
-    "shuffle": state.IN_TURN,
-    "round_robin": state.IN_TURN,
-    "random": state.RANDOM,
-    "shortest": state.SHORTEST,
-    "broadcast": state.BROADCAST,
+    Route.FORWARD.value: state.FORWARD,
+    Route.GLOBAL.value: state.FORWARD,
+    Route.HASH.value: state.HASH,
+    Route.BROADCAST.value: state.BROADCAST,
+    Shuffle.name: state.IN_TURN,
+    RoundRobin.name: state.IN_TURN,
+    Shortest.name: state.SHORTEST,
 }
 
 
@@ -224,7 +226,7 @@ def _edges(layout: Layout) -> tuple[Rows, Rows]:
         edge = scenario.edges[number]
         senders, receivers = layout.ends_of(number)
         row["first"] = layout.first_instance[edge.receiver]
-        row["count"] = 1 if edge.built_in == "global" else receivers
+        row["count"] = 1 if edge.wiring is Route.GLOBAL else receivers
         row["grouping"] = state.BY_COST if edge.by_cost() else _GROUPINGS.get(edge.built_in, state.POLICY)
         row["first_turn"] = turns
         row["first_from"] = layout.first_instance[edge.sender]

@@ -12,7 +12,7 @@ import numpy as np
 from steelyard.core import OptionError, Partitioner, TuplePolicy
 from steelyard.core.dataflow import Route
 from steelyard.core.topology import Link, Vertex, require_operator
-from steelyard.grouping import Grouping, RoundRobin, grouping, grouping_names
+from steelyard.grouping import Grouping, RoundRobin, Shortest, grouping, grouping_names
 from steelyard.grouping.protocol import item_column
 from steelyard.grouping.registry import is_grouping
 from steelyard.partition import Hash, Shuffle, edge_policy, partitioner_names
@@ -20,17 +20,11 @@ from steelyard.sim.laws import Exactly, Law
 from steelyard.workloads import Rate, Workload, parse_rate
 
 ARRIVALS = ("even", "poisson")
-BUILT_IN = {
-    Route.FORWARD.value: "instance i to instance i mod n",
-    Hash.name: "by the key's hash, as Spark and the policy `hash` send it",
-    Shuffle.name: "in turn, each sender from its own number on, as the policy `shuffle` does",
-    RoundRobin.name: "the same, as the grouping `round_robin` does",
-    "random": "any instance, with equal chances",
-    "shortest": "the instance with the fewest tuples, which no real sender knows",
-    Route.BROADCAST.value: "a copy to every instance",
-    "global": "all to the first instance",
-}
-"""Groupings that are no policies, or that a compiled loop decides as the policy of that name would."""
+WIRINGS = {one.value: one for one in Route if one.is_wiring}
+COMPILED = (Hash, Shuffle, RoundRobin, Shortest)
+"""Policies that a compiled loop decides as their objects would."""
+BUILT_IN = (*WIRINGS, *(kind.name for kind in COMPILED))
+"""Groupings for which no object is asked."""
 AnyGrouping = str | TuplePolicy | Partitioner | Grouping
 
 
@@ -246,8 +240,8 @@ class Edge(Link):
     sender, receiver
         Names of a source or operator, and of an operator.
     grouping
-        One of `forward`, `hash`, `shuffle`, `round_robin`, `random`, `shortest`, `broadcast`, `global`; any policy of
-        `steelyard.partition`; or a grouping by cost of `steelyard.grouping`, such as `osg`; by name or as an object.
+        A wiring of `steelyard.core.dataflow.Route`, by its word: `forward`, `hash`, `broadcast`, `global`; or any
+        policy of `steelyard.partition` or `steelyard.grouping`, by name or as an object.
         Each sending instance is a partitioner, or a scheduler, of its own.
     tuple_bytes
         Size of a tuple, for the network.
@@ -317,9 +311,9 @@ class Edge(Link):
 
     def reached(self, sender: int, receivers: int) -> Sequence[int]:
         """One instance where it leads forward or to the first, otherwise all."""
-        if self.built_in == "global":
+        if self.wiring is Route.GLOBAL:
             return (0,)
-        return (sender % receivers,) if self.built_in == "forward" else range(receivers)
+        return (sender % receivers,) if self.wiring is Route.FORWARD else range(receivers)
 
     @property
     def is_branch(self) -> bool:
@@ -328,10 +322,15 @@ class Edge(Link):
 
     @property
     def built_in(self) -> str:
-        """The name of the grouping where it is built in, otherwise empty."""
+        """The name of the grouping where no object is asked, otherwise empty."""
         if isinstance(self.grouping, str):
             return self.grouping if self.grouping in BUILT_IN else ""
-        return self.grouping.name if type(self.grouping) in (Hash, Shuffle, RoundRobin) else ""
+        return self.grouping.name if type(self.grouping) in COMPILED else ""
+
+    @property
+    def wiring(self) -> Route | None:
+        """How it is wired, where no policy decides."""
+        return WIRINGS.get(self.built_in)
 
 
 def require_law(name: str, service: Law) -> None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from steelyard.core.counts import Ints
+from steelyard.core.dataflow import Route
 from steelyard.core.errors import OptionError
 from steelyard.core.plans import Floats
 from steelyard.core.weights import Weights
@@ -185,7 +186,7 @@ def _keys(layout: Layout, name: str, routed: Sequence[RoutedEdge]) -> Floats:
 
 def _routed(layout: Layout, edge: Edge) -> tuple[Ints, Ints] | None:
     """Items of a sample and their instances, where the grouping looks at keys; otherwise None."""
-    if edge.by_cost() or (edge.built_in and edge.built_in != "hash"):
+    if edge.by_cost() or (edge.built_in and edge.wiring is not Route.HASH):
         return None
     receivers = layout.scenario.operator(edge.receiver).parallelism
     items, keys = sample_of(_root(layout, edge.sender))
@@ -202,11 +203,11 @@ def _shares(layout: Layout, edge: Edge, routed: tuple[Ints, Ints] | None) -> Flo
     found = edge.by_cost()
     if found and (learns(found) or needs_costs(found)):
         return _by_speed(layout, edge)
-    if edge.built_in == "broadcast":
+    if edge.wiring is Route.BROADCAST:
         return np.ones(receivers)
-    if edge.built_in == "global":
+    if edge.wiring is Route.GLOBAL:
         return np.bincount([0], minlength=receivers).astype(np.float64)
-    if edge.built_in == "forward":
+    if edge.wiring is Route.FORWARD:
         return np.bincount(np.arange(senders) % receivers, minlength=receivers) / senders
     return np.full(receivers, 1 / receivers)
 

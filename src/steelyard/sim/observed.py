@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.core import InstanceObservation, Observation, OperatorObservation, OptionError, WorkerObservation
+from steelyard.core.dataflow import Route
 from steelyard.sim.dataflow import Edge
 from steelyard.sim.scenario import Scenario, Vertex
 
@@ -137,6 +138,6 @@ def _portion(scenario: Scenario, edge: Edge) -> float:
     """Of the tuples that a sender puts out on all its edges together, those that go over one of them."""
 
     def put_out(one: Edge) -> float:
-        return one.share * (scenario.operator(one.receiver).parallelism if one.grouping == "broadcast" else 1)
+        return one.share * (scenario.operator(one.receiver).parallelism if one.wiring is Route.BROADCAST else 1)
 
     return put_out(edge) / sum(put_out(one) for one in scenario.edges if one.sender == edge.sender)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from steelyard.core import State
+from steelyard.core.counts import Ints
 from steelyard.core.plans import Floats
 from steelyard.core.policies import require_blocks
 from steelyard.grouping.protocol import (
@@ -23,6 +24,7 @@ from steelyard.grouping.protocol import (
     Requests,
     Scheduler,
     needs_costs,
+    needs_queues,
 )
 from steelyard.kernels import cluster_state as state
 from steelyard.kernels.cluster_loop import run_until
@@ -98,7 +100,8 @@ class PlainGroupings:
         edge = self._edges[self._edge_of[by]]
         costs = _costs(cluster, server, row) if needs_costs(edge.policy) else None
         items, now = np.array([server["item"]], np.int64), np.array([cluster.now[0]])
-        chosen = self._schedulers[by].choose(items, costs, now)
+        told = {"queues": _queues(cluster, row)} if needs_queues(edge.policy) else {}
+        chosen = self._schedulers[by].choose(items, costs, now, **told)
         require_blocks(f"grouping {edge.policy.name!r}", chosen.to, 1, int(row["count"]))
         server["dest"], server["ask"], server["ask_load"] = chosen.to[0], NOT_MARKED, 0.0
         if len(chosen.requests.position):
@@ -174,6 +177,12 @@ class PlainGroupings:
 
 def _in_turn(cluster: Cluster) -> Rows:
     return cluster.servers[cluster.work[cluster.counters[state.WORK_FIRST]]]
+
+
+def _queues(cluster: Cluster, row: Rows) -> Ints:
+    """int64[1, instances]: tuples that wait, travel to an instance or are served."""
+    to = cluster.instances[row["first"] : row["first"] + row["count"]]
+    return np.asarray(to["fill"] + to["serving"], np.int64)[None]
 
 
 def _costs(cluster: Cluster, server: Rows, row: Rows) -> Floats:

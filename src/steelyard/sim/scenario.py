@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from steelyard.core import OptionError
+from steelyard.core.dataflow import Route
 from steelyard.core.shown import Shown, counted
 from steelyard.core.topology import Instance, Placement, Topology
 from steelyard.grouping.protocol import needs_costs
@@ -135,7 +136,7 @@ class Scenario(Shown, Topology[Vertex, Edge]):
         sent = np.zeros((len(names), len(names)))
         for edge in self.edges:
             sender, receiver = self.by_name[edge.sender], self.by_name[edge.receiver]
-            copies = receiver.parallelism if edge.built_in == "broadcast" else 1
+            copies = receiver.parallelism if edge.wiring is Route.BROADCAST else 1
             outputs = sender.outputs
             sent[names.index(edge.sender), names.index(edge.receiver)] += outputs * edge.share * copies
         gain = float(np.abs(np.linalg.eigvals(sent)).max())

@@ -388,7 +388,7 @@ def _beside(ran: Ran, cores: float) -> tuple[float, list[str]]:
 
 
 def _grouping(route: Route) -> str:
-    return route.value if route in (Route.FORWARD, Route.BROADCAST) else Route.SHUFFLE.value
+    return route.value if route.is_wiring and route is not Route.HASH else Route.SHUFFLE.value
 
 
 def _heads(dataflow: Dataflow, placement: Placement) -> dict[Instance, Instance]:
