@@ -11,6 +11,7 @@ from steelyard.core import InstanceObservation, Observation, OperatorObservation
 from steelyard.core.control import OF_JOBS, PERCENTILES
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
+from steelyard.resident.rescaling import joined_of
 from steelyard.resident.sinks import SinkLogic
 
 _COUNTED = (
@@ -57,6 +58,7 @@ class Looks:
         beside = {one.name for one in dataflow.operators if isinstance(one.logic, SinkLogic) and not one.logic.measured}
         self._beside = {str(one) for one in dataflow.instances if one.operator in beside}
         """Instances of sinks that no latency is measured of."""
+        self._joined = joined_of(dataflow)
         self._before: Metrics = {}
         self._sent: dict[int, int] = {}
         self._time = 0.0
@@ -116,7 +118,7 @@ class Looks:
         )
         latency = _latency(metrics, {name: one for name, one in added.items() if name not in self._beside})
         self._before, self._time = dict(metrics), time
-        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency)
+        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency, joined=self._joined)
 
     def _added(self, name: str, now: Mapping[str, Any]) -> dict[str, float]:
         """What came to the counters of an instance; those of one that began anew began at 0."""
@@ -139,10 +141,9 @@ class Looks:
         seconds = own["seconds"] or seconds  # what it says may be older than the look
         spent = own["busy"] + own["blocked"] + own["idle"]
         shares = {what: own[what] / spent if spent else 0.0 for what in ("busy", "blocked", "useful", "cpu")}
-        taken = "rows_in" if self._dataflow.into(instance.operator) else "rows_out"
         return InstanceObservation(
             name,
-            processed_per_second=own[taken] / seconds,
+            processed_per_second=own["rows_in"] / seconds,
             sent_per_second=own["rows_out"] / seconds,
             bytes_in_per_second=own["bytes_in"] / seconds,
             bytes_out_per_second=own["bytes_out"] / seconds,
