@@ -17,7 +17,9 @@ from steelyard.core.shown import ordinal
 from steelyard.resident.groups import GroupJob
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
+from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.query import Query
+from steelyard.spark.resident_elastic import Autoscaler
 from steelyard.spark.resident_program import AGGREGATE, LETTERS, SINK, SOURCE
 
 log = logging.getLogger(__name__)
@@ -51,13 +53,17 @@ class StayingQuery(Query):
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
         self._job: Any = job
         self._failure: BaseException | None = None
+        self._why_ended: BaseException | None = None
+        """What the job was stopped for, where that is a failure."""
         self._ended = threading.Event()
         threading.Thread(target=self._run, name=f"query {name}", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._job.run()
+            self._work()
             self._look()
+            if self._why_ended is not None:
+                raise self._why_ended
         except BaseException as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error, self._name)
             self._feed.tell(Progress(self._committed, kind=FAILED, decision=str(self._failure)))
@@ -65,6 +71,10 @@ class StayingQuery(Query):
             self._when_ended()
             self._feed.close()
             self._ended.set()
+
+    def _work(self) -> None:
+        """Run the job to its end."""
+        self._job.run()
 
     def _look(self) -> None:
         """Tell of what was not told yet."""
@@ -131,19 +141,48 @@ class StayingQuery(Query):
 
 
 class ResidentQuery(StayingQuery):
-    """What `Stream.start()` gives on the resident engine."""
+    """What `Stream.start()` gives on the resident engine; an autoscaler looks in a thread of its own."""
 
     engine: ClassVar[str] = "resident"
 
-    def __init__(self, job: Job, name: str, id: str, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        feed: Feed,
+        name: str,
+        id: str,
+        ended: Callable[[], None] = lambda: None,
+        autoscaler: Autoscaler | None = None,
+    ) -> None:
         self._begun, self._recoveries, self._rescalings = time.monotonic(), 0, 0
-        self._watching = threading.Lock()
-        super().__init__(job, Feed(), name, id, ended)
+        self._watching, self._autoscaler = threading.Lock(), autoscaler
+        super().__init__(job, feed, name, id, ended)
         threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
 
     @property
     def _committed(self) -> int:
         return int(self._job.outcome.epochs)
+
+    def _work(self) -> None:
+        """Run the job to its end, and whoever looks at it, who writes to the checkpoint, to his."""
+        if self._autoscaler is None:
+            return super()._work()
+        looks = threading.Thread(target=self._scale, args=(self._autoscaler,), name=f"scale {self._name}", daemon=True)
+        looks.start()
+        try:
+            super()._work()
+        finally:
+            looks.join()
+
+    def _scale(self, autoscaler: Autoscaler) -> None:
+        """Look until the job has ended, or the policy fails, which ends it."""
+        try:
+            autoscaler.run()
+        except BaseException as error:  # noqa: BLE001 - whatever a user's policy raises
+            if self._job.ended:  # nobody is there any more to be looked at
+                return
+            self._why_ended = in_a_sentence(error, f"{self._name}, its elasticity policy")
+            self._job.stop()
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
