@@ -10,9 +10,7 @@ from steelyard.core.control import (
     InstanceObservation,
     Observation,
     OperatorObservation,
-    ReduceObservation,
     ScalingPolicy,
-    TaskObservation,
     Timed,
     WorkerObservation,
 )
@@ -37,6 +35,7 @@ from steelyard.core.policies import (
     Watching,
 )
 from steelyard.core.progress import Progress
+from steelyard.core.tasks import ReduceObservation, TaskObservation
 
 __all__ = [
     "BLOCKS",

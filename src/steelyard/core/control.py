@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CheckpointObservation
 from steelyard.core.errors import OptionError
+from steelyard.core.tasks import ReduceObservation, TaskObservation
 from steelyard.core.weights import Ends, Weights, lowest
 from steelyard.core.worksets import JoinObservation, WorksetId
 
@@ -146,34 +147,6 @@ class WorkerObservation:
     def load(self) -> float:
         """Share of the cores."""
         return self.cores_used / self.cores
-
-
-@dataclass(frozen=True)
-class TaskObservation:
-    """What one map task did with its block, measured inside the task."""
-
-    block: int
-    rows: int
-    clusters: int
-    seconds: float
-    """Wall-clock time in the task's own code."""
-    cpu_seconds: float
-    """Processor time of the task's process, which does not count waiting."""
-
-
-@dataclass(frozen=True)
-class ReduceObservation:
-    """What one reduce task did with its bucket, measured inside the task."""
-
-    bucket: int
-    seconds: float
-    """Wall-clock time in the task's own code."""
-    records: int = 0
-    """What map tasks sent it, one for each of their key clusters; 0 where nobody counted."""
-    keys: int = 0
-    """Distinct keys; where a batch has several panes of windows, a key counts once in each. 0 where nobody counted."""
-    cpu_seconds: float = 0.0
-    """Processor time of the task's process; 0 where nobody measured."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.core import BatchObservation, KeyCounts, StateError
-from steelyard.core.control import TaskObservation
+from steelyard.core.tasks import TaskObservation
 from steelyard.learning import Trained
 from steelyard.partition import Prompt, partitioner
 from steelyard.partition.learned.weights import SHIPPED
