@@ -395,7 +395,10 @@ def test_what_only_spark_can_do_with_the_source_is_named(spark, tmp_path, change
         (lambda s: s.agg(top=sy.top_k("n")), "aggregate 'top': engine\\('resident'\\) has no top_k; it has count"),
         (lambda s: s.agg(t=sy.sum("text")), "does not read column 'text', a string, as a number"),
         (lambda s: s.output_mode("complete"), "no output mode 'complete': use 'update'"),
-        (lambda s: s.elastic("zones?interval=1"), "leave out .elastic"),
+        (
+            lambda s: s.elastic("zones?interval=1"),
+            "zones needs to see batches, which engine\\('resident'\\) cannot show",
+        ),
         (
             lambda s: s.partition_by("cooperative_dalton", buckets=2),
             "use one that learns alone, as 'dalton', or engine",

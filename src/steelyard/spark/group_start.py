@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -88,7 +89,7 @@ def _start(rows: DataFrame, bound: Bound, settings: Settings, how: Resident, sin
         scheduling_of(settings, how, receivers),
         workers,
         SparkLauncher(spark, GroupWorker),
-        None if isinstance(settings.elastic, Fixed) else settings.elastic,
+        None if isinstance(settings.elastic, Fixed) else copy.deepcopy(settings.elastic),  # every query has its own
         guards=settings.guards,
         keeping=Keeping(str(notes.store.path), deliver, note),
         tell=tell,

@@ -7,10 +7,11 @@ import json
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from steelyard.core import Learning, Partitioner, ScalingPolicy, TuplePolicy
-from steelyard.core.durable import Described
+from steelyard.core import Learning, Partitioner, ScalingPolicy, StateError, TuplePolicy
+from steelyard.core.durable import Described, opened, sealed, written
 from steelyard.core.policies import identity
 from steelyard.spark.routing import Partitioners, packed, unpacked
 from steelyard.spark.state import StateFolder
@@ -78,6 +79,42 @@ class PolicyMemory:
             self.partitioners.restore(text)
         elif part in self._learning:
             restore_text(self._learning[part], text)
+
+
+class KeptPolicy:
+    """What a policy of a query on workers that stay has learnt, in a file of its own that is written anew each time.
+
+    Where it is not as it was written, or another policy learnt it, the policy begins anew with a warning.
+
+    Parameters
+    ----------
+    file
+        Where.
+    policy
+        The policy. Where it learns nothing, nothing is kept.
+    """
+
+    def __init__(self, file: Path, policy: ScalingPolicy) -> None:
+        self._file, self._identity = file, identity(policy)
+        self._policy = policy if isinstance(policy, Learning) else None
+
+    def keep(self, time: float) -> None:
+        """Write what was learnt until this moment of the policy's time."""
+        if self._policy is not None:
+            text = sealed({"of": self._identity, "time": time, "known": text_of(self._policy)})
+            written(self._file, lambda file: file.write(text.encode()))
+
+    def recall(self) -> float:
+        """Read what was learnt; gives the moment until which it was, and 0 where there is nothing."""
+        if self._policy is None or not self._file.exists():
+            return 0.0
+        try:
+            kept, _ = opened(self._file.read_bytes(), self._file, "what the elastic policy had learnt")
+        except (StateError, OSError) as error:
+            _LOG.warning("the elastic policy begins anew, since what it had learnt cannot be read: %s", error)
+            return 0.0
+        begin_from("elastic", kept["of"], self._identity, partial(restore_text, self._policy, kept["known"]))
+        return float(kept["time"])
 
 
 def begin_from(owner: str, of: str | None, now: str, give_back: Callable[[], None]) -> None:

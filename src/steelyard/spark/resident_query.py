@@ -17,7 +17,9 @@ from steelyard.core.shown import ordinal
 from steelyard.resident.groups import GroupJob
 from steelyard.resident.jobs import Job
 from steelyard.resident.operator import MAX_WATERMARK, MIN_WATERMARK
+from steelyard.spark.engine import in_a_sentence
 from steelyard.spark.query import Query
+from steelyard.spark.resident_elastic import Autoscaler
 from steelyard.spark.resident_program import AGGREGATE, LETTERS, SINK, SOURCE
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ class StayingQuery(Query):
         log.info("query %s: its workers start, in one Spark job; results come with a snapshot", name)
         self._job: Any = job
         self._failure: BaseException | None = None
+        self._why_ended: BaseException | None = None
+        """What the job was stopped for, where that is a failure."""
         self._ended = threading.Event()
         threading.Thread(target=self._run, name=f"query {name}", daemon=True).start()
 
@@ -58,6 +62,8 @@ class StayingQuery(Query):
         try:
             self._job.run()
             self._look()
+            if self._why_ended is not None:
+                raise self._why_ended
         except BaseException as error:  # noqa: BLE001 - whatever it is, `exception` gives it to whoever asks
             self._failure = _own(error, self._name)
             self._feed.tell(Progress(self._committed, kind=FAILED, decision=str(self._failure)))
@@ -131,19 +137,40 @@ class StayingQuery(Query):
 
 
 class ResidentQuery(StayingQuery):
-    """What `Stream.start()` gives on the resident engine."""
+    """What `Stream.start()` gives on the resident engine; an autoscaler looks in a thread of its own."""
 
     engine: ClassVar[str] = "resident"
 
-    def __init__(self, job: Job, name: str, id: str, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        feed: Feed,
+        name: str,
+        id: str,
+        ended: Callable[[], None] = lambda: None,
+        autoscaler: Autoscaler | None = None,
+    ) -> None:
         self._begun, self._recoveries, self._rescalings = time.monotonic(), 0, 0
         self._watching = threading.Lock()
-        super().__init__(job, Feed(), name, id, ended)
+        super().__init__(job, feed, name, id, ended)
         threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
+        if autoscaler is not None:
+            threading.Thread(target=self._scale, args=(autoscaler,), name=f"scale {name}", daemon=True).start()
 
     @property
     def _committed(self) -> int:
         return int(self._job.outcome.epochs)
+
+    def _scale(self, autoscaler: Autoscaler) -> None:
+        """Look again and again, until the query has ended or the policy fails, which ends it."""
+        try:
+            while not self._ended.wait(autoscaler.every):
+                autoscaler.look()
+        except BaseException as error:  # noqa: BLE001 - whatever a user's policy raises
+            if self._job.ended:  # and its checkpoint may be gone
+                return
+            self._why_ended = in_a_sentence(error, f"{self._name}, its elasticity policy")
+            self._job.stop()
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):

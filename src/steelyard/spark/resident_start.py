@@ -15,6 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from steelyard.control import Feed
+from steelyard.control.controller import require_shown
 from steelyard.core import OptionError, Placer, tell_no_effect
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.durable import damaged, seal_of, sealed, written
@@ -22,6 +24,7 @@ from steelyard.core.durable import opened as opened_text
 from steelyard.resident.delivery import Deliver
 from steelyard.resident.kafka import client
 from steelyard.resident.kafka_sink import EXACTLY_ONCE, Kafka
+from steelyard.resident.observed import shown_of
 from steelyard.resident.settings import DEFAULT_PROTOCOL
 from steelyard.resident.settings import Settings as JobSettings
 from steelyard.resident.sinks import Memory, Parquet, SinkLogic
@@ -35,6 +38,7 @@ from steelyard.spark.files import Folder, local_path
 from steelyard.spark.program import Bound
 from steelyard.spark.relation import relation_of
 from steelyard.spark.resident import job
+from steelyard.spark.resident_elastic import LEARNT, Autoscaler, as_it_was
 from steelyard.spark.resident_program import LETTER, LETTERS, SINK, Width, columns_read, dataflow_of, result_schema
 from steelyard.spark.resident_query import ResidentQuery
 from steelyard.spark.resident_source import Reading, reader_of
@@ -47,6 +51,8 @@ EPOCH_SECONDS = 1.0
 """Between two snapshots, where no trigger says otherwise."""
 REPORT_SECONDS = 0.2
 """Between two reports of a worker, which a query's progress is made of."""
+LEAST_LOOK_SECONDS = 2 * REPORT_SECONDS
+"""Between two looks of an elasticity policy, however often a snapshot is taken: none is without news of all workers."""
 NOTES = "resident.json"
 """The file of a checkpoint that says what the next start must know."""
 
@@ -98,6 +104,10 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
         require_slot("a dead-letter table" if letters else f"the {how.sink} sink", how, workers, slots)
     sink, made_sink = _sink(spark, bound, settings, how, notes)
     dataflow = planned(rows, bound, settings, how, sink, notes.known, notes.files)
+    is_elastic = not isinstance(settings.elastic, Fixed)
+    if is_elastic:
+        require_shown(settings.elastic, shown_of(dataflow, stored=True), Autoscaler.what)
+        dataflow = as_it_was(dataflow, notes.store)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
         claim(spark, sink.path, notes.identity)
@@ -118,7 +128,12 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
             protocol=how.protocol or DEFAULT_PROTOCOL,
         ),
     )
-    return ResidentQuery(made, how.name, notes.id, partial(let_go, str(notes.checkpoint)))
+    feed, autoscaler = Feed(), None
+    if is_elastic:
+        every = max(settings.interval or EPOCH_SECONDS, LEAST_LOOK_SECONDS)
+        learnt = notes.checkpoint / LEARNT
+        autoscaler = Autoscaler(made, settings.elastic, settings.guards, every, learnt, feed.tell)
+    return ResidentQuery(made, feed, how.name, notes.id, partial(let_go, str(notes.checkpoint)), autoscaler)
 
 
 def require_slot(who: str, how: Resident, workers: int, slots: int) -> None:
@@ -179,10 +194,6 @@ def _require(bound: Bound, settings: Settings) -> None:
         raise OptionError(
             f"partition_by: {settings.partitioner.name} goes by what the map function takes, which engine('resident') "
             "runs where rows are read: use engine('microbatch')"
-        )
-    if not isinstance(settings.elastic, Fixed):
-        raise OptionError(
-            f"engine('resident') keeps its numbers of instances: leave out .elastic({settings.elastic!r})"
         )
 
 

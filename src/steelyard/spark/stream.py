@@ -231,7 +231,8 @@ class Stream(Description):
     def elastic(self, policy: str | ScalingPolicy, guards: Sequence[Guard] = ()) -> Stream:
         """What sets the next batch's numbers of tasks: a name such as `"zones?patience=2"`, or an object.
 
-        `guards` of `steelyard.control` bound what it may do, as `[LargestStep(up=2)]`.
+        On `.engine("resident")`, numbers of instances: `"hpa_cpu"`, or another policy that looks at operators. `guards`
+        of `steelyard.control` bound what it may do, as `[LargestStep(up=2)]`.
         """
         return replace(self, _elastic=elasticity(policy), _guards=tuple(guards))
 
