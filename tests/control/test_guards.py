@@ -1,5 +1,7 @@
 """What guards leave of what a policy wants, and when nobody is asked."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,22 @@ def test_what_is_left_is_within_bounds_and_steps_and_the_reason_says_what_was_cu
     for left in (bounded, stepped):
         assert (left.reason == "why") == (dict(left.parallelism) == wanted)
         assert left.parallelism.keys() == wanted.keys()
+
+
+@given(
+    now=st.integers(1, 20),
+    wanted=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 40), min_size=1),
+    own=st.dictionaries(st.sampled_from("abc"), st.tuples(st.integers(1, 9), st.integers(9, 20)), max_size=3),
+)
+def test_what_is_joined_changes_together_and_what_bounds_one_bounds_all(now, wanted, own):
+    group = "abc"
+    before = replace(seen(a=now, b=now, c=now, d=now), joined=(tuple(group),))
+    left = Bounds(own=own).allowed(Action(wanted), before).changes(before)
+    then = {**before.parallelism, **left.parallelism}
+    least, most = max((low for low, _ in own.values()), default=1), min((high for _, high in own.values()), default=99)
+    wish = max((wanted[name] for name in group if name in wanted), default=None)
+    expected = now if wish is None else min(max(wish, least), most)
+    assert then == {**dict.fromkeys(group, expected), "d": wanted.get("d", now)}
 
 
 @given(now=numbers, wanted=numbers, workers=st.integers(12, 300))

@@ -19,6 +19,7 @@ from steelyard.resident.launchers import ProcessLauncher, ThreadLauncher
 from steelyard.resident.metrics import InstanceMetrics, ThreadTime
 from steelyard.resident.observed import Looks
 from steelyard.resident.sources import SocketLines
+from steelyard.resident.transformed import Transformed
 from steelyard.scaling import DS2, Dhalion, Fixed, HpaCpu, HpaVarga
 from steelyard.workloads import Constant, Zipf
 from tests.control.shown import shown_by
@@ -61,12 +62,28 @@ def test_a_look_shows_what_came_since_the_last_one():
     assert seen.parallelism == {"in": 1, "map": 2, "count": 1, "out": 1}
     assert seen.placement == {"in#0": 0, "map#0": 0, "map#1": 1, "count#0": 0, "out#0": 0}
     read, mapped, *_ = seen.operators
-    assert read.processed_per_second == 30.0
+    assert (read.processed_per_second, read.sent_per_second) == (50.0, 30.0)
     assert (mapped.processed_per_second, mapped.received_from) == (100.0, {"in": 100.0})
     assert (mapped.busy, mapped.backpressured, mapped.idle) == (0.75, 0.25, 0.0)
     assert (mapped.useful, mapped.cpu) == (0.5, 0.25)
     assert [one.name for one in mapped.instances] == ["map#0", "map#1"]
     assert {one.processed_per_second for one in mapped.instances} == {50.0}
+
+
+def test_what_a_source_reads_is_counted_as_what_comes_to_it_whatever_it_leaves_out():
+    """Else policies would take rows that a filter leaves out for rows that it cannot keep up with."""
+
+    def kept(batch):
+        return batch.filter(pc.less(batch.column("k"), 2)), 0
+
+    flow = Flow("filtered")
+    flow.source(Transformed(Rows(ROWS), kept, ROWS.schema), batch_rows=7, name="in").sink(Memory(), name="out")
+    dataflow = flow.dataflow()
+    job = Job(dataflow, Placement.spread(dataflow, 1), ThreadLauncher())
+    job.run()
+    assert (job.outcome.metrics["in#0"]["rows_in"], job.outcome.metrics["in#0"]["rows_out"]) == (600, 240)
+    read = next(one for one in job.whole().operators if one.name == "in")
+    assert read.processed_per_second == pytest.approx(read.sent_per_second * 600 / 240)
 
 
 def test_instances_that_began_anew_count_from_nothing():

@@ -421,10 +421,8 @@ def test_a_policy_scales_a_running_job_under_guards(tmp_path):
 def test_what_forward_edges_join_is_scaled_together_by_a_policy(tmp_path):
     dataflow = forward(Script())
     job = Job(dataflow, Placement.spread(dataflow, 2), ThreadLauncher(), stored(tmp_path))
-    with pytest.raises(
-        ActionRefusedError, match=r"forward edges join \['made'\] with \['out'\], which keep their numbers"
-    ):
-        job.apply(Action({"made": 1}))
+    job.apply(Action({"made": 1}))
+    assert [one.parallelism for one in job._next[0].operators] == [2, 1, 1]
     job.apply(Action({"made": 3}, placement={"made#2": 1}))
     assert job._next[0].by_name["out"].parallelism == 3
     assert job._next[1].worker_of[Instance("made", 2)] == 1

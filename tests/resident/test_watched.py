@@ -99,6 +99,45 @@ def _was_read(reader, offset, file):
     return str(file) in log.files[: offset >> 36]
 
 
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_rows_that_came_and_rows_that_are_read_are_counted_beside_the_reader(tmp_path_factory, data):
+    """Against all rows that were put there, from the file on that was read at the first look; files go when read."""
+    folder = tmp_path_factory.mktemp("counted")
+    (folder / "in").mkdir()
+    with pytest.MonkeyPatch.context() as patched:
+        looking_at_once(patched)
+        patched.setattr("steelyard.resident.watched.LOOKING", 0)
+        most = data.draw(st.integers(1, 3))
+        patched.setattr("steelyard.resident.watched.MOST_COUNTED", most)
+        reader, offset, came, taken, before, files = watched(folder), 0, 0, 0, None, {}
+        assert reader.tells_end
+        assert not watched(folder, "json").tells_end
+        for step in range(data.draw(st.integers(1, 12))):
+            does = data.draw(st.sampled_from(["file", "read", "read", "look", "anew", "remove"]))
+            if does == "file":
+                rows = data.draw(st.integers(0, 8))
+                came += rows
+                files[put(folder / "in", f"{step}", range(rows))] = came
+            elif does == "read":
+                batch, offset, _ = reader.read(SPLIT, offset, data.draw(st.integers(1, 5)))
+                taken += batch.num_rows if batch is not None else 0
+            elif does == "anew":
+                reader, before = reader.fresh(), None
+            elif does == "remove":
+                for file in [file for file in files if _was_read(reader, offset, file)]:
+                    file.unlink()
+                    del files[file]
+            else:
+                told = None
+                for _ in range(len(list((folder / "in").iterdir())) // most + 2):
+                    told = told or reader.counted(SPLIT, offset, False)
+                end, read = told
+                assert end - read == came - taken
+                before = taken - read if before is None else before
+                assert (end, read) == (came - before, taken - before)
+
+
 def rest(reader, offset):
     """What is read until nothing comes, and the offset behind it."""
     found = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,12 +28,16 @@ class Waves:
     """Other numbers at each look, and how many looks there were, which it remembers."""
 
     name = "waves"
+    needs = ("operators", "arrivals")
+    seen: ClassVar[list] = []
+    """What was seen of the source at each look, by any copy."""
 
     def __init__(self, *waves):
         self.waves, self.looks = waves, 0
 
     def decide(self, observation):
         self.looks += 1
+        self.seen.append(observation.operators[0])
         return Action(self.waves[self.looks % len(self.waves)], "another wave")
 
     def state(self):
@@ -55,8 +61,8 @@ def write_file(folder, number):
     (folder / f".{number}").rename(folder / f"{number:02d}.parquet")
 
 
-def described(spark, folder, policy, guards=()):
-    read = spark.readStream.schema(SCHEMA).parquet(str(folder / "in"))
+def described(spark, folder, policy, guards=(), format="parquet"):
+    read = spark.readStream.schema(SCHEMA).format(format).load(str(folder / "in"))
     stream = sy.stream(read).with_watermark("at", "0 seconds").group_by("k").agg(n=sy.count(), total=sy.sum("v"))
     stream = stream.window("1 second", slide="500 milliseconds").partition_by("hash", blocks=1, buckets=2)
     stream = stream.on_bad_rows("dead_letter", str(folder / "letters")).checkpoint(str(folder / "checkpoint"))
@@ -64,24 +70,42 @@ def described(spark, folder, policy, guards=()):
 
 
 def plain(spark, folder):
-    """Windows and bad rows of all files, by Spark alone."""
+    """Windows that the newest row has closed, and bad rows of all files, by Spark alone."""
     rows = spark.read.schema(SCHEMA).parquet(str(folder / "in"))
+    newest = rows.where("k is not null").agg(F.max("at")).first()[0]
     good = rows.where("k is not null").groupBy(F.window("at", "1 second", "500 milliseconds"), "k")
     made = good.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
-    found = made.select(F.col("window.start"), F.col("window.end"), "k", "n", "total").collect()
+    found = (
+        made.where(F.col("window.end") <= newest)
+        .select(F.col("window.start"), F.col("window.end"), "k", "n", "total")
+        .collect()
+    )
     return Counter(map(tuple, found)), rows.where("k is null").count()
 
 
-def waited(done, query):
-    until = time.monotonic() + PATIENCE
-    while not done() and query.is_active and time.monotonic() < until:
-        time.sleep(0.02)
-    assert done(), query.exception()
+@contextmanager
+def running(stream):
+    """A query, and what it tells; stopped in any case."""
+    events = []
+    query = stream.start()
+    try:
+        query.on_progress(events.append)
+        yield query, events
+    finally:
+        query.stop()
 
 
 def moved(query, events, times):
     """Until numbers have changed so many times."""
-    waited(lambda: sum(one.kind == "moved" for one in events) >= times, query)
+
+    def moves():
+        return sum(one.kind == "moved" for one in events)
+
+    until = time.monotonic() + PATIENCE
+    while moves() < times and query.is_active and time.monotonic() < until:
+        time.sleep(0.02)
+    decided = [(one.decision, one.wanted, one.done) for one in events if one.kind == "decision"]
+    assert moves() >= times, (query.exception(), decided)
 
 
 WAVES = {
@@ -102,22 +126,21 @@ def test_numbers_change_both_ways_over_a_restart_and_answers_are_plain_sparks(sp
     if way == "by a snapshot":
         stream = stream.sink("parquet", path=str(tmp_path / "out"))
     changed = []
+    Waves.seen.clear()
     for first in (0, FILES // 2):
-        query = stream.trigger(processing_time="300 milliseconds").start()
-        events = []
-        query.on_progress(events.append)
-        for number in range(first, first + FILES // 2):
-            write_file(tmp_path / "in", number)
-            time.sleep(0.1)
-        moved(query, events, 3)
-        query.stop()
+        with running(stream.trigger(processing_time="300 milliseconds")) as (query, events):
+            for number in range(first, first + FILES // 2):
+                write_file(tmp_path / "in", number)
+                time.sleep(0.1)
+            moved(query, events, 3)
         assert query.await_termination(PATIENCE)
         assert query.exception() is None
         changed += [one for one in events if one.kind == "moved"]
         assert {"decision", "brought"} <= {one.kind for one in events}
         assert all(one.batch >= 0 and one.run_id == query.run_id for one in events)
-    query = stream.trigger(available_now=True).start()
-    assert query.await_termination(PATIENCE)
+    with running(stream.trigger(available_now=True)) as (query, _):
+        assert query.await_termination(PATIENCE)
+    assert any(one.name == "source" and one.arrived_per_second and one.lag is not None for one in Waves.seen)
     if way == "in place":
         found = Counter(row for _, rows in given for row in rows)
         assert {one.in_place for one in changed} == {True}
@@ -132,9 +155,13 @@ def test_numbers_change_both_ways_over_a_restart_and_answers_are_plain_sparks(sp
 def test_what_a_policy_needs_and_is_not_shown_is_refused_before_anything_is_written(spark, tmp_path):
     (tmp_path / "in").mkdir()
     write_file(tmp_path / "in", 0)
-    for policy, missing in (("zones?interval=1", "batches"), ("ds2", "what comes to sources")):
-        stream = described(spark, tmp_path, policy).sink("parquet", path=str(tmp_path / "out"))
-        with pytest.raises(OptionError, match=rf"needs to see {missing}, which engine\('resident'\) cannot show"):
+    for policy, format, missing, others in (
+        ("zones?interval=1", "parquet", "batches", "'dhalion' or 'ds2' or .*'hpa_cpu' or"),
+        ("ds2", "json", "what comes to sources", "'hpa_cpu'$"),
+    ):
+        stream = described(spark, tmp_path, policy, format=format).sink("parquet", path=str(tmp_path / "out"))
+        said = rf"needs to see {missing}, which engine\('resident'\) cannot show .*\. Take {others}"
+        with pytest.raises(OptionError, match=said):
             stream.start()
     assert not (tmp_path / "checkpoint" / "resident.json").exists()
 
@@ -154,10 +181,8 @@ def test_numbers_that_cannot_be_had_are_told_and_a_policy_that_raises_fails_the_
     (tmp_path / "in").mkdir()
     write_file(tmp_path / "in", 0)
     stream = described(spark, tmp_path, Raises()).sink("parquet", path=str(tmp_path / "out"))
-    query = stream.trigger(processing_time="400 milliseconds").start()
-    events = []
-    query.on_progress(events.append)
-    with pytest.raises(sy.SteelyardError, match="its elasticity policy failed: ValueError: no more"):
+    failed = pytest.raises(sy.SteelyardError, match="its elasticity policy failed: ValueError: no more")
+    with running(stream.trigger(processing_time="400 milliseconds")) as (query, events), failed:
         query.await_termination(PATIENCE)
     refused = [one for one in events if one.kind == "decision"]
     assert refused

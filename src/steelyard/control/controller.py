@@ -221,10 +221,12 @@ def _routes(action: Action) -> dict[str, str]:
     return {" -> ".join(ends): ":".join(map(str, each)) for ends, each in action.weights.items()}
 
 
-def require_shown(policy: Any, shows: frozenset[str], what: str) -> None:
-    """Raise OptionError where a policy needs what an engine cannot show."""
+def require_shown(policy: Any, shows: frozenset[str], what: str, others: Sequence[str] = ()) -> None:
+    """Raise OptionError where a policy needs what an engine cannot show; it names others that need less."""
     for needed in getattr(policy, "needs", ()):
         if needed not in shows:
             name = getattr(policy, "name", type(policy).__name__)
             has = ", ".join(sorted(shows)) or "nothing"
-            raise OptionError(f"{name} needs {SHOWN.get(needed, needed)}, which {what} cannot show (it shows: {has})")
+            instead = f". Take {' or '.join(map(repr, others))}" if others else ""
+            why = f"{name} needs {SHOWN.get(needed, needed)}, which {what} cannot show (it shows: {has})"
+            raise OptionError(f"{why}{instead}")

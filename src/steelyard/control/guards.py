@@ -6,13 +6,13 @@ A guard knows neither policies nor engines. What it takes away from an action it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from steelyard.core import OptionError
-from steelyard.core.control import Action, Observation
+from steelyard.core.control import Action, Observation, for_all_joined
 
 
 class Guard:
@@ -32,7 +32,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Bounds(Guard):
-    """No fewer and no more of each operator.
+    """No fewer and no more of each operator. What bounds one bounds all that are joined with it.
 
     Parameters
     ----------
@@ -60,9 +60,14 @@ class Bounds(Guard):
         """Numbers outside the bounds are brought inside."""
         wanted = dict(action.parallelism)
         for name, count in wanted.items():
-            least, most = self.own.get(name, (self.least, self.most))
+            least, most = self._of(next((group for group in seen.joined if name in group), (name,)))
             wanted[name] = min(max(count, least), most)
         return _cut(action, wanted, "kept within its bounds")
+
+    def _of(self, group: Sequence[str]) -> tuple[int, int]:
+        """Bounds of operators that have one number: where several have their own, what all of them allow."""
+        own = [self.own[name] for name in group if name in self.own] or [(self.least, self.most)]
+        return max(least for least, _ in own), min(most for _, most in own)
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Cap(Guard):
         """All numbers, those of operators that stay as they are too, squeezed until they fit."""
         if not action.parallelism:
             return action
-        wanted = {**seen.parallelism, **action.parallelism}
+        wanted = {**seen.parallelism, **for_all_joined(action.parallelism, seen.joined)}
         stay = {name: count for name, count in seen.parallelism.items() if name in self.fixed}
         others = {name: count for name, count in wanted.items() if name not in stay}
         cut = stay | squeezed(others, self.workers - sum(stay.values()))

@@ -258,6 +258,8 @@ class Observation:
     checkpoints: CheckpointObservation | None = None
     weights: Weights | None = None
     """Of each edge that deals rows out in turn; all 1 where nobody gave others."""
+    joined: tuple[tuple[str, ...], ...] = ()
+    """Operators that can only have the same number of instances, since forward edges join them."""
 
     def behind(self, hidden: Observation | None) -> Observation:
         """With what a policy must know of the look before, if that was hidden from it."""
@@ -335,11 +337,11 @@ class Action:
         return not any(getattr(self, part) for part in _KEPT)
 
     def changes(self, seen: Observation) -> Action:
-        """What of it is not so already."""
+        """What of it is not so already. Who names an operator names all that are joined with it."""
         worksets = seen.join.worksets if seen.join else ()
         return replace(
             self,
-            parallelism=_others(self.parallelism, seen.parallelism),
+            parallelism=_others(for_all_joined(self.parallelism, seen.joined), seen.parallelism),
             placement=_others(self.placement, seen.placement),
             moves=_others(self.moves, {one.id: one.worker for one in worksets}),
             settings=_others(self.settings, seen.checkpoints.settings if seen.checkpoints else {}),
@@ -379,6 +381,20 @@ _KEPT = {
     "weights": "its weights of routes",
 }
 """The parts of an action, and what an engine keeps that cannot do one."""
+
+
+def for_all_joined(numbers: Mapping[str, int], joined: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Numbers for all that are joined with those that are named: the largest that is named of one of them.
+
+    >>> for_all_joined({"map": 2, "count": 1, "out": 3}, [("count", "columns", "out")])
+    {'map': 2, 'count': 3, 'out': 3, 'columns': 3}
+    """
+    found = dict(numbers)
+    for group in joined:
+        named = [numbers[name] for name in group if name in numbers]
+        if named:
+            found |= dict.fromkeys(group, max(named))
+    return found
 
 
 def _others(wanted: Mapping[Any, Value], now: Mapping[Any, Value]) -> dict[Any, Value]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from steelyard.checkpoint import CheckpointProtocol
 from steelyard.core import Action, ActionRefusedError, OptionError
 from steelyard.core.checkpointing import CHECKPOINT_INTERVAL, CHECKPOINT_PROTOCOL
+from steelyard.core.control import for_all_joined
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance, Placement
 from steelyard.core.weights import Weights, require_weights, weighed
@@ -24,7 +25,7 @@ from steelyard.resident.manifest import channels_of
 from steelyard.resident.observed import Looks
 from steelyard.resident.outcome import Outcome
 from steelyard.resident.recovery_line import CheckpointTotals
-from steelyard.resident.rescaling import Rescaling, Wish, kept_placement, not_in_place, rescaled, together
+from steelyard.resident.rescaling import Rescaling, Wish, joined_of, kept_placement, not_in_place, rescaled
 from steelyard.resident.routing import has_weights
 from steelyard.resident.security import Credentials
 from steelyard.resident.settings import Settings
@@ -246,8 +247,8 @@ class ChangingJob(Generations[Coordinator]):
     def apply(self, action: Action) -> float:
         """Go on with other numbers of instances, instances on other workers, other checkpoints, or other weights.
 
-        What forward edges join is rescaled together: where one of them needs more instances, all get them. How long it
-        stops the job is not known beforehand.
+        What forward edges join is rescaled together: who names one of them names all, and the largest number counts.
+        How long it stops the job is not known beforehand.
         """
         action.require_only(self.what, "placement", "parallelism", "settings", "weights")
         dataflow, there = self._next
@@ -285,18 +286,12 @@ class ChangingJob(Generations[Coordinator]):
         return self._checkpoints_as(interval, settings.get(CHECKPOINT_PROTOCOL))
 
     def _numbers(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Those of all operators that get other numbers; OptionError where none would, and one was to."""
+        """Those of all operators that get other numbers."""
         dataflow = self._next[0]
         for name in wanted:
             dataflow.operator(name)
-        now = {one.name: one.parallelism for one in dataflow.operators}
-        found = {name: number for name, number in together(dataflow, wanted).items() if number != now[name]}
-        if not found and any(now[name] != number for name, number in wanted.items()):
-            held = sorted(set(together(dataflow, wanted)) - set(wanted))
-            raise OptionError(
-                f"forward edges join {sorted(wanted)} with {held}, which keep their numbers: name them too"
-            )
-        return found
+        numbers = for_all_joined(wanted, joined_of(dataflow))
+        return {name: number for name, number in numbers.items() if number != dataflow.by_name[name].parallelism}
 
     def _is_to_end(self) -> bool:
         return super()._is_to_end() or self._wanted is not None

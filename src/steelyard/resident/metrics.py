@@ -24,6 +24,7 @@ class InstanceMetrics:
     """
 
     rows_in: int = 0
+    """Of a source: those that it read, also those that it made nothing of."""
     rows_out: int = 0
     batches_in: int = 0
     batches_out: int = 0

@@ -13,6 +13,7 @@ from steelyard.core.dataflow import Dataflow
 from steelyard.core.needs import OF_JOBS
 from steelyard.core.topology import Instance, Placement
 from steelyard.core.weights import Weights, shown_weights, weighed
+from steelyard.resident.rescaling import joined_of
 from steelyard.resident.routing import has_weights
 from steelyard.resident.sinks import SinkLogic
 
@@ -62,6 +63,7 @@ class Looks:
         beside = {one.name for one in dataflow.operators if isinstance(one.logic, SinkLogic) and not one.logic.measured}
         self._beside = {str(one) for one in dataflow.instances if one.operator in beside}
         """Instances of sinks that no latency is measured of."""
+        self._joined = joined_of(dataflow)
         self._before: Metrics = {}
         self._sent: dict[int, int] = {}
         self._time = 0.0
@@ -125,7 +127,16 @@ class Looks:
         latency = _latency(metrics, {name: one for name, one in added.items() if name not in self._beside})
         self._before, self._time = dict(metrics), time
         held = shown_weights(self._dataflow, has_weights, weights or {}) or None
-        return Observation(time, seconds, seen, placement=places, workers=workers, latency=latency, weights=held)
+        return Observation(
+            time,
+            seconds,
+            seen,
+            placement=places,
+            workers=workers,
+            latency=latency,
+            weights=held,
+            joined=self._joined,
+        )
 
     def _added(self, name: str, now: Mapping[str, Any]) -> dict[str, float]:
         """What came to the counters of an instance; those of one that began anew began at 0."""
@@ -148,10 +159,9 @@ class Looks:
         seconds = own["seconds"] or seconds  # what it says may be older than the look
         spent = own["busy"] + own["blocked"] + own["idle"]
         shares = {what: own[what] / spent if spent else 0.0 for what in ("busy", "blocked", "useful", "cpu")}
-        taken = "rows_in" if self._dataflow.into(instance.operator) else "rows_out"
         return InstanceObservation(
             name,
-            processed_per_second=own[taken] / seconds,
+            processed_per_second=own["rows_in"] / seconds,
             sent_per_second=own["rows_out"] / seconds,
             bytes_in_per_second=own["bytes_in"] / seconds,
             bytes_out_per_second=own["bytes_out"] / seconds,

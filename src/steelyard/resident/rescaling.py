@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from steelyard.core import OptionError
+from steelyard.core.control import for_all_joined
 from steelyard.core.dataflow import Dataflow, Route
 from steelyard.core.shown import counted
 from steelyard.core.topology import Placement
@@ -22,10 +23,10 @@ def rescaled(dataflow: Dataflow, parallelism: Mapping[str, int]) -> Dataflow:
     for edge in dataflow.edges:
         sender, receiver = (_wanted(dataflow, parallelism, name) for name in (edge.sender, edge.receiver))
         if edge.grouping.route is Route.FORWARD and sender != receiver:
+            all_joined = for_all_joined(parallelism, joined_of(dataflow))
             raise OptionError(
                 f"edge {edge} is forward, and {edge.sender!r} would have {sender} instances and {edge.receiver!r} "
-                f"{receiver}: rescale all that forward edges join, as in {together(dataflow, parallelism)}, or write "
-                "shuffle() between them"
+                f"{receiver}: rescale all that forward edges join, as in {all_joined}, or write shuffle() between them"
             )
     return dataflow.rescaled(parallelism)
 
@@ -34,18 +35,14 @@ def _wanted(dataflow: Dataflow, parallelism: Mapping[str, int], name: str) -> in
     return parallelism.get(name, dataflow.by_name[name].parallelism)
 
 
-def together(dataflow: Dataflow, parallelism: Mapping[str, int]) -> dict[str, int]:
-    """Numbers for all that forward edges join with those that are named: the largest that one of them is to have."""
-    group = {one.name: {one.name} for one in dataflow.operators}
+def joined_of(dataflow: Dataflow) -> tuple[tuple[str, ...], ...]:
+    """The operators of each group that forward edges join, which have one number of instances."""
+    group: dict[str, tuple[str, ...]] = {one.name: (one.name,) for one in dataflow.operators}
     for edge in dataflow.edges:
         if edge.grouping.route is Route.FORWARD:
-            both = group[edge.sender] | group[edge.receiver]
-            group |= dict.fromkeys(both, both)
-    return {
-        name: max(_wanted(dataflow, parallelism, other) for other in group[name])
-        for name in group
-        if group[name] & set(parallelism)
-    }
+            both = {*group[edge.sender], *group[edge.receiver]}
+            group |= dict.fromkeys(both, tuple(name for name in dataflow.by_name if name in both))
+    return tuple(dict.fromkeys(names for names in group.values() if len(names) > 1))
 
 
 @dataclass(frozen=True)

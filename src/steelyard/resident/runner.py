@@ -255,8 +255,9 @@ class Runner(Switching):
             self._handle(*taken)
 
     def _read(self) -> None:
-        begun, waited = time.perf_counter(), self._step.waited
+        begun, waited, added = time.perf_counter(), self._step.waited, self._step.added
         batch = self._step.read()
+        self.metrics.rows_in += (batch.num_rows if batch is not None else 0) - (self._step.added - added)
         waited = self._step.waited - waited
         spent = time.perf_counter() - begun - waited
         self.metrics.idle += waited if batch is not None else waited + spent

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from steelyard.core import OptionError
+from steelyard.core import OptionError, SteelyardError
 from steelyard.resident.lag import Behind, LagMeter
 from steelyard.resident.operator import (
     MIN_WATERMARK,
@@ -81,6 +81,14 @@ class Reader(ABC):
         Whoever measures calls it about twice a second, in another thread than that of `read`.
         """
         return None
+
+    def counted(self, split: str, offset: int, at_end: bool) -> tuple[int, int] | None:
+        """Rows that a split has by now, and how many of them are before an offset; None where that is not known.
+
+        Both are counted from some row on, always the same. `at_end` says that it was read to its end: it may be gone.
+        """
+        end = offset if at_end else self.end(split)
+        return None if end is None else (end, offset)
 
     def clock(self) -> float | None:
         """The moment from which it counts, in seconds since 1970, where rows come by the clock and it has begun."""
@@ -202,6 +210,11 @@ class SourceStep:
         return self._reader.refused
 
     @property
+    def added(self) -> int:
+        """Rows that the reader gave beyond those that it took."""
+        return self._reader.added
+
+    @property
     def waited(self) -> float:
         """Seconds in which the reader waited for rows."""
         return self._reader.waited
@@ -211,14 +224,14 @@ class SourceStep:
         if not self._reader.tells_end:
             return None
         offset, at_end = dict(self._offset), set(self._at_end)
-        try:  # a file that was read to its end may be gone; of others the next read tells
-            ends = [at if split in at_end else self._reader.end(split) for split, at in offset.items()]
-        except OSError:
+        try:
+            counted = [self._reader.counted(split, at, split in at_end) for split, at in offset.items()]
+        except (OSError, pa.ArrowInvalid, SteelyardError):  # the next read tells
             return None
-        known = [end for end in ends if end is not None]
-        if len(known) < len(ends):
+        known = [one for one in counted if one is not None]
+        if len(known) < len(counted):
             return None
-        return self._meter.look(sum(known), sum(offset.values()), time.monotonic())
+        return self._meter.look(sum(end for end, _ in known), sum(read for _, read in known), time.monotonic())
 
     @property
     def watermark(self) -> int:

@@ -82,6 +82,10 @@ class Transformed(Reader):
         """As what is read."""
         return self.reader.end(split)
 
+    def counted(self, split: str, offset: int, at_end: bool) -> tuple[int, int] | None:
+        """As what is read."""
+        return self.reader.counted(split, offset, at_end)
+
     def clock(self) -> float | None:
         """The inner reader's."""
         return self.reader.clock()

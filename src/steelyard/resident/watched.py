@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from steelyard.core import OptionError
 from steelyard.core.durable import damaged, made, opened, seal_of, sealed, to_disk, written
@@ -24,6 +25,10 @@ LOOK_SECONDS = 0.2
 """From one look into the folder to the next."""
 SPLIT = "files"
 """The one split of a folder."""
+MOST_COUNTED = 200
+"""Files whose rows are counted at one look of whoever measures: he must not be held up."""
+LOOKING = 20
+"""Who measures does not look into the folder again before so many times as long is over as it took."""
 _READERS: dict[str, Any] = {"json": Lines, "parquet": ParquetFiles}
 
 
@@ -115,6 +120,15 @@ class WatchedFolder(Reader):
     recursive: bool = False
     ends: bool = False
     _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of files that were read to their ends, or that somebody counted."""
+    _counts: list[_Count] = field(default_factory=list, init=False, repr=False, compare=False)
+    """None before somebody measures, then one."""
+
+    @property
+    def tells_end(self) -> bool:  # type: ignore[override]
+        """Where files say how many rows they have; lines would have to be read twice."""
+        return self.format == "parquet"
 
     def splits(self, parallelism: int) -> list[str]:
         """One."""
@@ -130,6 +144,13 @@ class WatchedFolder(Reader):
         # the next file begins with the last row of this one: nobody asks any more whether it is there
         after = (number + 1) * FILE_ROWS if found.ended else number * FILE_ROWS + found.offset
         return Read(found.batch, after, False)
+
+    def counted(self, split: str, offset: int, at_end: bool) -> tuple[int, int] | None:
+        """Rows of the files from the one on that was read at the first look, also of those that were not found yet."""
+        number, row = divmod(offset, FILE_ROWS)
+        if not self._counts:
+            self._counts.append(_Count(self, number))
+        return self._counts[0].look(number, row)
 
     def close(self) -> None:
         """Let go of the file that is open."""
@@ -153,6 +174,7 @@ class WatchedFolder(Reader):
                 "elsewhere and move it there"
             ) from error
         if found.ended:
+            self._rows[path] = found.offset
             self._opened["reader"].close()
         return found
 
@@ -187,6 +209,56 @@ class WatchedFolder(Reader):
         if packed:
             raise OptionError(f"{packed[0]} is packed in a way that workers do not unpack: use engine('microbatch')")
         return [path for _, path in sorted(found)]
+
+
+class _Count:
+    """How many rows the files of a folder have, for whoever measures in a thread beside the reader.
+
+    Parameters
+    ----------
+    folder
+        What is watched.
+    first
+        The number of the file from which on rows are counted.
+    """
+
+    def __init__(self, folder: WatchedFolder, first: int) -> None:
+        self._folder, self._first, self._log = folder, first, FileLog(folder.log)
+        self._before = [0]
+        """Rows before each of the numbered files, and behind the last of them."""
+        self._all: int | None = None
+        self._again_at = 0.0
+
+    def look(self, number: int, row: int) -> tuple[int, int] | None:
+        """All rows, and those before a row of the file of a number; None as long as not all are counted."""
+        now, at = time.monotonic(), number - self._first
+        if self._all is None or now >= self._again_at or at >= len(self._before):
+            self._all = self._counted()
+            self._again_at = now + LOOKING * (time.monotonic() - now)
+        return None if self._all is None else (self._all, self._before[at] + row)
+
+    def _counted(self) -> int | None:
+        """All rows; None where so many files came that the rest is for the next time."""
+        listed = self._folder._listed()
+        self._log.follow()  # behind the list: what was read and is gone is in it
+        left = MOST_COUNTED
+        for path in self._log.files[self._first + len(self._before) - 1 :][:left]:
+            self._before.append(self._before[-1] + self._rows(path))
+            left -= 1
+        known = set(self._log.files)
+        new = [path for path in listed if path not in known]
+        uncounted = [path for path in new if path not in self._folder._rows]
+        for path in uncounted[:left]:
+            self._rows(path)
+        if self._first + len(self._before) <= len(known) or len(uncounted) > left:
+            return None
+        return self._before[-1] + sum(map(self._rows, new))
+
+    def _rows(self, path: str) -> int:
+        known = self._folder._rows
+        if path not in known:
+            known[path] = pq.read_metadata(path).num_rows
+        return known[path]
 
 
 def _entries(folder: str, recursive: bool) -> Iterator[os.DirEntry[str]]:

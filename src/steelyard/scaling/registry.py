@@ -39,6 +39,16 @@ def elasticity_names() -> list[str]:
     return ELASTICITY.names()
 
 
+def those_that_see(shows: frozenset[str]) -> list[str]:
+    """The names of policies that need something, and all of it is shown.
+
+    >>> those_that_see(OF_JOBS - {"arrivals", "weights"})
+    ['hpa_cpu']
+    """
+    needs = {name: getattr(one.kind, "needs", ()) for name, one in ELASTICITY.entries.items()}
+    return [name for name, needed in needs.items() if isinstance(needed, tuple) and needed and shows.issuperset(needed)]
+
+
 def elasticity(named: str | ScalingPolicy) -> ScalingPolicy:
     """A policy from its name, with parameters behind a question mark; an object is given back as it is.
 

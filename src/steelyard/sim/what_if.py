@@ -195,7 +195,7 @@ class Ran:
 
     @property
     def rate(self) -> float:
-        """Rows per second that all sources read."""
+        """Rows per second that all sources give."""
         return sum(self.of(one.name).sent_per_second for one in self.dataflow.sources)
 
     @property
@@ -207,7 +207,7 @@ class Ran:
     def cost(self, operator: str) -> float:
         """Seconds that an instance is busy with a row."""
         one = self.of(operator)
-        return one.parallelism * one.busy / one.processed_per_second
+        return one.parallelism * one.busy / self._rows(operator)
 
     def cpu(self, operator: str) -> float:
         """Share of that in which it uses a processor; 1 where nobody measured it."""
@@ -215,8 +215,13 @@ class Ran:
         return 1.0 if one.cpu is None or not one.busy else min(1.0, one.cpu / one.busy)
 
     def visits(self, operator: str) -> float:
-        """Rows that come to it for each that the sources read."""
-        return self.of(operator).processed_per_second / self.rate
+        """Rows that come to it for each that the sources give."""
+        return self._rows(operator) / self.rate
+
+    def _rows(self, operator: str) -> float:
+        """Rows per second that come to it; of a source those that it gives, which may be fewer than it reads."""
+        one = self.of(operator)
+        return one.processed_per_second if self.dataflow.by_name[operator].ports else one.sent_per_second
 
     def shares(self, operator: str, parallelism: int) -> Floats:
         """Of an operator's rows, by instance, greatest first.

@@ -99,10 +99,14 @@ class KeptPolicy:
         self._policy = policy if isinstance(policy, Learning) else None
 
     def keep(self, time: float) -> None:
-        """Write what was learnt until this moment of the policy's time."""
-        if self._policy is not None:
-            text = sealed({"of": self._identity, "time": time, "known": text_of(self._policy)})
+        """Write what was learnt until this moment of the policy's time; what cannot be written is no failure."""
+        if self._policy is None:
+            return
+        text = sealed({"of": self._identity, "time": time, "known": text_of(self._policy)})
+        try:
             written(self._file, lambda file: file.write(text.encode()))
+        except OSError as error:
+            _LOG.warning("what the elastic policy has learnt cannot be written, a restart knows less of it: %s", error)
 
     def recall(self) -> float:
         """Read what was learnt; gives the moment until which it was, and 0 where there is nothing."""

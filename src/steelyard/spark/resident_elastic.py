@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from steelyard.control import Controller, Guard
-from steelyard.core import Action, Observation, Progress, ScalingPolicy
+from steelyard.core import Action, ActionRefusedError, Observation, Progress, ScalingPolicy
+from steelyard.core.checkpointing import CHECKPOINT_INTERVAL
 from steelyard.core.dataflow import Dataflow
 from steelyard.core.topology import Instance
 from steelyard.resident.jobs import Job
@@ -35,6 +36,8 @@ class Autoscaler:
         Seconds between two looks.
     memory
         The file for what the policy has learnt; read now, and written after each look.
+    own_interval
+        Whether the user said how far apart snapshots are: then no policy sees what they cost, or sets another interval.
     tell
         Gets an event for each decision, and for what it brought.
     """
@@ -49,8 +52,9 @@ class Autoscaler:
         every: float,
         memory: Path,
         tell: Callable[[Progress], object],
+        own_interval: bool = False,
     ) -> None:
-        self._job, self.every = job, every
+        self._job, self.every, self._own_interval = job, every, own_interval
         own = copy.deepcopy(policy)
 
         def told(event: Progress) -> None:
@@ -63,20 +67,31 @@ class Autoscaler:
     @property
     def shows(self) -> frozenset[str]:
         """What the job does."""
-        return self._job.shows
+        return self._job.shows - ({"checkpoints"} if self._own_interval else set())
 
     def observe(self) -> Observation:
         """The job, in a time that began with the first start of the query."""
         seen = self._job.observe()
-        return replace(seen, time=self._before + seen.time)
+        checkpoints = None if self._own_interval else seen.checkpoints
+        return replace(seen, time=self._before + seen.time, checkpoints=checkpoints)
 
     def apply(self, action: Action) -> float:
         """The job does it, in place or by a snapshot."""
+        if self._own_interval and CHECKPOINT_INTERVAL in action.settings:
+            raise ActionRefusedError(
+                "trigger(processing_time=...) says how far apart snapshots are: leave it out, and a policy may"
+            )
         return self._job.apply(action)
+
+    def run(self) -> None:
+        """Look again and again until the job has ended, for a thread beside the one of `job.run`."""
+        while not self._job.ended:
+            self._job.advance(self.every)
+            self.look()
 
     def look(self) -> None:
         """Look once, if workers have told anything: before, there is nobody who could go over in place."""
-        if not self._job.metrics:
+        if self._job.ended or not self._job.metrics:
             return
         self._controller.look()
         self._memory.keep(self._controller.seen.time)

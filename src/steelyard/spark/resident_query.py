@@ -60,7 +60,7 @@ class StayingQuery(Query):
 
     def _run(self) -> None:
         try:
-            self._job.run()
+            self._work()
             self._look()
             if self._why_ended is not None:
                 raise self._why_ended
@@ -71,6 +71,10 @@ class StayingQuery(Query):
             self._when_ended()
             self._feed.close()
             self._ended.set()
+
+    def _work(self) -> None:
+        """Run the job to its end."""
+        self._job.run()
 
     def _look(self) -> None:
         """Tell of what was not told yet."""
@@ -151,23 +155,31 @@ class ResidentQuery(StayingQuery):
         autoscaler: Autoscaler | None = None,
     ) -> None:
         self._begun, self._recoveries, self._rescalings = time.monotonic(), 0, 0
-        self._watching = threading.Lock()
+        self._watching, self._autoscaler = threading.Lock(), autoscaler
         super().__init__(job, feed, name, id, ended)
         threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
-        if autoscaler is not None:
-            threading.Thread(target=self._scale, args=(autoscaler,), name=f"scale {name}", daemon=True).start()
 
     @property
     def _committed(self) -> int:
         return int(self._job.outcome.epochs)
 
-    def _scale(self, autoscaler: Autoscaler) -> None:
-        """Look again and again, until the query has ended or the policy fails, which ends it."""
+    def _work(self) -> None:
+        """Run the job to its end, and whoever looks at it, who writes to the checkpoint, to his."""
+        if self._autoscaler is None:
+            return super()._work()
+        looks = threading.Thread(target=self._scale, args=(self._autoscaler,), name=f"scale {self._name}", daemon=True)
+        looks.start()
         try:
-            while not self._ended.wait(autoscaler.every):
-                autoscaler.look()
+            super()._work()
+        finally:
+            looks.join()
+
+    def _scale(self, autoscaler: Autoscaler) -> None:
+        """Look until the job has ended, or the policy fails, which ends it."""
+        try:
+            autoscaler.run()
         except BaseException as error:  # noqa: BLE001 - whatever a user's policy raises
-            if self._job.ended:  # and its checkpoint may be gone
+            if self._job.ended:  # nobody is there any more to be looked at
                 return
             self._why_ended = in_a_sentence(error, f"{self._name}, its elasticity policy")
             self._job.stop()

@@ -31,6 +31,7 @@ from steelyard.resident.sinks import Memory, Parquet, SinkLogic
 from steelyard.resident.snapshot import SnapshotStore
 from steelyard.resident.sources import Reader
 from steelyard.scaling import Fixed
+from steelyard.scaling.registry import those_that_see
 from steelyard.spark.arrow import frame_of
 from steelyard.spark.checkpoint import said
 from steelyard.spark.engine import in_a_sentence
@@ -106,7 +107,8 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     dataflow = planned(rows, bound, settings, how, sink, notes.known, notes.files)
     is_elastic = not isinstance(settings.elastic, Fixed)
     if is_elastic:
-        require_shown(settings.elastic, shown_of(dataflow, stored=True), Autoscaler.what)
+        shows = shown_of(dataflow, stored=True)
+        require_shown(settings.elastic, shows, Autoscaler.what, those_that_see(shows))
         dataflow = as_it_was(dataflow, notes.store)
     note = notes.write()
     if isinstance(sink, Parquet):  # now that a restart knows who it is
@@ -132,7 +134,8 @@ def start_resident(rows: DataFrame, bound: Bound, settings: Settings, how: Resid
     if is_elastic:
         every = max(settings.interval or EPOCH_SECONDS, LEAST_LOOK_SECONDS)
         learnt = notes.checkpoint / LEARNT
-        autoscaler = Autoscaler(made, settings.elastic, settings.guards, every, learnt, feed.tell)
+        own_interval = settings.interval > 0
+        autoscaler = Autoscaler(made, settings.elastic, settings.guards, every, learnt, feed.tell, own_interval)
     return ResidentQuery(made, feed, how.name, notes.id, partial(let_go, str(notes.checkpoint)), autoscaler)
 
 
