@@ -43,7 +43,7 @@ def elasticity_names() -> list[str]:
 def those_that_see(shows: frozenset[str]) -> list[str]:
     """The names of policies that need something, and all of it is shown.
 
-    >>> those_that_see(OF_JOBS - {"arrivals"})
+    >>> those_that_see(OF_JOBS - {"arrivals", "weights"})
     ['hpa_cpu']
     """
     needs = {name: getattr(one.kind, "needs", ()) for name, one in ELASTICITY.entries.items()}
