@@ -12,7 +12,7 @@ import pytest
 from steelyard import count
 from steelyard.control import require_shown
 from steelyard.core import OptionError
-from steelyard.core.control import OF_BATCHES, OF_JOBS, OF_SCENARIOS
+from steelyard.core.needs import OF_BATCHES, OF_JOBS, OF_SCENARIOS
 from steelyard.core.registry import Family
 from steelyard.policies import FAMILIES, as_markdown, spelled_out
 from steelyard.resident import Flow, Memory, Rows, run

@@ -148,15 +148,15 @@ def test_a_session_and_its_folder_are_gone_when_the_block_ends(monkeypatch):
     asked, stopped = [], []
     fake = SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=asked.append), stop=lambda: stopped.append(True))
 
-    def session(name, master, config, quiet):
-        asked.append((name, master, config, quiet))
+    def session(name, master, config, quiet, ahead):
+        asked.append((name, master, config, quiet, ahead))
         return fake
 
     monkeypatch.setattr(steelyard, "session", session, raising=False)
     with spark_for("halves", 2, {"a": "b"}) as (spark, folder):
         assert spark is fake
         assert folder.is_dir()
-    assert asked == [("steelyard bench halves", "local[2]", {"a": "b"}, True), "ERROR"]
+    assert asked == [("steelyard bench halves", "local[2]", {"a": "b"}, True, False), "ERROR"]
     assert stopped
     assert not folder.exists()
 

@@ -528,6 +528,7 @@ DEPLOY = {
         "store": None,
         "attempt": "a-0",
         "parallelism": {},
+        "weights": [],
         "line": None,
     },
     GroupWorker: {

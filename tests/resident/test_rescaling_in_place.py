@@ -129,7 +129,8 @@ def go_over(job, wanted, then):
 def may_go_on(job, then):
     if then == "waits":
         return job._target is None
-    return then != "dies on the way" or under_way(job)
+    # a wish for what was there before, told to workers that were about to die, leaves nothing to do for those that follow
+    return then != "dies on the way" or under_way(job) or job._target is None
 
 
 def flowing(tmp_path, rate, rows, zipf):

@@ -33,7 +33,7 @@ def test_an_operator_with_a_slow_instance_does_what_comes_once_rows_go_by_speed(
 
 
 def test_where_a_grouping_has_no_weights_nothing_is_done():
-    simulation = Simulation(uneven("random"))
+    simulation = Simulation(uneven("assg"))
     simulation.advance(10.0)
     assert BySpeed().decide(simulation.observe()).is_nothing
 
