@@ -129,7 +129,7 @@ def go_over(job, wanted, then):
 def may_go_on(job, then):
     if then == "waits":
         return job._target is None
-    # a wish for what was there before, told to workers that were about to die, leaves nothing to do for those that follow
+    # a wish for what was there before, told to workers that were about to die, leaves nothing to do for who follows
     return then != "dies on the way" or under_way(job) or job._target is None
 
 
